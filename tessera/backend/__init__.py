@@ -1,0 +1,1 @@
+"""Programs and plans out to machines."""

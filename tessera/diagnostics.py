@@ -1,0 +1,143 @@
+"""Findings about user input: one record, rendered in several forms by `render`.
+
+A `Diagnostic` has a stable code (`codes`), a headline that makes sense alone, one primary label
+and any number of secondary ones, notes, and a hint that works if followed. Library functions
+return diagnostics with their results or raise `TesseraError`, which carries them; only the
+command line prints.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or a run of whole lines of one, that spans point into.
+
+    `first_line` is the line number of the first line of `text` in the file: a PTX module
+    inside a trace is a source of its own.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    first_line: int = 1
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column (both from 1) of a character offset."""
+        offset = min(max(offset, 0), len(self.text))
+        start = self.text.rfind("\n", 0, offset) + 1
+        return self.first_line + self.text.count("\n", 0, offset), offset - start + 1
+
+    def line_text(self, offset: int) -> str:
+        """The line around a character offset, without its line end."""
+        start = self.text.rfind("\n", 0, max(offset, 0)) + 1
+        end = self.text.find("\n", start)
+        return self.text[start : end if end >= 0 else len(self.text)].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start` to `end` (exclusive) of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"
+
+
+class Severity(enum.Enum):
+    """How bad a finding is; only errors change the exit code (warnings do under `--strict`)."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A span with what to say about it."""
+
+    span: Span
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """One finding. `primary` is None where no place in a text is to blame."""
+
+    code: str
+    severity: Severity
+    headline: str
+    primary: Label | None = None
+    secondary: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+
+
+def error(
+    code: str,
+    headline: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    secondary: tuple[Label, ...] = (),
+    notes: tuple[str, ...] = (),
+    hint: str | None = None,
+) -> Diagnostic:
+    """An error, with the common parts by position."""
+    primary = None if span is None else Label(span, label)
+    return Diagnostic(
+        code=code,
+        severity=Severity.ERROR,
+        headline=headline,
+        primary=primary,
+        secondary=secondary,
+        notes=notes,
+        hint=hint,
+    )
+
+
+def warning(
+    code: str,
+    headline: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    secondary: tuple[Label, ...] = (),
+    notes: tuple[str, ...] = (),
+    hint: str | None = None,
+) -> Diagnostic:
+    """A warning, with the common parts by position."""
+    primary = None if span is None else Label(span, label)
+    return Diagnostic(
+        code=code,
+        severity=Severity.WARNING,
+        headline=headline,
+        primary=primary,
+        secondary=secondary,
+        notes=notes,
+        hint=hint,
+    )
+
+
+class TesseraError(Exception):
+    """Input that cannot be used. `exit_code` is what the command line ends with."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, exit_code: int = 1) -> None:
+        if isinstance(diagnostics, Diagnostic):
+            diagnostics = (diagnostics,)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
+        self.exit_code = exit_code
+        super().__init__("\n".join(map(summarise, self.diagnostics)))
+
+
+def summarise(diagnostic: Diagnostic) -> str:
+    """The one-line form: `file:line:column: error[CODE] headline`."""
+    where = f"{diagnostic.primary.span}: " if diagnostic.primary else ""
+    return f"{where}{diagnostic.severity.value}[{diagnostic.code}] {diagnostic.headline}"

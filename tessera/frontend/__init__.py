@@ -1,0 +1,1 @@
+"""Text in, records out: PTX modules and traces."""

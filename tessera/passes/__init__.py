@@ -1,0 +1,1 @@
+"""Facts about programs and decisions made from them; one idea per file."""
