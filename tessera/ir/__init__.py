@@ -1,1 +1,1 @@
-"""Records of every level of the program: PTX modules, traces, graphs, plans. No logic beyond them."""
+"""Records of every level of the program: PTX modules, traces, graphs, plans."""

@@ -157,7 +157,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[a]`, `[a+4]`, `[16]`, and with more parts `[map, {%r0, %r1}]` or `[tex, sampler, {...}]`."""
+    """`[a]`, `[a+4]`, `[16]`; with more parts, `[map, {%r0, %r1}]`, `[tex, sampler, {...}]`."""
 
     parts: tuple[Operand, ...]
 
