@@ -3,11 +3,11 @@
 In: a `ptx.Function` with a body. Out: a `FlatFunction` whose instructions are those of the
 body in text order, nested blocks opened. Every register, variable and label declared inside
 has a name of its own: the first declaration of a name keeps it, a later one (another scope,
-or a shadowing one) is `name#N`, where N is another number each time. A vector register `.reg .v4 .f32 %v`
-becomes `%v.x` to `%v.w`: `%v` alone is then a `Vector` of those, and no operand selects a
-component of a register except for the bytes and halves of video instructions. Names declared
-nowhere in the body (special registers, module variables, functions, parameters) stay as they
-are.
+or a shadowing one) is `name#N`, where N is another number each time. A vector register
+`.reg .v4 .f32 %v` becomes `%v.x` to `%v.w`: `%v` alone is then a `Vector` of those, and no
+operand selects a component of a register except for the bytes and halves of video
+instructions. Names declared nowhere in the body (special registers, module variables,
+functions, parameters) stay as they are.
 
 Labels stand for the index of the instruction that follows them; a label at the end stands for
 the number of instructions.
