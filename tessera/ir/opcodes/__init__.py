@@ -1,0 +1,66 @@
+"""What every PTX opcode means: one table of data, shared by frontend, analysis and executor.
+
+`meaning_of(instruction)`, or `meaning(opcode, operand_count)` where operands are not at hand,
+answers with a `Meaning`: the role of each operand, the memory behind addresses, control flow, who
+takes part. None means that the table lacks the opcode: report it and use `widened_meaning`.
+The tables are in `families`, in the notation that `notation` describes.
+"""
+
+from tessera.ir.opcodes.lookup import OPCODES, arity, meaning, meaning_of, widened_meaning
+from tessera.ir.opcodes.records import (
+    READ_ROLES,
+    WRITTEN_ROLES,
+    Access,
+    Bytes,
+    Extent,
+    Flow,
+    Kind,
+    Matrix,
+    Meaning,
+    MemoryEffect,
+    Role,
+    Rows,
+    Scope,
+    SizeOperand,
+    TensorBox,
+    UnknownExtent,
+)
+from tessera.ir.opcodes.special_registers import (
+    SPECIAL_REGISTERS,
+    SpecialRegister,
+    Varies,
+    special_register,
+)
+from tessera.ir.opcodes.types import is_type, state_space, type_bits, type_width
+
+__all__ = [
+    "OPCODES",
+    "READ_ROLES",
+    "SPECIAL_REGISTERS",
+    "WRITTEN_ROLES",
+    "Access",
+    "Bytes",
+    "Extent",
+    "Flow",
+    "Kind",
+    "Matrix",
+    "Meaning",
+    "MemoryEffect",
+    "Role",
+    "Rows",
+    "Scope",
+    "SizeOperand",
+    "SpecialRegister",
+    "TensorBox",
+    "UnknownExtent",
+    "Varies",
+    "arity",
+    "is_type",
+    "meaning",
+    "meaning_of",
+    "special_register",
+    "state_space",
+    "type_bits",
+    "type_width",
+    "widened_meaning",
+]

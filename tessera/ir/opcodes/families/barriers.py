@@ -1,0 +1,38 @@
+"""Barriers, fences and mbarrier objects (PTX ISA 9.0, section 9.7.13)."""
+
+TABLE = """
+# 9.7.13.1 barriers of a CTA; `bar` is `barrier.aligned`
+bar.sync, bar.cta.sync             | bar threads?     | barrier | cta aligned
+bar.arrive, bar.cta.arrive         | bar threads      | barrier | cta aligned
+bar.red, bar.cta.red +pred         | p bar threads? q | barrier | cta aligned
+bar.red, bar.cta.red -pred         | d bar threads? q | barrier | cta aligned
+barrier.sync, barrier.cta.sync     | bar threads?     | barrier | cta
+barrier.arrive, barrier.cta.arrive | bar threads      | barrier | cta
+barrier.red, barrier.cta.red +pred | p bar threads? q | barrier | cta
+barrier.red, barrier.cta.red -pred | d bar threads? q | barrier | cta
+
+# 9.7.13.2 and 9.7.13.3 warps and clusters
+bar.warp.sync                                | mask | barrier | warp
+barrier.cluster.arrive, barrier.cluster.wait |      | barrier | cluster
+
+# 9.7.13.4 fences
+membar                                  |                      | fence | side
+fence                                   |                      | fence | side
+fence.proxy.tensormap::generic +acquire | [a]=read/generic/n n | fence | side
+fence.proxy.tensormap::generic +release |                      | fence | side
+
+# 9.7.13.15 mbarrier
+mbarrier.init                                    | [mbar] count                        | barrier
+mbarrier.inval                                   | [mbar]                              | barrier
+mbarrier.expect_tx, mbarrier.complete_tx         | [mbar] count                        | barrier
+mbarrier.arrive, mbarrier.arrive_drop +expect_tx | d [mbar] count                      | barrier
+mbarrier.arrive, mbarrier.arrive_drop -expect_tx | d [mbar] count?                     | barrier
+mbarrier.test_wait | p [mbar]=mbarrier_test/1/8 s | barrier | side
+mbarrier.try_wait | p [mbar]=mbarrier_test/1/8 s count? | barrier | side
+mbarrier.pending_count                           | d s                                 | barrier
+
+# 9.7.13.17 cluster launch control
+clusterlaunchcontrol.try_cancel                | [d]=write/1/16 [mbar] | barrier | async
+clusterlaunchcontrol.query_cancel +is_canceled | p s                   | barrier
+clusterlaunchcontrol.query_cancel -is_canceled | d s                   | barrier
+"""

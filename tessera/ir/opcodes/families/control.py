@@ -1,0 +1,21 @@
+"""Control flow and miscellaneous instructions (PTX ISA 9.0, sections 9.7.12 and 9.7.19)."""
+
+TABLE = """
+# 9.7.12 control flow; the shapes of the operands tell the forms of call apart
+bra     | label                     | control | branch
+brx.idx | a targets                 | control | indexed_branch
+call    | f                         | control | call
+call    | (results) f (args) proto? | control | call
+call    | f (args) proto?           | control | call
+call    | (results) f proto?        | control | call
+call    | f proto                   | control | call
+ret     |                           | control | return
+exit    |                           | control | exit
+
+# 9.7.19 miscellaneous
+trap       |   | control | trap
+brkpt      |   | control | side
+pmevent    | a | other   | side
+nanosleep  | a | other   | side
+setmaxnreg | i | other   | warp
+"""

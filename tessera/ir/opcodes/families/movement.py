@@ -1,0 +1,49 @@
+"""Moves, conversions, loads and stores (PTX ISA 9.0, section 9.7.9) and the stack (9.7.18)."""
+
+TABLE = """
+# 9.7.9.3 to 9.7.9.7
+mov        | d a          | move
+shfl -sync | d a b c      | shuffle | warp
+shfl.sync  | d a b c mask | shuffle | warp
+prmt       | d a b c      | move
+
+# 9.7.9.8 to 9.7.9.16 loads and stores; a cache hint adds a policy
+ld                                     | d [a]=read policy  | memory
+ldu                                    | d [a]=read         | memory
+st                                     | [a]=write b policy | memory
+st.async +mbarrier::complete_tx::bytes | [a]=write b [mbar] | copy
+st.async -mbarrier::complete_tx::bytes | [a]=write b        | copy
+st.bulk                                | [a]=write/1/n n b  | memory
+multimem.ld_reduce                     | d [a]=read         | memory
+multimem.st                            | [a]=write b        | memory
+multimem.red                           | [a]=reduce b       | atomic
+
+# 9.7.9.17 to 9.7.9.20 cache control; discard leaves the bytes undefined
+prefetch                | [a]=prefetch/1/?   | cache | side
+prefetchu               | [a]=prefetch/1/?   | cache | side
+applypriority           | [a]=prefetch/1/n n | cache | side
+discard                 | [a]=write/1/n n    | cache
+createpolicy.fractional | d a?               | cache
+createpolicy.range      | d [a] b c          | cache
+createpolicy.cvt        | d a                | cache
+
+# 9.7.9.21 to 9.7.9.25 addresses and conversions
+isspacep, istypep                                                        | p a      | compare
+cvta                                                                     | d a      | convert
+mapa                                                                     | d a b    | convert
+getctarank                                                               | d a      | convert
+cvt +rs +e4m3x4/e5m2x4/e3m2x4/e2m3x4/e2m1x4                              | d {a} b  | convert
+cvt +rs +f16x2/bf16x2                                                    | d a b c  | convert
+cvt +f16x2/bf16x2/e4m3x2/e5m2x2/e2m3x2/e3m2x2/e2m1x2/ue8m0x2/s2f6x2 +f32 | d a b c? | convert
+cvt -rs                                                                  | d a b?   | convert
+cvt.pack                                                                 | d a b c? | convert
+
+# 9.7.9.26 tensor maps in memory
+tensormap.replace       | [a]=update/1/128 b c?                       | memory
+tensormap.cp_fenceproxy | [d]=write/global/n [a]=read/shared::cta/n n | fence  | warp aligned
+
+# 9.7.18 stack
+stacksave    | d      | stack | state
+stackrestore | a      | stack | side
+alloca       | d n i? | stack | side
+"""

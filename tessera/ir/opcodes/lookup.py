@@ -1,0 +1,251 @@
+"""From an opcode and its operands to what they mean: the one reader of the opcode tables.
+
+The longest table name that begins the opcode is taken; of its forms, those whose modifiers fit;
+of these, the first whose operands fit. Too few or too many operands is not the same as an opcode
+that the table lacks: see `meaning`. All answers are memoised, since a module has few distinct
+opcodes and many instructions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
+from tessera.ir import ptx
+from tessera.ir.opcodes import families
+from tessera.ir.opcodes.extents import extent_of
+from tessera.ir.opcodes.notation import Form, OperandSpec, read_table
+from tessera.ir.opcodes.records import (
+    Access,
+    Flow,
+    Kind,
+    Meaning,
+    MemoryEffect,
+    Role,
+    Scope,
+    UnknownExtent,
+)
+from tessera.ir.opcodes.types import is_float, is_type, state_space
+
+_MEMORY_KINDS = {
+    "global": Kind.GLOBAL,
+    "shared": Kind.SHARED,
+    "shared::cta": Kind.SHARED,
+    "shared::cluster": Kind.SHARED,
+    "local": Kind.LOCAL,
+    "param": Kind.PARAM,
+    "param::entry": Kind.PARAM,
+    "param::func": Kind.PARAM,
+    "const": Kind.CONST,
+    "generic": Kind.GENERIC,
+    "tmem": Kind.TENSOR_MEMORY,
+    "tex": Kind.TEXTURE,
+    "surf": Kind.SURFACE,
+}
+
+
+def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
+    forms: dict[tuple[str, ...], list[Form]] = defaultdict(list)
+    for table in families.TABLES:
+        for form in read_table(table):
+            forms[form.name].append(form)
+    return {name: tuple(found) for name, found in forms.items()}
+
+
+_FORMS = _load()
+_LONGEST_NAME = max(map(len, _FORMS))
+
+OPCODES: frozenset[str] = frozenset(".".join(name) for name in _FORMS)
+"""Every opcode of the table, with the modifiers that belong to its name: `cp.async.bulk`."""
+
+
+@cache
+def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
+    """What an opcode with that many operands means; None where the table lacks the opcode.
+
+    `fits` is False on the answer when the opcode is known but takes another number of operands
+    (`arity` says how many). Where operand counts alone do not tell two forms apart (`call`,
+    `tcgen05.mma`) this is the first of them: use `meaning_of` where there is an instruction.
+    """
+    return _find(opcode, operand_count, None)
+
+
+def meaning_of(instruction: ptx.Instruction) -> Meaning | None:
+    """As `meaning`, with the shapes of the operands to tell forms apart."""
+    shapes = tuple(map(_shape, instruction.operands))
+    return _meaning_by_shape(instruction.opcode, shapes)
+
+
+@cache
+def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
+    """The least and the greatest number of operands; None where the table lacks the opcode."""
+    forms = _fitting_forms(opcode)
+    if not forms:
+        return None
+    counts = [count for form in forms for count in _counts(form, opcode.modifiers)]
+    return min(counts), max(counts)
+
+
+def widened_meaning(instruction: ptx.Instruction) -> Meaning:
+    """The safe reading of an instruction that the table lacks or does not fit.
+
+    Every register may be read and written, the bytes behind every address may be read and
+    written, threads may have to meet. Control is taken to go on to the next instruction unless
+    the table knows better; an unknown opcode that branches cannot be followed by anyone.
+    """
+    known = _fitting_forms(instruction.opcode)
+    effects = tuple(
+        MemoryEffect(
+            index, Access.MAY_READ_WRITE, _space("1", instruction.opcode.modifiers), UnknownExtent()
+        )
+        for index, operand in enumerate(instruction.operands)
+        if _shape(operand) == "address"
+    )
+    return Meaning(
+        opcode=".".join(known[0].name) if known else instruction.opcode.name,
+        roles=tuple(
+            Role.ADDRESS if _shape(operand) == "address" else Role.UNKNOWN
+            for operand in instruction.operands
+        ),
+        effects=effects,
+        kind=_kind(known[0], instruction.opcode.modifiers, effects) if known else Kind.UNKNOWN,
+        flow=known[0].flow if known else Flow.NEXT,
+        scope=known[0].scope if known else Scope.GRID,
+        side_effects=True,
+        reads_state=True,
+        fits=False,
+    )
+
+
+@cache
+def _meaning_by_shape(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> Meaning | None:
+    return _find(opcode, len(shapes), shapes)
+
+
+def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Meaning | None:
+    forms = _fitting_forms(opcode)
+    if not forms:
+        return None
+    by_shape = [] if shapes is None else list(_layouts(forms, opcode.modifiers, count, shapes))
+    layouts = by_shape or list(_layouts(forms, opcode.modifiers, count, None))
+    if layouts:
+        return _describe(*layouts[0], opcode.modifiers)
+    return Meaning(
+        opcode=".".join(forms[0].name), roles=(Role.UNKNOWN,) * count, side_effects=True, fits=False
+    )
+
+
+def _shape(operand: ptx.Operand) -> str:
+    match operand:
+        case ptx.Address() | ptx.Subscript():
+            return "address"
+        case ptx.Vector():
+            return "vector"
+        case ptx.Group():
+            return "group"
+        case _:
+            return ""
+
+
+@cache
+def _fitting_forms(opcode: ptx.Opcode) -> tuple[Form, ...]:
+    parts = (opcode.name, *opcode.modifiers)
+    for length in range(min(_LONGEST_NAME, len(parts)), 0, -1):
+        forms = _FORMS.get(parts[:length])
+        if forms is not None:
+            return tuple(form for form in forms if _accepts(form, parts[length:]))
+    return ()
+
+
+def _accepts(form: Form, modifiers: tuple[str, ...]) -> bool:
+    if form.forbidden.intersection(modifiers):
+        return False
+    rest = iter(modifiers)
+    return all(any(modifier in wanted for modifier in rest) for wanted in form.required)
+
+
+def _counts(form: Form, modifiers: tuple[str, ...]) -> range:
+    specs = _present(form, modifiers)
+    optional = sum(spec.optional for spec in specs)
+    return range(len(specs) - optional, len(specs) + 1)
+
+
+def _present(form: Form, modifiers: tuple[str, ...]) -> list[OperandSpec]:
+    return [s for s in form.operands if not s.when or s.when.intersection(modifiers)]
+
+
+def _layouts(
+    forms: tuple[Form, ...],
+    modifiers: tuple[str, ...],
+    count: int,
+    shapes: tuple[str, ...] | None,
+) -> Iterator[tuple[Form, tuple[OperandSpec, ...]]]:
+    """The ways to give `count` operands to a form; the leftmost optional ones come first."""
+    for form in forms:
+        specs = _present(form, modifiers)
+        optional = [index for index, spec in enumerate(specs) if spec.optional]
+        surplus = count - (len(specs) - len(optional))
+        if not 0 <= surplus <= len(optional):
+            continue
+        for chosen in itertools.combinations(optional, surplus):
+            layout = tuple(
+                spec for index, spec in enumerate(specs) if not spec.optional or index in chosen
+            )
+            if shapes is None or all(map(_takes, layout, shapes)):
+                yield form, layout
+
+
+def _takes(spec: OperandSpec, shape: str) -> bool:
+    if spec.shape:
+        return spec.shape == shape
+    return shape in {"", "vector"}
+
+
+def _describe(form: Form, layout: tuple[OperandSpec, ...], modifiers: tuple[str, ...]) -> Meaning:
+    effects = tuple(
+        MemoryEffect(
+            index,
+            spec.effect.access,
+            _space(spec.effect.space, modifiers),
+            extent_of(spec.effect.extent, modifiers, [other.word for other in layout]),
+        )
+        for index, spec in enumerate(layout)
+        if spec.effect is not None
+    )
+    return Meaning(
+        opcode=".".join(form.name),
+        roles=tuple(spec.role for spec in layout),
+        effects=effects,
+        kind=_kind(form, modifiers, effects),
+        flow=form.flow,
+        scope=form.scope,
+        side_effects=_has_side_effects(form, modifiers, effects),
+        reads_state="state" in form.flags,
+        aligned="aligned" in form.flags or "aligned" in modifiers,
+    )
+
+
+def _has_side_effects(
+    form: Form, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]
+) -> bool:
+    if "side" in form.flags or form.flow is not Flow.NEXT or form.scope is not Scope.THREAD:
+        return True
+    return "volatile" in modifiers or any(e.access.writes for e in effects)
+
+
+def _space(notation: str, modifiers: tuple[str, ...]) -> str:
+    if notation not in {"1", "2"}:
+        return notation
+    spaces = [space for space in map(state_space, modifiers) if space is not None]
+    return (spaces[int(notation) - 1 :] or ["generic"])[0]
+
+
+def _kind(form: Form, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]) -> Kind:
+    if form.kind == "memory":
+        return _MEMORY_KINDS[effects[0].space] if effects else Kind.GENERIC
+    if form.kind != "arithmetic":
+        return Kind[form.kind.upper()]
+    types = [modifier for modifier in modifiers if is_type(modifier)]
+    return Kind.FLOAT if types and is_float(types[-1]) else Kind.INTEGER
