@@ -108,7 +108,15 @@ class InitializerList:
     elements: tuple[Initializer, ...]
 
 
-Initializer = Constant | InitializerList
+@dataclass(frozen=True, slots=True)
+class InitializerField:
+    """`filter_mode = nearest` in the initialiser of a sampler, texture or surface."""
+
+    name: str
+    value: Constant
+
+
+Initializer = Constant | InitializerList | InitializerField
 
 # --- operands ------------------------------------------------------------------------------
 

@@ -1,0 +1,76 @@
+"""PTX text to `ptx.Module`.
+
+`parse_module` reads one module and raises `TesseraError` with everything that is wrong with it:
+after a fault, reading goes on at the next statement or function.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from lark import Lark
+from lark.exceptions import UnexpectedInput
+
+from tessera.diagnostics import Source, TesseraError
+from tessera.frontend.grammar import grammar_text
+from tessera.frontend.ptx_build import ModuleBuilder
+from tessera.frontend.ptx_run import RUN
+from tessera.frontend.syntax_errors import Recovery
+from tessera.ir import ptx
+
+RUN_PLACEHOLDER = "%declare RUN"
+NEVER = r"(?!)x"
+
+
+class _Dispatch:
+    """Sends Lark's reductions to the builder of the parse at hand.
+
+    Lark binds the callbacks of a grammar once; a module needs a builder of its own.
+    """
+
+    def __init__(self) -> None:
+        self.builder: Any = None
+
+    def __getattr__(self, rule: str) -> Any:
+        if rule.startswith("_") or not hasattr(ModuleBuilder, rule):
+            raise AttributeError(rule)
+        return lambda children: getattr(self.builder, rule)(children)
+
+
+def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
+    """The LALR parser of `grammars/ptx.lark`; without runs, every statement goes token by token."""
+    run = RUN.replace("/", r"\/") if with_runs else NEVER
+    text = grammar_text("ptx").replace(RUN_PLACEHOLDER, f"RUN.10: /{run}/")
+    dispatch = _Dispatch()
+    parser = Lark(text, parser="lalr", lexer="contextual", transformer=dispatch,
+                  maybe_placeholders=True, propagate_positions=False)  # fmt: skip
+    return parser, dispatch
+
+
+@functools.cache
+def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
+    return build_parser(with_runs=with_runs)
+
+
+def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
+    """Read the module in a source; spans of its diagnostics point into it."""
+    parser, dispatch = _shared_parser(with_runs)
+    builder = ModuleBuilder(source)
+    dispatch.builder = builder
+    recovery = Recovery(source)
+    try:
+        module: ptx.Module = parser.parse(source.text, on_error=recovery.resume)  # type: ignore[assignment]
+    except UnexpectedInput:
+        module = None  # type: ignore[assignment]
+    finally:
+        dispatch.builder = None
+    found = recovery.diagnostics + builder.faults.diagnostics
+    if found:
+        raise TesseraError(sorted(found, key=lambda d: d.primary.span.start if d.primary else 0))
+    return module
+
+
+def parse_module(text: str, name: str = "<ptx>") -> ptx.Module:
+    """Read one PTX module from text."""
+    return parse_source(Source(name, text))

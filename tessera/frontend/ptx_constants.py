@@ -1,0 +1,43 @@
+"""Spelled constants to records (PTX ISA 4.5).
+
+Integers are 64 bits wide; decimal floats are f64; `0f` and `0d` give the bits of an f32 or f64.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tessera.ir import ptx
+
+
+def integer_constant(text: str) -> ptx.Integer:
+    """`-4`, `0x1FU`, `0b101`, `017` with their value."""
+    digits = text.rstrip("U")
+    sign = -1 if digits.startswith("-") else 1
+    digits = digits.lstrip("-")
+    if digits[:2] in ("0x", "0X"):
+        value = int(digits, 16)
+    elif digits[:2] in ("0b", "0B"):
+        value = int(digits, 2)
+    elif digits[0] == "0":
+        value = int(digits, 8)
+    elif len(digits) <= 20:
+        value = int(digits)
+    else:  # more digits than 64 bits can hold, and int() refuses very long ones
+        value = 1 << 64
+    return ptx.Integer(text, sign * value)
+
+
+def fits(constant: ptx.Integer) -> bool:
+    """Whether an integer constant can be held in 64 bits, signed or unsigned."""
+    return -(1 << 63) <= constant.value < 1 << 64
+
+
+def float_constant(text: str) -> ptx.Float:
+    """`0f3F800000`, `0d...`, `1.5`, `-2e-3` with their bits."""
+    if text[:2] in ("0f", "0F"):
+        return ptx.Float(text, int(text[2:], 16), 32)
+    if text[:2] in ("0d", "0D"):
+        return ptx.Float(text, int(text[2:], 16), 64)
+    bits: int = struct.unpack("<Q", struct.pack("<d", float(text)))[0]
+    return ptx.Float(text, bits, 64)

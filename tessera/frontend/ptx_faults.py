@@ -1,0 +1,46 @@
+"""Collects the faults that building finds, each with its place in the source.
+
+Reductions build bare records, which know no position. While a statement is being read token by
+token, `note` remembers where each of its nodes began, so that a fault in one operand points at it.
+"""
+
+from __future__ import annotations
+
+from tessera.diagnostics import Diagnostic, Source, Span, error
+
+
+class Faults:
+    """Diagnostics found so far, and the places of the nodes of the current statement."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.diagnostics: list[Diagnostic] = []
+        self._places: dict[int, tuple[object, int, int]] = {}
+
+    def note(self, node: object, start: int, end: int) -> None:
+        """Remember where a node stands (and keep it alive, so that its id stays its own)."""
+        self._places[id(node)] = (node, start, end)
+
+    def place(self, node: object) -> tuple[int, int] | None:
+        """Where a node of the current statement stands."""
+        found = self._places.get(id(node))
+        return None if found is None else found[1:]
+
+    def forget_places(self) -> None:
+        """A statement is done; its nodes need no places any more."""
+        self._places.clear()
+
+    def add(
+        self, code: str, headline: str, start: int, end: int, label: str = "",
+        *, hint: str | None = None,
+    ) -> None:  # fmt: skip
+        """Report a fault at characters `start` to `end`."""
+        span = Span(self.source, start, max(end, start + 1))
+        self.diagnostics.append(error(code, headline, span, label, hint=hint))
+
+    def add_at(
+        self, code: str, headline: str, node: object, fallback: int, label: str = ""
+    ) -> None:
+        """Report a fault at a node of the current statement."""
+        start, end = self.place(node) or (fallback, fallback + 1)
+        self.add(code, headline, start, end, label)

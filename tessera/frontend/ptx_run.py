@@ -1,0 +1,186 @@
+"""Runs of ordinary statements: the fast way through a function body.
+
+`RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
+statements, each a label, a `.loc` line or an instruction whose operands are names, numbers,
+vectors, addresses, pairs and argument lists, spelled without comments inside a statement. All
+repeats are possessive, so matching is linear and keeps no stack. `RunSplitter` takes such a text
+apart again into records. Anything else is left to the rules of `grammars/ptx.lark`; a run must
+accept nothing that they refuse, nor read it differently.
+
+Operands repeat: a splitter remembers the record of every operand text and every operand list, so
+equal operands are one object and most statements cost one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tessera.frontend.ptx_constants import float_constant, integer_constant
+from tessera.ir import ptx
+
+RUN_LENGTH = 400
+
+# Spellings of the grammar's terminals.
+NAME = r"(?:[A-Za-z][A-Za-z0-9_$]*+|[_$%][A-Za-z0-9_$]++)"
+MODIFIER = r"\.[A-Za-z0-9_]++(?:::[A-Za-z0-9_]++)*+"
+# Short enough to fit in 64 bits whatever the digits; longer ones are checked token by token.
+INTEGER = r"(?:0[xX][0-9a-fA-F]{1,16}+U?|0[0-7]{0,20}+U?|[1-9][0-9]{0,17}+U?)(?![A-Za-z0-9_$.(])"
+HEX_FLOAT = r"(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})(?![A-Za-z0-9_$.])"
+DECIMAL = r"[0-9]++\.[0-9]++(?:[eE][+-]?[0-9]++)?(?![A-Za-z0-9_$.])"
+NUMBER = rf"(?:{HEX_FLOAT}|-?(?:{INTEGER}|{DECIMAL}))"
+
+BLANK = r"[ \t\r\n]*+"
+GAP = BLANK + r"(?:/(?:/[^\n]*+|\*(?:[^*]|\*(?!/))*+\*/)" + BLANK + r")*+"
+REFERENCE = rf"(?:{NAME}|_)(?:{MODIFIER})?"
+ATOM = rf"(?:{REFERENCE}|{NUMBER})"
+ATOMS = rf"{ATOM}(?:{BLANK},{BLANK}{ATOM})*+"
+VECTOR = rf"\{{{BLANK}{ATOMS}{BLANK}\}}"
+BASE = rf"{NAME}(?:{BLANK}\+{BLANK}-?{INTEGER})?"
+ADDRESS = rf"\[{BLANK}(?:{BASE}|{INTEGER}){BLANK}(?:,{BLANK}(?:{VECTOR}|{NAME}){BLANK})*+\]"
+PLAIN = rf"(?:{REFERENCE}(?:{BLANK}\|{BLANK}{REFERENCE})?|{NUMBER}|!{BLANK}{NAME})"
+GROUP = rf"\({BLANK}(?:{ATOMS}{BLANK})?\)"
+OPERAND = rf"(?:{PLAIN}|{ADDRESS}|{VECTOR}|{GROUP})"
+OPERANDS = rf"{OPERAND}(?:{BLANK},{BLANK}{OPERAND})*+"
+
+INLINED = (
+    r",[ \t]*+function_name[ \t]++{name}(?:[ \t]*+\+[ \t]*+{n})?[ \t]*+,[ \t]*+inlined_at[ \t]++"
+)
+LOCATION_END = r"(?![ \t]*+[,0-9])"
+LOCATION = (
+    r"\.loc[ \t]++{n}[ \t]++{n}[ \t]++{n}(?:[ \t]*+" + INLINED + r"{n}[ \t]++{n}[ \t]++{n})?"
+).format(n=INTEGER, name=NAME) + LOCATION_END
+# `name: .callprototype` and its like are statements of their own.
+LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b)"
+
+
+def _statement(capture: str) -> str:
+    guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
+    opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
+    operands = rf"{BLANK}({capture}(?:{OPERANDS})?){BLANK};"
+    label = rf"({capture}{LABEL})"
+    location = rf"({capture}{LOCATION})"
+    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location})"
+
+
+RUN = rf"(?:{_statement('?:')}){{1,{RUN_LENGTH}}}+"
+_STATEMENT = re.compile(_statement(""))
+_OPERAND = re.compile(OPERAND)
+_ATOM = re.compile(ATOM)
+
+
+def parse_location(text: str, at: int) -> ptx.Location:
+    """The record of a whole `.loc` line."""
+    head, _, inlined = text.partition(",")
+    file, line, column = (integer_constant(word).value for word in head.split()[1:])
+    if not inlined:
+        return ptx.Location(file, line, column, at=at)
+    function, _, where = inlined.partition(",")
+    name, _, offset = function.split(None, 1)[1].partition("+")
+    origin = tuple(integer_constant(word).value for word in where.split()[1:])
+    return ptx.Location(
+        file, line, column, name.strip(), integer_constant(offset.strip() or "0").value,
+        (origin[0], origin[1], origin[2]), at,
+    )  # fmt: skip
+
+
+class RunSplitter:
+    """Takes runs apart into statements, sharing equal opcodes and operands between them."""
+
+    def __init__(self) -> None:
+        self._opcodes: dict[str, ptx.Opcode] = {}
+        self._guards: dict[str | None, ptx.Guard | None] = {None: None}
+        self._operands: dict[str, ptx.Operand] = {}
+        self._lists: dict[str, tuple[ptx.Operand, ...]] = {"": ()}
+
+    def split(self, text: str, base: int) -> list[ptx.Statement]:
+        """The statements of a run that starts at offset `base` of its source."""
+        statements: list[ptx.Statement] = []
+        append = statements.append
+        opcodes, guards, lists = self._opcodes, self._guards, self._lists
+        instruction = ptx.Instruction
+        for match in _STATEMENT.finditer(text):
+            label, guard, opcode, operands, location = match.groups()
+            if opcode is not None:
+                at = base + match.start(2 if guard is not None else 3)
+                append(
+                    instruction(
+                        guards[guard] if guard in guards else self.guard(guard),
+                        opcodes[opcode] if opcode in opcodes else self.opcode(opcode),
+                        lists[operands] if operands in lists else self.operand_list(operands),
+                        at,
+                    )
+                )
+            elif label is not None:
+                append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
+            else:
+                append(parse_location(location, base + match.start(5)))
+        return statements
+
+    def guard(self, text: str) -> ptx.Guard:
+        """The record of `@%p` or `@!%p`."""
+        name = text[1:].lstrip()
+        record = ptx.Guard(name.lstrip("!").lstrip(), name.startswith("!"))
+        self._guards[text] = record
+        return record
+
+    def opcode(self, text: str) -> ptx.Opcode:
+        """The shared record of an opcode with its modifiers."""
+        record = self._opcodes.get(text)
+        if record is None:
+            name, *modifiers = text.split(".")
+            record = self._opcodes[text] = ptx.Opcode(name, tuple(modifiers))
+        return record
+
+    def operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
+        """The records of a comma-separated operand list."""
+        known, operand = self._operands, self._operand
+        record = tuple(
+            known[part] if part in known else operand(part) for part in _OPERAND.findall(text)
+        )
+        self._lists[text] = record
+        return record
+
+    def _operand(self, text: str) -> ptx.Operand:
+        record = self._operands[text] = self._build(text)
+        return record
+
+    def _build(self, text: str) -> ptx.Operand:
+        match text[0]:
+            case "[":
+                return ptx.Address(self._address_parts(text))
+            case "{":
+                return ptx.Vector(self._atoms(text))
+            case "(":
+                return ptx.Group(self._atoms(text))
+            case "!":
+                return ptx.Not(ptx.Name(text[1:].strip()))
+        if "|" in text:
+            first, second = (_reference(part.strip()) for part in text.split("|"))
+            return ptx.Pair(first, second)
+        return _atom(text)
+
+    def _atoms(self, text: str) -> tuple[ptx.Operand, ...]:
+        known, operand = self._operands, self._operand
+        return tuple(
+            known[part] if part in known else operand(part) for part in _ATOM.findall(text)
+        )
+
+    def _address_parts(self, text: str) -> tuple[ptx.Operand, ...]:
+        head, comma, rest = text[1:-1].partition(",")
+        base, plus, displacement = head.partition("+")
+        first: ptx.Operand = _atom(base.strip())
+        if plus:
+            first = ptx.Offset(ptx.Name(base.strip()), integer_constant(displacement.strip()))
+        return (first, *self.operand_list(rest.strip())) if comma else (first,)
+
+
+def _atom(text: str) -> ptx.Name | ptx.Sink | ptx.Integer | ptx.Float:
+    if text[0] == "-" or text[0].isdigit():
+        is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
+        return float_constant(text) if is_float else integer_constant(text)
+    return _reference(text)
+
+
+def _reference(text: str) -> ptx.Name | ptx.Sink:
+    name, dot, component = text.partition(".")
+    return ptx.Sink() if text == "_" else ptx.Name(name, component if dot else None)
