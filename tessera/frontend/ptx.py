@@ -7,6 +7,7 @@ after a fault, reading goes on at the next statement or function.
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 from lark import Lark
@@ -21,6 +22,7 @@ from tessera.ir import ptx
 
 RUN_PLACEHOLDER = "%declare RUN"
 NEVER = r"(?!)x"
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class _Dispatch:
@@ -55,18 +57,19 @@ def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
 
 def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
     """Read the module in a source; spans of its diagnostics point into it."""
-    parser, dispatch = _shared_parser(with_runs)
-    builder = ModuleBuilder(source)
-    dispatch.builder = builder
-    recovery = Recovery(source)
-    try:
-        module: ptx.Module = parser.parse(source.text, on_error=recovery.resume)  # type: ignore[assignment]
-    except UnexpectedInput:
-        module = None  # type: ignore[assignment]
-    finally:
-        dispatch.builder = None
+    builder, recovery = ModuleBuilder(source), Recovery(source)
+    module: ptx.Module | None = None
+    with _ONE_AT_A_TIME:
+        parser, dispatch = _shared_parser(with_runs)
+        dispatch.builder = builder
+        try:
+            module = parser.parse(source.text, on_error=recovery.resume)  # type: ignore[assignment]
+        except UnexpectedInput:
+            pass  # the recovery has reported it
+        finally:
+            dispatch.builder = None
     found = recovery.diagnostics + builder.faults.diagnostics
-    if found:
+    if found or module is None:
         raise TesseraError(sorted(found, key=lambda d: d.primary.span.start if d.primary else 0))
     return module
 

@@ -150,11 +150,11 @@ class ExpressionBuilder:
         """What an expression means where an operand stands."""
         if isinstance(node, Parenthesised):
             return self._group_or_constant(node, is_call)
-        left: Any
-        right: Any
+        if isinstance(node, ptx.Binary) and node.operator == "|":
+            first, second = node.left, node.right
+            if isinstance(first, ptx.Name | ptx.Sink) and isinstance(second, ptx.Name | ptx.Sink):
+                return ptx.Pair(first, second)
         match node:
-            case ptx.Binary("|", left, right) if _are_destinations(left, right):
-                return ptx.Pair(left, right)
             case ptx.Unary("!", ptx.Name() as name) if not is_constant_name(name):
                 return ptx.Not(name)
             case ptx.Unary("-", ptx.Name() as name) if not is_constant_name(name):
@@ -202,7 +202,7 @@ class ExpressionBuilder:
             case (ptx.Name() | ptx.Sink(),):
                 return ptx.Group(node.elements)
             case (single,) if not is_call:
-                return self.operand(single)
+                return self.operand(self._scalar(single))
             case elements:
                 return ptx.Group(tuple(map(self.operand, elements)))
 
@@ -240,7 +240,3 @@ class ExpressionBuilder:
     def _noted(self, node: _Node, first: Token, last: Token | None = None) -> _Node:
         self.faults.note(node, first.start_pos or 0, (last or first).end_pos or 0)
         return node
-
-
-def _are_destinations(left: Any, right: Any) -> bool:
-    return isinstance(left, ptx.Name | ptx.Sink) and isinstance(right, ptx.Name | ptx.Sink)

@@ -112,6 +112,8 @@ class Recovery:
 
     def _bad_characters(self, position: int) -> Diagnostic | None:
         text = self.source.text
+        if text[position] in "%$_." and not text[position + 1 : position + 2].isascii():
+            position += 1
         character = text[position]
         span = Span(self.source, position, position + 1)
         if text.startswith("/*", position):
