@@ -1,0 +1,62 @@
+"""Settings from the environment: every `TESSERA_*` variable, typed, with its default.
+
+In: the environment. Out: one frozen `Settings`. Nothing else in Tessera reads `os.environ`, so
+this file is the whole list. A flag is on unless it is unset, empty, or one of `0`, `false`,
+`no`, `off`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment asks for."""
+
+    cache_dir: Path | None
+    """`TESSERA_CACHE_DIR`: where parsed modules are kept; by default `tessera` in the user's
+    cache folder; None where there is no home folder to put it in."""
+
+    use_cache: bool
+    """False under `TESSERA_NO_CACHE=1`: neither read nor write parsed modules."""
+
+    traceback: bool
+    """`TESSERA_TRACEBACK=1`: show Python tracebacks of internal errors."""
+
+    verify: bool
+    """`TESSERA_VERIFY=1`: check every record between stages."""
+
+    color: bool | None
+    """False under `NO_COLOR`; None leaves it to the terminal."""
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in an environment, the process's own unless given."""
+    values = os.environ if environment is None else environment
+    return Settings(
+        cache_dir=_cache_dir(values),
+        use_cache=not _flag(values, "TESSERA_NO_CACHE"),
+        traceback=_flag(values, "TESSERA_TRACEBACK"),
+        verify=_flag(values, "TESSERA_VERIFY"),
+        color=False if values.get("NO_COLOR") else None,
+    )
+
+
+def _flag(values: Mapping[str, str], name: str) -> bool:
+    return values.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def _cache_dir(values: Mapping[str, str]) -> Path | None:
+    """The folder named, else the one of the XDG base directory specification."""
+    if named := values.get("TESSERA_CACHE_DIR"):
+        return Path(named)
+    base = values.get("XDG_CACHE_HOME", "")
+    # The specification says that a relative path here is invalid and has to be ignored.
+    if os.path.isabs(base):
+        return Path(base, "tessera")
+    home = values.get("HOME") or values.get("USERPROFILE")
+    return Path(home, ".cache", "tessera") if home else None
