@@ -1,3 +1,50 @@
-"""Tessera: compile one step of a large model into a plan that runs across different GPUs."""
+"""Tessera: compile one step of a large model into a plan that runs across different GPUs.
+
+The names below are the public ones; they are imported on first use, so that `import tessera`
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tessera.diagnostics import Diagnostic, TesseraError
+    from tessera.driver import Report, analyze, load
+    from tessera.ir.program import Program
+    from tessera.ir.ptx import Module
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Diagnostic",
+    "Module",
+    "Program",
+    "Report",
+    "TesseraError",
+    "__version__",
+    "analyze",
+    "load",
+]
+
+_HOMES = {
+    "Diagnostic": "tessera.diagnostics",
+    "Module": "tessera.ir.ptx",
+    "Program": "tessera.ir.program",
+    "Report": "tessera.driver",
+    "TesseraError": "tessera.diagnostics",
+    "analyze": "tessera.driver",
+    "load": "tessera.driver",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

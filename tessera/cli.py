@@ -1,0 +1,315 @@
+"""The command line, `tessc`: arguments in, one call of the driver, output and an exit code out.
+
+Data goes to standard output, everything for people to standard error. Heavy packages are imported
+inside the commands that need them, so that `--help` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from tessera import __version__, codes, render
+from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
+from tessera.output import write_file
+from tessera.settings import read_settings
+
+EXIT_ERRORS = 1
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+_SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+# --- messages ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """How to show findings on standard error."""
+
+    color: str = "auto"
+    form: str = "full"
+
+    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Print findings in the form chosen."""
+        found = tuple(diagnostics)
+        if not found:
+            return
+        if self.form == "json":
+            text = render.render_json(found)
+        elif self.form == "concise":
+            text = render.render_concise(found)
+        else:
+            text = render.render_full(found, self._colored())
+        click.echo(text, err=True, color=True)
+
+    def _colored(self) -> bool:
+        if self.color != "auto":
+            return self.color == "always"
+        return sys.stderr.isatty() and read_settings().color is not False
+
+    @contextmanager
+    def waiting(self, path: str) -> Iterator[None]:
+        """Say on a terminal that a large file is being read, and take it back afterwards."""
+        try:
+            size = os.path.getsize(path)
+        except (OSError, ValueError):
+            size = 0
+        if size < _SLOW_BYTES or not sys.stderr.isatty() or self.form == "json":
+            yield
+            return
+        click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)
+        try:
+            yield
+        finally:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+
+
+def _write(data: bytes, target: str) -> None:
+    """Data to a file, or to standard output for `-`."""
+    if target != "-":
+        write_file(target, data)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(__version__, "-V", "--version", message="tessc %(version)s")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour in messages; auto is on at a terminal unless NO_COLOR is set.",
+)
+@click.pass_context
+def cli(context: click.Context, color: str) -> None:
+    """Read PTX kernels and traces of kernel launches, and say what is in them.
+
+    A file is PTX, as nvcc, NVRTC, Triton and Numba write it, or a trace: PTX with `//!` records
+    that list buffers and launches.
+
+    \b
+    Examples:
+      tessc analyze kernel.ptx           what each kernel declares and does
+      tessc analyze trace.ptx --json     the same for a trace, for a program
+      tessc explain TSR1905              what a diagnostic code means
+    """
+    context.obj = Messages(color)
+
+
+def _form_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["full", "concise", "json"]),
+        default="full",
+        show_default=True,
+        help="How to show errors and warnings on standard error.",
+    )(command)
+
+
+@cli.command(short_help="Summarise a PTX file or a trace.")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option(
+    "-k",
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only kernels and functions of that name; `*` and `?` match. May be repeated.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["ptx"]),
+    help="Print the program at this level in place of the report.",
+)
+@_form_option
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(allow_dash=True),
+    default="-",
+    metavar="PATH",
+    help="Write there instead of standard output; all of it or nothing.",
+)
+@click.pass_obj
+def analyze(
+    messages: Messages,
+    file: str,
+    as_json: bool,
+    kernels: tuple[str, ...],
+    emit: str | None,
+    form: str,
+    strict: bool,
+    output: str,
+) -> int:
+    """Summarise FILE, a PTX file or a trace; `-` reads standard input.
+
+    Per kernel: parameters, registers, shared and local memory, instructions by class, calls.
+    For a trace also its buffers and launches.
+
+    \b
+    Examples:
+      tessc analyze kernel.ptx
+      tessc analyze trace.ptx --json -o report.json
+      tessc analyze kernel.ptx --emit ptx | ptxas -arch=sm_80 -o /dev/null -
+      nvcc -ptx -o /dev/stdout kernel.cu | tessc analyze -
+    """
+    from tessera import driver, report
+
+    messages = replace(messages, form=form)
+    try:
+        with messages.waiting(file):
+            found = driver.analyze(file)
+        if emit == "ptx":
+            data = driver.emit_ptx(found.program)
+        elif as_json:
+            data = report.report_json(found).encode()
+        else:
+            data = report.report_text(found, kernels).encode(errors="replace")
+        _write(data, output)
+    except TesseraError as failure:
+        messages.show(failure.diagnostics)
+        if as_json:
+            _write(report.failure_json(file, failure.diagnostics).encode(), "-")
+        return failure.exit_code
+    messages.show(found.diagnostics)
+    return _exit_code(found.diagnostics, strict)
+
+
+def _exit_code(diagnostics: Iterable[Diagnostic], strict: bool) -> int:
+    failing = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+    return EXIT_ERRORS if any(d.severity in failing for d in diagnostics) else 0
+
+
+def _complete_code(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [
+        CompletionItem(entry.code, help=entry.title)
+        for entry in codes.CODES
+        if entry.code.startswith(incomplete.upper())
+    ]
+
+
+@cli.command(short_help="Say what a diagnostic code means.")
+@click.argument("code", required=False, shell_complete=_complete_code)
+def explain(code: str | None) -> int:
+    """Say what a diagnostic CODE means and what to do; without CODE, list all codes.
+
+    \b
+    Examples:
+      tessc explain TSR1905
+      tessc explain 1905
+      tessc explain
+    """
+    if code is None:
+        for known in codes.CODES:
+            click.echo(f"{known.code}  {known.severity.value:<7}  {known.title}")
+        return 0
+    entry = codes.find_code(code)
+    if entry is not None:
+        click.echo(codes.explain(entry), nl=False)
+        return 0
+    near = ", ".join(f"`{near.code}` ({near.title})" for near in codes.near_codes(code))
+    hint = f"did you mean {near}?" if near else "`tessc explain` lists all codes."
+    raise click.UsageError(f"there is no code `{render.safe(code)}`; {hint}")
+
+
+@cli.command(short_help="Print a shell completion script.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print the script that makes SHELL complete commands, options, files and codes.
+
+    \b
+    Examples:
+      tessc completion bash > ~/.local/share/bash-completion/completions/tessc
+      tessc completion zsh > "${fpath[1]}/_tessc"
+      tessc completion fish > ~/.config/fish/completions/tessc.fish
+    """
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"this version of click cannot complete for `{shell}`")
+    click.echo(script(cli, {}, "tessc", "_TESSC_COMPLETE").source())
+    return 0
+
+
+# --- the process -------------------------------------------------------------------------------
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line and give back the exit code; nothing escapes from here."""
+    try:
+        code = cli.main(arguments, prog_name="tessc", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as usage:
+        usage.show()
+        return usage.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except OSError as problem:
+        return _output_failed(problem)
+    except Exception as problem:
+        return _internal_error(problem, arguments)
+
+
+def _silence_stdout() -> None:
+    """The reader has gone: what is still buffered goes nowhere, without a complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _output_failed(problem: OSError) -> int:
+    """Input errors are reported where they arise; what is left is standard output."""
+    if problem.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF):
+        return _internal_error(problem, sys.argv[1:])
+    reason = (problem.strerror or str(problem)).lower()
+    Messages().show([error("TSR1911", f"cannot write standard output: {reason}")])
+    _silence_stdout()
+    return EXIT_ERRORS
+
+
+def _internal_error(problem: Exception, arguments: list[str]) -> int:
+    if read_settings().traceback:
+        traceback.print_exception(problem)
+    command = shlex.join(["tessc", *arguments])
+    Messages().show(
+        [
+            error(
+                "TSR9000",
+                f"internal error: {type(problem).__name__}: {problem}",
+                notes=(f"tessera {__version__}, command: `{command}`",),
+                hint="keep the input file and run the command again with `TESSERA_TRACEBACK=1`; "
+                "please report both",
+            )
+        ]
+    )
+    return EXIT_INTERNAL
