@@ -1,0 +1,121 @@
+"""Registers as arrays of raw bits: coercion, signed views, halves, lanes of packed types.
+
+A register is an unsigned array of 16, 32 or 64 bits per lane. Every operand passes through
+`bits`, so the functions above this module also take Python integers and NumPy scalars. Scalars
+become arrays of shape (1,): NumPy computes 0-d arrays as scalars, which are slower, immutable
+and warn on wrap-around.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# NumPy's stubs lose the element type at every `dtype.type(...)` and view, so these aliases say
+# what an array holds to the reader only.
+Bits = NDArray[Any]
+Signed = NDArray[Any]
+Floats = NDArray[Any]
+Bools = NDArray[Any]
+Operand = Bits | int
+
+UNSIGNED: dict[int, np.dtype[Any]] = {
+    8: np.dtype(np.uint8),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
+}
+SIGNED: dict[int, np.dtype[Any]] = {
+    8: np.dtype(np.int8),
+    16: np.dtype(np.int16),
+    32: np.dtype(np.int32),
+    64: np.dtype(np.int64),
+}
+INTEGER_TYPES: dict[str, tuple[int, bool]] = {
+    f"{kind}{width}": (width, kind == "s") for width in (8, 16, 32, 64) for kind in "sub"
+}
+
+
+def integer_type(t: str) -> tuple[int, bool]:
+    """Width and signedness of an integer or untyped PTX type."""
+    try:
+        return INTEGER_TYPES[t]
+    except KeyError:
+        raise NotImplementedError(f"integer type .{t} is not supported here") from None
+
+
+def bits(width: int, value: Operand) -> Bits:
+    """`value` as an unsigned array of `width` bits, at least 1-d; low bits if it is wider."""
+    dtype = UNSIGNED[width]
+    if not isinstance(value, np.ndarray):
+        return np.array([int(value) & ((1 << width) - 1)], dtype)
+    if value.dtype != dtype:
+        value = value.astype(dtype)
+    return value if value.ndim else value.reshape(1)
+
+
+def signed(value: Bits) -> Signed:
+    """The same bits read as two's complement."""
+    return value.view(SIGNED[value.dtype.itemsize * 8])
+
+
+def unsigned(value: NDArray[Any]) -> Bits:
+    """The bits of an array of signed integers or floats."""
+    return value.view(UNSIGNED[value.dtype.itemsize * 8])
+
+
+def typed(t: str, value: Operand) -> NDArray[Any]:
+    """`value` as an array of the signed or unsigned integer type `t`."""
+    width, is_signed = integer_type(t)
+    array = bits(width, value)
+    return signed(array) if is_signed else array
+
+
+def predicate(value: Bools | bool) -> Bools:
+    """A predicate as a bool array that is at least 1-d."""
+    return np.atleast_1d(np.asarray(value, np.bool_))
+
+
+def halves(value: Bits) -> tuple[Bits, Bits]:
+    """Low and high half of each element, in the next narrower type."""
+    half = value.dtype.itemsize * 4
+    narrow = UNSIGNED[half]
+    return value.astype(narrow), (value >> half).astype(narrow)
+
+
+def join(low: Bits, high: Bits) -> Bits:
+    """Elements of twice the width from low and high halves."""
+    half = low.dtype.itemsize * 8
+    wide = UNSIGNED[2 * half]
+    return low.astype(wide) | (high.astype(wide) << half)
+
+
+def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bits:
+    """Apply `function` to both halves of `width`-bit operands, and pack the two results.
+
+    Contiguous operands of one shape are read as arrays of twice the lanes: no shifts.
+    """
+    arrays = [bits(width, value) for value in operands]
+    narrow = UNSIGNED[width // 2]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    lanes = [np.ascontiguousarray(array).view(narrow) for array in arrays]
+    if all(array.shape == shape for array in arrays):
+        return function(*lanes).view(UNSIGNED[width])
+    pairs = [lane.reshape(*array.shape, 2) for lane, array in zip(lanes, arrays, strict=True)]
+    result = np.ascontiguousarray(function(*pairs))
+    return result.view(UNSIGNED[width]).reshape(shape)
+
+
+def select(p: Bools, a: Bits, b: Bits) -> Bits:
+    """`a` where `p`, else `b`, for unsigned bits of one type.
+
+    Multiplies by the predicate instead of branching on it: with lanes that disagree at random
+    this takes an eighth of the time of `np.where`.
+    """
+    chosen = np.multiply(a ^ b, p)
+    chosen ^= b
+    return chosen

@@ -1,0 +1,71 @@
+"""f16 and bf16 arithmetic, to nearest even (the only mode PTX has for them).
+
+f32 holds sums of f16 and bf16 well enough: it has at least twice their precision plus two bits,
+so rounding twice equals rounding once. Products are exact in f32, but for those of bf16 that are
+subnormal there. `fma` needs float64, and bf16, whose range is that of f32, an odd-rounded sum.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
+from tessera.backend.cpu.numerics.float32 import F32
+from tessera.backend.cpu.numerics.formats import FORMATS, flush, widen
+from tessera.backend.cpu.numerics.rounding import narrow_half, odd_f32, odd_sum
+
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def load(t: str, a: Operand, ftz: bool) -> F32:
+    """The values of an operand as float32."""
+    raw = bits(16, a)
+    return widen(t, flush(t, raw) if ftz else raw)
+
+
+def store(t: str, values: F32, ftz: bool, sat: bool, relu: bool = False) -> Bits:
+    """Round to the format, then apply `.ftz`, `.sat`, `.relu`."""
+    return modify(t, narrow_half(t, values.view(np.uint32)), ftz, sat, relu)
+
+
+def modify(t: str, raw: Bits, ftz: bool, sat: bool, relu: bool = False) -> Bits:
+    """`.ftz`; `.sat` to [+0.0, 1.0] with NaN to +0.0; `.relu`: negatives to +0.0, NaN stays."""
+    if ftz:
+        raw = flush(t, raw)
+    if not (sat or relu):
+        return raw
+    form = FORMATS[t]
+    nan = (raw & np.uint16(0x7FFF)) > form.infinity
+    negative = (raw >> np.uint16(15)) != 0
+    if sat:
+        raw = np.where(negative | nan, np.uint16(0), np.minimum(raw, np.uint16(form.one)))
+    return np.where(negative & ~nan, np.uint16(0), raw)
+
+
+def add(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
+    """a + b."""
+    return store(t, load(t, a, ftz) + load(t, b, ftz), ftz, sat)
+
+
+def sub(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
+    """a - b."""
+    return store(t, load(t, a, ftz) - load(t, b, ftz), ftz, sat)
+
+
+def mul(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
+    """a * b."""
+    x, y = load(t, a, ftz), load(t, b, ftz)
+    product = x * y
+    if t == "bf16" and ((np.abs(product) < _SMALLEST_NORMAL) & (x != 0) & (y != 0)).any():
+        product = odd_f32(x.astype(np.float64) * y).view(np.float32)
+    return store(t, product, ftz, sat)
+
+
+def fma(t: str, a: Operand, b: Operand, c: Operand, ftz: bool, sat: bool, relu: bool) -> Bits:
+    """a * b + c with one rounding."""
+    x, y, z = (load(t, value, ftz) for value in (a, b, c))
+    product = x.astype(np.float64) * y
+    # Whatever float64 could lose of an f16 sum is far below a tie of f16.
+    total = product + z if t == "f16" else odd_sum(product, z.astype(np.float64))
+    return modify(t, narrow_half(t, odd_f32(total)), ftz, sat, relu)

@@ -1,0 +1,134 @@
+"""f32 arithmetic, correctly rounded in every mode.
+
+To nearest without `.ftz` is NumPy's own float32 arithmetic; `fma` and the directed modes go
+through float64, in which products of f32 are exact and sums are rounded to odd.
+
+Source: PTX ISA, floating-point instructions.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
+from tessera.backend.cpu.numerics.formats import finish, flush
+from tessera.backend.cpu.numerics.rounding import F64, check_mode, narrow, odd_sum
+
+F32 = NDArray[np.float32]
+
+_LOW_BITS = np.uint64(0x1FFFFFFF)
+_TIE = np.uint64(0x10000000)
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def load(a: Operand, ftz: bool) -> F32:
+    """The values of an operand, subnormals flushed if asked."""
+    raw = bits(32, a)
+    return (flush("f32", raw) if ftz else raw).view(np.float32)
+
+
+def store(raw: Bits, ftz: bool, sat: bool) -> Bits:
+    """The modifiers of a result: `.ftz`, then `.sat` to [+0.0, 1.0] with NaN to +0.0."""
+    if ftz:
+        raw = flush("f32", raw)
+    return saturate(raw) if sat else raw
+
+
+def saturate(raw: Bits) -> Bits:
+    """Clamp f32 bits to [+0.0, 1.0]; NaN and everything negative become +0.0."""
+    values = raw.view(np.float32)
+    clamped = np.minimum(np.fmax(values, np.float32(0)), np.float32(1))
+    # fmax may keep -0.0; adding +0.0 makes it positive.
+    clamped += np.float32(0)
+    return clamped.view(np.uint32)
+
+
+def add(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a + b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x + y), ftz, sat)
+    return store(_rounded_sum(x.astype(np.float64), y.astype(np.float64), rounding), ftz, sat)
+
+
+def sub(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a - b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x - y), ftz, sat)
+    return add(x.view(np.uint32), (-y).view(np.uint32), rounding, ftz, sat)
+
+
+def _rounded_sum(x: F64, y: F64, rounding: str) -> Bits:
+    """x + y in a directed mode; an exact zero of opposite signs is -0.0 when rounding down."""
+    check_mode(rounding)
+    total = odd_sum(x, y)
+    result = narrow(total, rounding)
+    if rounding != "rm":
+        return result
+    cancelled = (total == 0) & (np.signbit(x) != np.signbit(y))
+    return np.where(cancelled, np.uint32(0x80000000), result)
+
+
+def mul(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a * b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x * y), ftz, sat)
+    return store(narrow(_product(x, y), rounding), ftz, sat)
+
+
+def _product(x: F32, y: F32) -> F64:
+    return x.astype(np.float64) * y.astype(np.float64)
+
+
+def fma(a: Operand, b: Operand, c: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a * b + c with one rounding."""
+    x, y, z = load(a, ftz), load(b, ftz), load(c, ftz)
+    if rounding == "rn":
+        return store(_fma_nearest(x, y, z), ftz, sat)
+    return store(_rounded_sum(_product(x, y), z.astype(np.float64), rounding), ftz, sat)
+
+
+def _fma_nearest(x: F32, y: F32, z: F32) -> Bits:
+    """Round the float64 sum; only lanes where that was a tie or subnormal need more care.
+
+    The product is exact in float64. Rounding its sum twice goes wrong only if the first
+    rounding lands exactly between two f32 values, whose spacing differs for subnormals.
+    """
+    total = x.astype(np.float64)
+    total = total * y
+    total = total + z
+    result = total.astype(np.float32)
+    low = total.view(np.uint64) & _LOW_BITS
+    hard = low == _TIE
+    hard |= (np.abs(result) < _SMALLEST_NORMAL) & (total != 0)
+    if hard.any():
+        where = np.nonzero(hard)
+        x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
+        exact = odd_sum(_product(x, y), z.astype(np.float64))
+        result[where] = exact.astype(np.float32)
+    return finish("f32", result)
+
+
+def div(a: Operand, b: Operand, rounding: str, ftz: bool) -> Bits:
+    """a / b. A quotient of f32 is never so near a tie that float64 could hide it."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x / y), ftz, False)
+    return store(narrow(x.astype(np.float64) / y.astype(np.float64), rounding), ftz, False)
+
+
+def sqrt(a: Operand, rounding: str, ftz: bool) -> Bits:
+    """The square root; -0.0 keeps its sign."""
+    x = load(a, ftz)
+    if rounding == "rn":
+        return store(finish("f32", np.sqrt(x)), ftz, False)
+    return store(narrow(np.sqrt(x.astype(np.float64)), rounding), ftz, False)
+
+
+def rcp(a: Operand, rounding: str, ftz: bool) -> Bits:
+    """1 / a."""
+    return div(0x3F800000, a, rounding, ftz)
