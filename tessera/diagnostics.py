@@ -141,3 +141,8 @@ def summarise(diagnostic: Diagnostic) -> str:
     """The one-line form: `file:line:column: error[CODE] headline`."""
     where = f"{diagnostic.primary.span}: " if diagnostic.primary else ""
     return f"{where}{diagnostic.severity.value}[{diagnostic.code}] {diagnostic.headline}"
+
+
+def in_text_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Sorted by where they stand; those without a place come first."""
+    return sorted(diagnostics, key=lambda d: d.primary.span.start if d.primary else -1)

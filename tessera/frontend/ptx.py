@@ -13,12 +13,13 @@ from typing import Any
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from tessera.diagnostics import Source, TesseraError
+from tessera.diagnostics import Diagnostic, Severity, Source, TesseraError, in_text_order
 from tessera.frontend.grammar import grammar_text
 from tessera.frontend.ptx_build import ModuleBuilder
 from tessera.frontend.ptx_run import RUN
 from tessera.frontend.syntax_errors import Recovery
 from tessera.ir import ptx
+from tessera.ir.verify_ptx import verify_module
 
 RUN_PLACEHOLDER = "%declare RUN"
 NEVER = r"(?!)x"
@@ -70,10 +71,19 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
             dispatch.builder = None
     found = recovery.diagnostics + builder.faults.diagnostics
     if found or module is None:
-        raise TesseraError(sorted(found, key=lambda d: d.primary.span.start if d.primary else 0))
+        raise TesseraError(in_text_order(found))
     return module
 
 
+def load_module(source: Source) -> tuple[ptx.Module, tuple[Diagnostic, ...]]:
+    """Read and verify the module in a source; returns its warnings beside it."""
+    module = parse_source(source)
+    found = in_text_order(verify_module(module))
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in found):
+        raise TesseraError(found)
+    return module, tuple(found)
+
+
 def parse_module(text: str, name: str = "<ptx>") -> ptx.Module:
-    """Read one PTX module from text."""
-    return parse_source(Source(name, text))
+    """Read and verify one PTX module from text."""
+    return load_module(Source(name, text))[0]

@@ -142,6 +142,12 @@ class ExpressionBuilder:
         """`{a, b}`."""
         return self._noted(ptx.Vector(tuple(map(self.operand, children[1:]))), children[0])
 
+    def vector_pair(self, children: Sequence[Any]) -> ptx.Pair:
+        """`{a, b}|%p`."""
+        vector, _, second = children
+        name = ptx.Sink() if second == "_" else ptx.Name(str(second))
+        return ptx.Pair(vector, name)
+
     def address(self, children: Sequence[Any]) -> ptx.Address:
         """`[a+4]`."""
         return self._noted(ptx.Address(tuple(map(self.operand, children[1:]))), children[0])

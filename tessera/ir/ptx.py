@@ -142,9 +142,9 @@ class Negated:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """`%p|%q`: two destinations."""
+    """`%p|%q`: two destinations; a texture fetch has `{%f0, %f1, %f2, %f3}|%p`."""
 
-    first: Name | Sink
+    first: Name | Sink | Vector
     second: Name | Sink
 
 

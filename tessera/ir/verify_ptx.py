@@ -1,0 +1,335 @@
+"""What must hold of a PTX module beyond its grammar: names, labels, operand counts, directives.
+
+In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names follow PTX's
+scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
+may be used before they stand, everything else only after it is declared.
+
+Where a module's version is newer than `NEWEST_VERSION`, an unknown special register or directive
+is only a warning: it may have come with that version. An unknown opcode always is.
+
+Operand lists of equal text are one object in a parsed module, so a list that was found good stays
+good until a scope closes; that keeps this near the cost of a set look-up per instruction.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+
+from tessera.diagnostics import Diagnostic, Label, error, warning
+from tessera.ir import ptx
+from tessera.ir.opcodes import OPCODES, arity, special_register
+from tessera.ir.ptx_constants import WARP_SIZE_NAME
+from tessera.ir.ptx_locate import name_span, opcode_span, operand_span
+
+NEWEST_VERSION = (9, 0)
+FUNCTION_DIRECTIVES = frozenset(
+    """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
+    abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
+    blocksareclusters""".split()  # noqa: SIM905
+)
+_DIGITS = "0123456789"
+
+
+def verify_module(module: ptx.Module) -> list[Diagnostic]:
+    """Everything that is wrong with a module, in text order within each function."""
+    return _Verifier(module).run()
+
+
+class _Scope:
+    """The names of one block: single ones with their place, and register ranges by prefix."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.labels: dict[str, int] = {}
+
+    def declared(self, name: str) -> int | None:
+        """Where a name is declared in this block, if it is."""
+        found = self.names.get(name)
+        if found is not None or not self.ranges:
+            return found
+        prefix = name.rstrip(_DIGITS)
+        span = self.ranges.get(prefix)
+        digits = name[len(prefix) :]
+        if span is None or not digits or (digits[0] == "0" and len(digits) > 1):
+            return None
+        return span[1] if len(digits) < 10 and int(digits) < span[0] else None
+
+
+class _Verifier:
+    def __init__(self, module: ptx.Module) -> None:
+        self.module = module
+        self.found: list[Diagnostic] = []
+        self.is_new = module.version > NEWEST_VERSION
+        self.globals = _Scope()
+        self.bodies: set[str] = set()
+        self.scopes: list[_Scope] = []
+        self.good: set[int] = set()
+        self.opcodes: dict[tuple[int, int], bool] = {}
+        self.unknown_opcodes: set[str] = set()
+
+    def run(self) -> list[Diagnostic]:
+        self.check_version()
+        for item in self.module.items:
+            match item:
+                case ptx.Variable():
+                    self.declare(self.globals, item)
+                case ptx.Function():
+                    self.function(item)
+                case ptx.Alias(name, aliasee, at):
+                    self.globals.names.setdefault(name, at)
+                    if self.globals.declared(aliasee) is None:
+                        self.undeclared(aliasee, name_span(self.module, at, aliasee))
+                case _:
+                    pass
+        return self.found
+
+    def check_version(self) -> None:
+        major, minor = self.module.version
+        if 1 <= major <= NEWEST_VERSION[0]:
+            return
+        span = self.module.span(0) if self.module.source is None else None
+        if self.module.source is not None:
+            span = name_span(self.module, self.module.source.text.find(".version"), ".version")
+        newest = ".".join(map(str, NEWEST_VERSION))
+        self.found.append(
+            error(
+                "TSR1011", f"PTX version is not known: {major}.{minor}", span,
+                f"known are 1.0 to {NEWEST_VERSION[0]}.x",
+                hint=f"compile for an older PTX version, such as {newest}",
+            )
+        )  # fmt: skip
+
+    # --- declarations ---------------------------------------------------------------------
+
+    def declare(self, scope: _Scope, variable: ptx.Variable) -> None:
+        self.check_initializer(variable)
+        if variable.name == "_":
+            return
+        earlier = self.earlier_declaration(scope, variable)
+        if earlier is not None:
+            self.duplicate("TSR1021", variable.name, variable.at, earlier)
+        if variable.count is None:
+            scope.names[variable.name] = variable.at
+        else:
+            scope.ranges[variable.name] = (variable.count, variable.at)
+
+    def earlier_declaration(self, scope: _Scope, variable: ptx.Variable) -> int | None:
+        if scope is self.globals:
+            # A linker joins `.extern`, `.weak` and `.common` declarations of one name.
+            return None if variable.linkage else scope.names.get(variable.name)
+        if variable.count is None:
+            return scope.declared(variable.name)
+        same_range = scope.ranges.get(variable.name)
+        return None if same_range is None else same_range[1]
+
+    def check_initializer(self, variable: ptx.Variable) -> None:
+        if variable.initializer is None or isinstance(variable.initializer, ptx.Integer):
+            return
+        for name in _constant_names(variable.initializer):
+            if self.lookup(name) is None and name != WARP_SIZE_NAME:
+                self.undeclared(name, name_span(self.module, variable.at, name))
+
+    # --- functions ------------------------------------------------------------------------
+
+    def function(self, function: ptx.Function) -> None:
+        self.check_directives(function)
+        if function.body is not None:
+            if function.name in self.bodies:
+                earlier = self.globals.names[function.name]
+                self.duplicate("TSR1021", function.name, function.at, earlier)
+            self.bodies.add(function.name)
+        self.globals.names[function.name] = function.at
+        outer = _Scope()
+        for variable in (*function.returns, *function.parameters):
+            self.declare(outer, variable)
+        if function.body is None:
+            return
+        self.scopes = [outer]
+        self.block(function.body)
+        self.scopes = []
+
+    def check_directives(self, function: ptx.Function) -> None:
+        for directive in function.directives:
+            if directive.name not in FUNCTION_DIRECTIVES:
+                near = difflib.get_close_matches(directive.name, FUNCTION_DIRECTIVES, 1)
+                span = name_span(self.module, function.at, f".{directive.name}")
+                hint = f"did you mean `.{near[0]}`?" if near else None
+                headline = f"directive is not known: `.{directive.name}`"
+                self.report("TSR1026", headline, span, hint=hint)
+
+    def block(self, statements: tuple[ptx.Statement, ...]) -> None:
+        scope = _Scope()
+        for statement in statements:
+            if isinstance(statement, ptx.Label | ptx.CallPrototype | ptx.TargetList):
+                earlier = scope.labels.get(statement.name)
+                if earlier is not None:
+                    self.duplicate("TSR1023", statement.name, statement.at, earlier)
+                scope.labels[statement.name] = statement.at
+        self.scopes.append(scope)
+        self.good.clear()
+        for statement in statements:
+            self.statement(scope, statement)
+        self.scopes.pop()
+        self.good.clear()
+
+    def statement(self, scope: _Scope, statement: ptx.Statement) -> None:
+        match statement:
+            case ptx.Instruction(guard, opcode, operands):
+                if (id(opcode), len(operands)) not in self.opcodes:
+                    self.check_opcode(statement)
+                if guard is not None and id(guard) not in self.good:
+                    self.check_names((ptx.Name(guard.register),), statement, guard)
+                if id(operands) not in self.good:
+                    self.check_names(operands, statement, operands)
+            case ptx.Variable():
+                self.declare(scope, statement)
+            case ptx.Block(statements):
+                self.block(statements)
+            case ptx.TargetList(_, _, targets, at):
+                for target in targets:
+                    if self.lookup(target) is None:
+                        self.undeclared(target, name_span(self.module, at, target))
+            case _:
+                pass
+
+    # --- instructions ---------------------------------------------------------------------
+
+    def check_opcode(self, instruction: ptx.Instruction) -> None:
+        opcode, count = instruction.opcode, len(instruction.operands)
+        allowed = arity(opcode)
+        if allowed is None:
+            self.unknown_opcode(instruction)
+        elif not allowed[0] <= count <= allowed[1]:
+            low, high = allowed
+            wanted = str(low) if low == high else f"{low} to {high}"
+            operands = "operand" if count == 1 else "operands"
+            self.found.append(
+                error(
+                    "TSR1024", f"`{opcode}` takes {wanted} operands, and has {count}",
+                    opcode_span(self.module, instruction), f"{count} {operands} given",
+                )
+            )  # fmt: skip
+            return  # every such instruction is reported, not only the first
+        self.opcodes[id(opcode), count] = True
+
+    def unknown_opcode(self, instruction: ptx.Instruction) -> None:
+        text = str(instruction.opcode)
+        if text in self.unknown_opcodes:
+            return
+        self.unknown_opcodes.add(text)
+        near = difflib.get_close_matches(instruction.opcode.name, OPCODES, 1, 0.75)
+        self.found.append(
+            warning(
+                "TSR1025", f"opcode is not known: `{text}`",
+                opcode_span(self.module, instruction),
+                notes=("its address operands count as read and written",),
+                hint=f"did you mean `{near[0]}`?" if near else None,
+            )
+        )  # fmt: skip
+
+    def check_names(
+        self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
+    ) -> None:
+        faults = False
+        for index, operand in enumerate(operands):
+            for name in _names(operand):
+                if self.lookup(name) is not None or name == WARP_SIZE_NAME:
+                    continue
+                if special_register(name) is not None:
+                    continue
+                faults = True
+                span = operand_span(self.module, instruction, index)
+                if self.module.source is not None and instruction.at >= 0:
+                    span = name_span(self.module, span.start if span else 0, name)
+                self.undeclared(name, span)
+        if not faults:
+            self.good.add(id(shared))
+
+    def lookup(self, name: str) -> int | None:
+        for scope in reversed(self.scopes):
+            found = scope.declared(name)
+            if found is None:
+                found = scope.labels.get(name)
+            if found is not None:
+                return found
+        return self.globals.names.get(name)
+
+    # --- reports --------------------------------------------------------------------------
+
+    def report(self, code: str, headline: str, span: object, **parts: object) -> None:
+        """An error, or a warning where the module may know better than we do."""
+        build: Callable[..., Diagnostic] = warning if self.is_new else error
+        self.found.append(build(code, headline, span, **parts))
+
+    def undeclared(self, name: str, span: object) -> None:
+        if name.startswith("%") and self.is_new:
+            self.report("TSR1020", f"`{name}` is not declared", span)
+            return
+        candidates = [known for scope in (*self.scopes, self.globals)
+                      for known in (*scope.names, *scope.labels)]  # fmt: skip
+        near = difflib.get_close_matches(name, candidates[:2000], 1, 0.8)
+        label = "no register range of that name reaches so far" if self.in_range(name) else ""
+        self.found.append(
+            error(
+                "TSR1020", f"`{name}` is not declared", span, label,  # type: ignore[arg-type]
+                hint=f"did you mean `{near[0]}`?" if near else None,
+            )
+        )  # fmt: skip
+
+    def in_range(self, name: str) -> bool:
+        prefix = name.rstrip(_DIGITS)
+        return prefix != name and any(prefix in scope.ranges for scope in self.scopes)
+
+    def duplicate(self, code: str, name: str, at: int, earlier: int) -> None:
+        what = "label" if code == "TSR1023" else "name"
+        first = name_span(self.module, earlier, name)
+        secondary = () if first is None else (Label(first, "first declared here"),)
+        self.found.append(
+            error(
+                code, f"{what} is declared twice: `{name}`", name_span(self.module, at, name),
+                "declared again here", secondary=secondary,
+            )
+        )  # fmt: skip
+
+
+def _names(operand: ptx.Operand) -> Iterator[str]:
+    match operand:
+        case ptx.Name(name):
+            yield name
+        case ptx.Address(parts) | ptx.Vector(parts) | ptx.Group(parts):
+            for part in parts:
+                yield from _names(part)
+        case ptx.Offset(base):
+            yield base.name
+        case ptx.Not(inner) | ptx.Negated(inner):
+            yield inner.name
+        case ptx.Pair(first, second):
+            yield from _names(first)
+            yield from _names(second)
+        case ptx.Subscript(name, index):
+            yield name
+            if isinstance(index, ptx.Offset | ptx.Name):
+                yield from _names(index)
+        case ptx.Generic(inner) | ptx.MaskedByte(_, inner):
+            yield from _constant_names(inner)
+        case _:
+            return
+
+
+def _constant_names(initializer: ptx.Initializer) -> Iterator[str]:
+    """The symbols in an initialiser (fields of samplers name modes, not symbols)."""
+    pending: list[ptx.Initializer] = [initializer]
+    while pending:
+        match pending.pop():
+            case ptx.Name(name):
+                yield name
+            case ptx.InitializerList(elements):
+                pending += elements
+            case ptx.Generic(inner) | ptx.MaskedByte(_, inner) | ptx.Unary(_, inner):
+                pending.append(inner)
+            case ptx.Binary(_, left, right):
+                pending += (right, left)
+            case _:
+                pass
