@@ -9,10 +9,11 @@ red.async +mbarrier::complete_tx::bytes | [a]=reduce b [mbar]     | atomic | asy
 red.async -mbarrier::complete_tx::bytes | [a]=reduce b            | atomic | async
 
 # 9.7.13.8 to 9.7.13.14; d of match.all and elect is a pair d|p
+# ptxas takes `.sync` before and behind the mode: CUB writes `vote.ballot.sync.b32`
+vote +sync -ballot | p q mask | vote    | warp
+vote +sync        | d q mask | vote    | warp
 vote +ballot      | d q      | vote    | warp
-vote -ballot      | p q      | vote    | warp
-vote.sync +ballot | d q mask | vote    | warp
-vote.sync -ballot | p q mask | vote    | warp
+vote              | p q      | vote    | warp
 match             | d a mask | vote    | warp
 activemask        | d        | vote    | state
 redux.sync        | d a mask | integer | warp
