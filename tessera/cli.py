@@ -6,6 +6,7 @@ inside the commands that need them, so that `--help` and completion answer at on
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import shlex
@@ -14,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 import click
@@ -181,12 +183,15 @@ def analyze(
     try:
         with messages.waiting(file):
             found = driver.analyze(file)
+        if kernels:
+            _check_patterns(kernels, report.function_names(found))
+            found = report.only(found, kernels)
         if emit == "ptx":
             data = driver.emit_ptx(found.program)
         elif as_json:
             data = report.report_json(found).encode()
         else:
-            data = report.report_text(found, kernels).encode(errors="replace")
+            data = report.report_text(found).encode(errors="replace")
         _write(data, output)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
@@ -195,6 +200,20 @@ def analyze(
         return failure.exit_code
     messages.show(found.diagnostics)
     return _exit_code(found.diagnostics, strict)
+
+
+def _check_patterns(patterns: Iterable[str], names: Iterable[str]) -> None:
+    """A pattern that matches nothing is more likely a slip than a wish."""
+    known = tuple(names)
+    for pattern in patterns:
+        if any(fnmatchcase(name, pattern) for name in known):
+            continue
+        near = difflib.get_close_matches(pattern, known, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        raise click.UsageError(
+            render.safe(f"no kernel or function matches `{pattern}`{hint}"),
+            click.get_current_context(),
+        )
 
 
 def _exit_code(diagnostics: Iterable[Diagnostic], strict: bool) -> int:

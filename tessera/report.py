@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -30,16 +31,49 @@ SCHEMA = "tessera.analyze/1"
 _LABEL = 16  # columns for the name of a row
 
 
+# --- which functions ---------------------------------------------------------------------------
+
+
+def function_names(report: Report) -> tuple[str, ...]:
+    """The names of all kernels and functions, each once."""
+    found = (
+        function.name
+        for variant in report.summary.variants
+        for function in (*variant.summary.kernels, *variant.summary.functions)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def only(report: Report, patterns: tuple[str, ...]) -> Report:
+    """The report with only those kernels and functions whose name matches a pattern."""
+
+    def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:
+        return tuple(f for f in functions if any(fnmatchcase(f.name, p) for p in patterns))
+
+    variants = tuple(
+        replace(
+            variant,
+            summary=replace(
+                variant.summary,
+                kernels=kept(variant.summary.kernels),
+                functions=kept(variant.summary.functions),
+            ),
+        )
+        for variant in report.summary.variants
+    )
+    return replace(report, summary=replace(report.summary, variants=variants))
+
+
 # --- text --------------------------------------------------------------------------------------
 
 
-def report_text(report: Report, kernels: tuple[str, ...] = ()) -> str:
-    """The report as text, only kernels and functions that match a pattern if any are given."""
+def report_text(report: Report) -> str:
+    """The report as text."""
     summary = report.summary
     blocks = [_trace_block(report.name, summary)] if _is_trace(summary) else []
     for variant in summary.variants:
         title = f"module {variant.module} ({variant.arch})" if _is_trace(summary) else report.name
-        blocks += _module_blocks(title, variant.summary, kernels)
+        blocks += _module_blocks(title, variant.summary)
     return safe_lines("\n\n".join(blocks) + "\n")
 
 
@@ -93,7 +127,7 @@ def _triple(extent: tuple[int, int, int] | None) -> str:
     return "varies" if extent is None else "x".join(map(str, extent))
 
 
-def _module_blocks(title: str, summary: ModuleSummary, kernels: tuple[str, ...]) -> Iterator[str]:
+def _module_blocks(title: str, summary: ModuleSummary) -> Iterator[str]:
     major, minor = summary.version
     size = f", {summary.address_size}-bit addresses" if summary.address_size else ""
     rows = [f"{title}: PTX {major}.{minor}, target {', '.join(summary.target)}{size}"]
@@ -104,8 +138,7 @@ def _module_blocks(title: str, summary: ModuleSummary, kernels: tuple[str, ...])
         rows.append(_row("kernels", "none"))
     yield "\n".join(rows)
     for function in (*summary.kernels, *summary.functions):
-        if not kernels or any(fnmatchcase(function.name, pattern) for pattern in kernels):
-            yield "\n".join(_function_rows(function))
+        yield "\n".join(_function_rows(function))
 
 
 def _variable_row(variable: VariableSummary) -> str:
