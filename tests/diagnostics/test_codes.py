@@ -1,0 +1,95 @@
+"""The table of codes, the pages and the code that reports them agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tessera
+from tessera import codes
+from tests.helpers.command import tessc
+
+PACKAGE = Path(tessera.__file__).parent
+HERE = Path(__file__).parent
+CODE = re.compile(r"\bTSR\d{4}\b")
+SECTIONS = ["What it means", "Why it matters", "Example", "What to do"]
+
+
+def codes_in(paths: list[Path]) -> set[str]:
+    return {code for path in paths for code in CODE.findall(path.read_text("utf-8", "replace"))}
+
+
+def reported() -> set[str]:
+    sources = [p for p in PACKAGE.rglob("*.py") if p.name != "codes.py"]
+    return codes_in(sources)
+
+
+def test_every_code_reported_is_in_the_table() -> None:
+    assert reported() - {entry.code for entry in codes.CODES} == set()
+
+
+def test_every_code_in_the_table_is_reported() -> None:
+    assert {entry.code for entry in codes.CODES} - reported() == set()
+
+
+def test_every_code_is_tested_here() -> None:
+    tested = codes_in([p for p in HERE.rglob("*") if p.suffix in (".py", ".ptx")])
+    assert {entry.code for entry in codes.CODES} - tested == set()
+
+
+def test_the_table_is_sorted_and_has_no_duplicates() -> None:
+    listed = [entry.code for entry in codes.CODES]
+    assert listed == sorted(set(listed))
+
+
+def test_every_page_belongs_to_a_code() -> None:
+    pages = {path.stem for path in (PACKAGE / "explain").glob("*.md")}
+    assert pages == {entry.code for entry in codes.CODES}
+
+
+@pytest.mark.parametrize("entry", codes.CODES, ids=lambda entry: entry.code)
+def test_page(entry: codes.Code) -> None:
+    page = codes.explain(entry)
+    assert page.splitlines()[0] == f"# {entry.code}: {entry.title}"
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == SECTIONS
+    for body in re.split(r"^## .*$", page, flags=re.MULTILINE)[1:]:
+        assert len(body.strip()) > 20
+    assert codes_in_page(page) <= {known.code for known in codes.CODES}
+
+
+def codes_in_page(page: str) -> set[str]:
+    return set(CODE.findall(page))
+
+
+@pytest.mark.parametrize("typed", ["TSR1905", "tsr1905", "1905", " TSR1905 "])
+def test_explain(typed: str) -> None:
+    outcome = tessc("explain", typed)
+    assert outcome.code == 0
+    assert outcome.text == codes.explain(
+        codes.CODES[[c.code for c in codes.CODES].index("TSR1905")]
+    )
+
+
+def test_explain_lists_all_codes() -> None:
+    lines = tessc("explain").text.splitlines()
+    assert [line.split()[0] for line in lines] == [entry.code for entry in codes.CODES]
+
+
+@pytest.mark.parametrize("typed", ["TSR1995", "TSR19O5", "TSR190"])
+def test_unknown_code_suggests_near_ones(typed: str) -> None:
+    outcome = tessc("explain", typed)
+    assert outcome.code == 2
+    assert "did you mean `TSR19" in outcome.err
+
+
+def test_unknown_code_without_anything_near() -> None:
+    outcome = tessc("explain", "zzz\x1b[31m")
+    assert outcome.code == 2
+    assert "`tessc explain` lists all codes" in outcome.err
+    assert "\x1b" not in outcome.err
+
+
+def test_explain_finds_words_of_the_title() -> None:
+    assert "`TSR1907`" in tessc("explain", "compressed").err
