@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -33,6 +34,13 @@ CUDA = {
     "memory": ("memory", "nvcc", "sm_80"),
     "atomics": ("atomics", "nvcc", "sm_80"),
     "math": ("math", "nvrtc", "sm_75"),
+    "wmma": ("wmma", "nvcc", "sm_80"),
+    "mma_sm80": ("mma", "nvcc", "sm_80"),
+    "mma_sm89": ("mma", "nvcc", "sm_89"),
+    "model": ("model", "nvrtc", "sm_80"),
+    "async": ("async", "nvcc", "sm_80"),
+    "hopper": ("hopper", "nvcc", "sm_90a"),
+    "system": ("system", "nvcc", "sm_75"),
 }
 
 
@@ -103,8 +111,12 @@ def build_triton(names: list[str]) -> None:
     sys.path.insert(0, str(HERE / "sources"))
     import triton_kernels
 
-    for name, text in triton_kernels.modules(names):
+    facts_file = HERE / "triton.json"
+    facts = json.loads(facts_file.read_text()) if facts_file.exists() else {}
+    for name, text, launch in triton_kernels.modules(names):
         (HERE / "ptx" / f"{name}.ptx").write_text(text)
+        facts[name] = launch
+    facts_file.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
 
 
 def main(names: list[str]) -> None:

@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from tests.kernels.case import Case
-from tests.kernels.cases import elementwise, groups, reduce, rows, shared
+from tests.kernels.cases import (
+    atomics,
+    bits,
+    control,
+    elementwise,
+    groups,
+    machine,
+    math,
+    memory,
+    model,
+    reduce,
+    rows,
+    shared,
+    tensor,
+    triton,
+    warp,
+)
 
-MODULES = (elementwise, reduce, groups, shared, rows)
+MODULES = (
+    elementwise, reduce, groups, shared, rows, control, bits, warp, memory, atomics, math, tensor,
+    model, machine, triton,
+)  # fmt: skip
 CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)
