@@ -28,6 +28,7 @@ class Role(enum.Enum):
     MBARRIER = "mbarrier address"
     TENSOR_MAP = "tensor map and coordinates"
     TENSOR_MEMORY = "tensor memory address"
+    REMOTE = "endpoint and offset on another GPU"
     TEXTURE = "texture, sampler and coordinates"
     SURFACE = "surface and coordinates"
     OPAQUE = "texture, sampler or surface to ask about"

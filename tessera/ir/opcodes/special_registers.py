@@ -79,6 +79,9 @@ _TABLE = """
 %aggr_smem_size                   u32 LAUNCH
 %dynamic_smem_size                u32 LAUNCH
 %current_graph_exec               u64 LAUNCH
+# 10.34 and 10.35 of 9.4
+%perctamemoryoffset               u64 CTA
+%perctamemorysize                 u32 LAUNCH
 # 6.4 predefined constant
 WARP_SZ                           u32 CONSTANT
 """

@@ -14,7 +14,7 @@ _SCALAR_BITS = {
     "e4m3": 8, "e5m2": 8, "e3m2": 8, "e2m3": 8, "e2m1": 4,
     "e4m3x2": 16, "e5m2x2": 16, "e3m2x2": 16, "e2m3x2": 16, "e2m1x2": 8,
     "e4m3x4": 32, "e5m2x4": 32, "e3m2x4": 32, "e2m3x4": 32, "e2m1x4": 16,
-    "ue8m0": 8, "ue4m3": 8, "ue8m0x2": 16, "s2f6x2": 16, "pred": 1,
+    "ue8m0": 8, "ue4m3": 8, "ue8m0x2": 16, "ue5m3": 8, "ue5m3x2": 16, "s2f6x2": 16, "pred": 1,
     "texref": 64, "samplerref": 64, "surfref": 64,
 }  # fmt: skip
 

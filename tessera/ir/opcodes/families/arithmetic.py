@@ -20,6 +20,7 @@ mul24                  | d a b     | integer
 mad24, sad             | d a b c   | integer
 popc, clz, bfind, brev | d a       | integer
 fns                    | d a b c   | integer
+clmad                  | d a b c   | integer  # carry-less, 9.3
 bfe                    | d a b c   | integer
 bfi                    | d a b c e | integer
 szext, bmsk            | d a b     | integer

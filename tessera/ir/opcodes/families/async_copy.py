@@ -7,31 +7,33 @@ time after the instruction; the mbarrier or the group says when they are over.
 TABLE = """
 # 9.7.9.27.3 cp.async: with a source size the rest is zero; a predicate there ignores the source
 cp.async +shared/shared::cta +global | [d]=write/1/n [a]=read/2/n n srcsize? policy | copy
-cp.async.commit_group |  | async_copy | side
-cp.async.wait_group | i | async_copy | side
-cp.async.wait_all |  | async_copy | side
-cp.async.mbarrier.arrive | [mbar] | async_copy | side
+cp.async.commit_group                |                                           | async_copy | side
+cp.async.wait_group                  | i                                         | async_copy | side
+cp.async.wait_all                    |                                           | async_copy | side
+cp.async.mbarrier.arrive             | [mbar]                                    | async_copy | side
 
 # 9.7.9.27.4 bulk copies
-cp.async.bulk +shared::cluster +global | [d]=write/1/n [a]=read/2/n n [mbar] ctas policy | copy
+cp.async.bulk +shared::cluster +global      | [d]=write/1/n [a]=read/2/n n [mbar] ctas policy | copy
 cp.async.bulk +shared::cta +global -ignore_oob | [d]=write/1/n [a]=read/2/n n [mbar] policy | copy
-cp.async.bulk +shared::cta +ignore_oob | [d]=update/1/n [a]=read/2/n n b c [mbar] policy | copy
+cp.async.bulk +shared::cta +ignore_oob      | [d]=update/1/n [a]=read/2/n n b c [mbar] policy | copy
 cp.async.bulk +shared::cluster +shared::cta | [d]=write/1/n [a]=read/2/n n [mbar] | copy
 cp.async.bulk +global +shared::cta -cp_mask | [d]=write/1/n [a]=read/2/n n policy | copy
 cp.async.bulk +global +shared::cta +cp_mask | [d]=update/1/n [a]=read/2/n n policy mask | copy
-cp.async.bulk.prefetch.L2 | [a]=prefetch/1/n n policy | async_copy | side
-cp.async.bulk.commit_group |  | async_copy | side
-cp.async.bulk.wait_group | i | async_copy | side
+cp.async.bulk.prefetch.L2                   | [a]=prefetch/1/n n policy          | async_copy | side
+cp.async.bulk.commit_group                  |                                    | async_copy | side
+cp.async.bulk.wait_group                    | i                                  | async_copy | side
 cp.reduce.async.bulk +shared::cluster +shared::cta | [d]=reduce/1/n [a]=read/2/n n [mbar] | copy
-cp.reduce.async.bulk +global +shared::cta | [d]=reduce/1/n [a]=read/2/n n policy | copy
-multimem.cp.async.bulk -cp_mask | [d]=write/1/n [a]=read/2/n n | copy
-multimem.cp.async.bulk +cp_mask | [d]=update/1/n [a]=read/2/n n mask | copy
-multimem.cp.reduce.async.bulk | [d]=reduce/1/n [a]=read/2/n n | copy
+cp.reduce.async.bulk +global +shared::cta   | [d]=reduce/1/n [a]=read/2/n n policy | copy
+multimem.cp.async.bulk -cp_mask             | [d]=write/1/n [a]=read/2/n n       | copy
+multimem.cp.async.bulk +cp_mask             | [d]=update/1/n [a]=read/2/n n mask | copy
+multimem.cp.reduce.async.bulk               | [d]=reduce/1/n [a]=read/2/n n      | copy
 
 # 9.7.9.27.5 tensor copies; `s` has the im2col offsets; stores leave out what is outside the tensor
 cp.async.bulk.tensor +shared::cluster +global | [d]=write/1/box [map] [mbar] s? ctas policy | copy
-cp.async.bulk.tensor +shared::cta +global | [d]=write/1/box [map] [mbar] s? policy | copy
-cp.async.bulk.tensor +global +shared::cta | [map]=update/1/box [a]=read/2/box policy | copy
-cp.reduce.async.bulk.tensor | [map]=reduce/1/box [a]=read/2/box policy | copy
-cp.async.bulk.prefetch.tensor | [map]=prefetch/global/box s? policy | async_copy | side
+cp.async.bulk.tensor +shared::cta +global  | [d]=write/1/box [map] [mbar] s? policy | copy
+cp.async.bulk.tensor +global +shared::cta  | [map]=update/1/box [a]=read/2/box policy | copy
+cp.reduce.async.bulk.tensor                | [map]=reduce/1/box [a]=read/2/box policy | copy
+applypriority.async.bulk                   | [a]=prefetch/1/n n                  | async_copy | side
+applypriority.async.bulk.tensor            | [map]=prefetch/global/box s?        | async_copy | side
+cp.async.bulk.prefetch.tensor              | [map]=prefetch/global/box s? policy | async_copy | side
 """

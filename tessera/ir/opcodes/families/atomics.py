@@ -11,12 +11,12 @@ red.async -mbarrier::complete_tx::bytes | [a]=reduce b            | atomic | asy
 # 9.7.13.8 to 9.7.13.14; d of match.all and elect is a pair d|p
 # ptxas takes `.sync` before and behind the mode: CUB writes `vote.ballot.sync.b32`
 vote +sync -ballot | p q mask | vote    | warp
-vote +sync        | d q mask | vote    | warp
-vote +ballot      | d q      | vote    | warp
-vote              | p q      | vote    | warp
-match             | d a mask | vote    | warp
-activemask        | d        | vote    | state
-redux.sync        | d a mask | integer | warp
-elect.sync        | d mask   | vote    | warp
-griddepcontrol    |          | barrier | grid
+vote +sync         | d q mask | vote    | warp
+vote +ballot       | d q      | vote    | warp
+vote               | p q      | vote    | warp
+match              | d a mask | vote    | warp
+activemask         | d        | vote    | state
+redux.sync         | d a mask | integer | warp
+elect.sync         | d mask   | vote    | warp
+griddepcontrol     |          | barrier | grid
 """

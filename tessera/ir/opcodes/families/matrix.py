@@ -16,19 +16,19 @@ stmatrix                                      | [a]=write/shared/rows b     | sh
 movmatrix                                     | d a                         | shuffle | warp
 
 # 9.7.15 wgmma: matrices in shared memory behind descriptors, a also in registers
-wgmma.fence                                 |                                 | tensor | warpgroup
-wgmma.commit_group                          |                                 | tensor | warpgroup
-wgmma.wait_group                            | i                               | tensor | warpgroup
-wgmma.mma_async +s32 | x smem1 smem2 q | tensor | async warpgroup
-wgmma.mma_async +s32 | x {a} smem2 q | tensor | async warpgroup
-wgmma.mma_async +f16/f32 +tf32/e4m3/e5m2 | x smem1 smem2 q i1 i2 | tensor | async warpgroup
-wgmma.mma_async +f16/f32 +tf32/e4m3/e5m2 | x {a} smem2 q i1 i2 | tensor | async warpgroup
-wgmma.mma_async +f16/f32 +f16/bf16 | x smem1 smem2 q i1 i2 i3 i4 | tensor | async warpgroup
-wgmma.mma_async +f16/f32 +f16/bf16 | x {a} smem2 q i1 i2 i4 | tensor | async warpgroup
-wgmma.mma_async.sp +s32 | x smem1 smem2 e i q | tensor | async warpgroup
-wgmma.mma_async.sp +s32 | x {a} smem2 e i q | tensor | async warpgroup
-wgmma.mma_async.sp +f16/f32 +tf32/e4m3/e5m2 | x smem1 smem2 e i q i1 i2 | tensor | async warpgroup
-wgmma.mma_async.sp +f16/f32 +tf32/e4m3/e5m2 | x {a} smem2 e i q i1 i2 | tensor | async warpgroup
-wgmma.mma_async.sp +f16/f32 +f16/bf16 | x smem1 smem2 e i q i1 i2 i3 i4 | tensor | async warpgroup
-wgmma.mma_async.sp +f16/f32 +f16/bf16 | x {a} smem2 e i q i1 i2 i4 | tensor | async warpgroup
+wgmma.fence                             |                                 | tensor | warpgroup
+wgmma.commit_group                      |                                 | tensor | warpgroup
+wgmma.wait_group                        | i                               | tensor | warpgroup
+wgmma.mma_async +s32                    | x smem1 smem2 q                 | tensor | async warpgroup
+wgmma.mma_async +s32                    | x {a} smem2 q                   | tensor | async warpgroup
+wgmma.mma_async +f16/f32 +tf32/e4m3/e5m2 | x smem1 smem2 q i1 i2          | tensor | async warpgroup
+wgmma.mma_async +f16/f32 +tf32/e4m3/e5m2 | x {a} smem2 q i1 i2            | tensor | async warpgroup
+wgmma.mma_async +f16/f32 +f16/bf16      | x smem1 smem2 q i1 i2 i3 i4     | tensor | async warpgroup
+wgmma.mma_async +f16/f32 +f16/bf16      | x {a} smem2 q i1 i2 i4          | tensor | async warpgroup
+wgmma.mma_async.sp +s32                 | x smem1 smem2 e i q             | tensor | async warpgroup
+wgmma.mma_async.sp +s32                 | x {a} smem2 e i q               | tensor | async warpgroup
+wgmma.mma_async.sp +f16/f32 +tf32/e4m3/e5m2 | x smem1 smem2 e i q i1 i2   | tensor | async warpgroup
+wgmma.mma_async.sp +f16/f32 +tf32/e4m3/e5m2 | x {a} smem2 e i q i1 i2     | tensor | async warpgroup
+wgmma.mma_async.sp +f16/f32 +f16/bf16   | x smem1 smem2 e i q i1 i2 i3 i4 | tensor | async warpgroup
+wgmma.mma_async.sp +f16/f32 +f16/bf16   | x {a} smem2 e i q i1 i2 i4      | tensor | async warpgroup
 """

@@ -11,17 +11,19 @@ tcgen05.dealloc                 | a b             | tensor_memory | warp
 tcgen05.relinquish_alloc_permit |                 | tensor_memory | warp
 
 # 9.7.16.8 data movement; the shape 16x32bx2 has the offset of the second half
-tcgen05.ld       | d [tmem] i@16x32bx2              | tensor_memory | async warp
-tcgen05.ld.red   | d d2 [tmem] i@16x32bx2           | tensor_memory | async warp
-tcgen05.st       | [tmem]=write/tmem/? i@16x32bx2 b | tensor_memory | async warp
-tcgen05.wait::ld |                                  | tensor_memory | warp
-tcgen05.wait::st |                                  | tensor_memory | warp
-tcgen05.cp       | [tmem]=write/tmem/? smem         | tensor_memory | async
-tcgen05.shift    | [acc]                            | tensor_memory | async
+tcgen05.ld                | d [tmem] i@16x32bx2              | tensor_memory | async warp
+tcgen05.ld.red            | d d2 [tmem] i@16x32bx2           | tensor_memory | async warp
+tcgen05.ld.spcompress     | d1 d2 [tmem]                     | tensor_memory | async warp
+tcgen05.ld.red.spcompress | d1 d2 d3 [tmem]                  | tensor_memory | async warp
+tcgen05.st                | [tmem]=write/tmem/? i@16x32bx2 b | tensor_memory | async warp
+tcgen05.wait::ld          |                                  | tensor_memory | warp
+tcgen05.wait::st          |                                  | tensor_memory | warp
+tcgen05.cp                | [tmem]=write/tmem/? smem         | tensor_memory | async
+tcgen05.shift             | [acc]                            | tensor_memory | async
 
 # 9.7.16.10 multiply; a is in shared or in tensor memory
-tcgen05.mma -block_scale    | [acc] smem1 smem2 desc {mask}? q i?                | tensor | async
-tcgen05.mma -block_scale    | [acc] [tmem1] smem2 desc {mask}? q i?              | tensor | async
+tcgen05.mma -block_scale    | [acc] smem1 smem2 [lut] desc {mask}? q i?          | tensor | async
+tcgen05.mma -block_scale    | [acc] [tmem1] smem2 [lut] desc {mask}? q i?        | tensor | async
 tcgen05.mma +block_scale    | [acc] smem1 smem2 desc [tmem2] [tmem3] q           | tensor | async
 tcgen05.mma +block_scale    | [acc] [tmem1] smem2 desc [tmem2] [tmem3] q         | tensor | async
 tcgen05.mma.sp -block_scale | [acc] smem1 smem2 [tmem4] desc {mask}? q i?        | tensor | async
