@@ -1,0 +1,83 @@
+"""A trace, or a plain PTX file, to a `Program`.
+
+In: text in the format of `docs/reference/trace-format.md`. Out: a `Program` in which every name
+is resolved and every rule of the format holds, or everything that is wrong with the text, at most
+twenty errors, in file order. `ir.trace_text.print_program` is the inverse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+
+from tessera.diagnostics import Diagnostic, Source, TesseraError
+from tessera.frontend.ptx import parse_source
+from tessera.frontend.readfile import read_source
+from tessera.frontend.trace_build import ProgramBuilder, StopReading
+from tessera.frontend.trace_findings import Findings, TooManyErrors
+from tessera.frontend.trace_modules import ParsePtx
+from tessera.frontend.trace_split import Line, is_trace, split_trace
+from tessera.ir.program import Program
+
+_MARKED_COMMENT = re.compile(r"^([ \t]*)//!", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text says. `program` is None where it has errors; there may be warnings besides."""
+
+    program: Program | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def read_trace(path: str | os.PathLike[str]) -> Program:
+    """The program in a file; raises `TesseraError` with everything that is wrong with it."""
+    return _usable(examine_trace(read_source(path)))
+
+
+def parse_trace(text: str, name: str = "<trace>", parse_ptx: ParsePtx = parse_source) -> Program:
+    """The program in a text; raises `TesseraError` with everything that is wrong with it."""
+    return _usable(examine_trace(Source(name, text), parse_ptx))
+
+
+def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading:
+    """Read a trace or a plain PTX file; errors and warnings are in the result."""
+    if not is_trace(source.text):
+        return _examine_plain(source, parse_ptx)
+    findings = Findings(source)
+    parts = split_trace(source)
+    declared = sum(isinstance(part, Line) and part.kind == "buffer" for part in parts)
+    builder = ProgramBuilder(findings, parse_ptx, declared)
+    with contextlib.suppress(TooManyErrors, StopReading):
+        for part in parts:
+            builder.add(part)
+        builder.finish()
+    return _reading(builder, findings)
+
+
+def _examine_plain(source: Source, parse_ptx: ParsePtx) -> Reading:
+    """Plain PTX: one module. Its `//!` comments become `// !`, or a printed trace would take
+    them for records."""
+    text = _MARKED_COMMENT.sub(r"\1// !", source.text) if "//!" in source.text else source.text
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if text is not source.text:
+        source = Source(source.name, text, source.first_line)
+    findings = Findings(source)
+    builder = ProgramBuilder(findings, parse_ptx, declared=0)
+    with contextlib.suppress(TooManyErrors):
+        builder.add_plain_module(source)
+    return _reading(builder, findings)
+
+
+def _reading(builder: ProgramBuilder, findings: Findings) -> Reading:
+    program = None if findings.has_errors else builder.program()
+    return Reading(program, findings.in_file_order())
+
+
+def _usable(reading: Reading) -> Program:
+    if reading.program is None:
+        raise TesseraError(reading.diagnostics)
+    return reading.program

@@ -1,0 +1,109 @@
+"""Collect what is wrong with a trace: exact places, at most twenty, in file order.
+
+`Findings.error` and `fail` take offsets into the trace's own text; `fail` also abandons the record
+at hand, so that one fault is reported once and the next record is read as usual.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from tessera.diagnostics import Diagnostic, Label, Severity, Source, Span, error, warning
+
+MAX_ERRORS = 20
+
+_LONGEST_NAME = 80
+_MAX_CANDIDATES = 20_000
+
+
+class RecordAbandoned(Exception):
+    """The record at hand cannot be used; what is wrong with it has been reported."""
+
+
+class TooManyErrors(Exception):
+    """Reading stops: there are `MAX_ERRORS` errors."""
+
+
+class Findings:
+    """The diagnostics of one trace so far."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._diagnostics: list[Diagnostic] = []
+        self._errors = 0
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything found makes the trace unusable."""
+        return self._errors > 0
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Keep a diagnostic made elsewhere; stops the reading when there are enough."""
+        self._diagnostics.append(diagnostic)
+        if diagnostic.severity is Severity.ERROR:
+            self._errors += 1
+            if self._errors >= MAX_ERRORS:
+                raise TooManyErrors
+
+    def span(self, start: int, end: int) -> Span:
+        """Characters of the trace; at least one, so that a caret has a place."""
+        return Span(self.source, start, max(end, start + 1))
+
+    def error(
+        self,
+        code: str,
+        headline: str,
+        place: tuple[int, int],
+        label: str = "",
+        *,
+        secondary: Iterable[Label] = (),
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        """Report an error at characters `place` of the trace."""
+        span = self.span(*place)
+        others = tuple(secondary)
+        self.add(error(code, headline, span, label, secondary=others, notes=notes, hint=hint))
+
+    def warning(
+        self, code: str, headline: str, place: tuple[int, int], label: str = "", *, hint: str
+    ) -> None:
+        """Report a warning at characters `place` of the trace."""
+        self.add(warning(code, headline, self.span(*place), label, hint=hint))
+
+    def fail(
+        self,
+        code: str,
+        headline: str,
+        place: tuple[int, int],
+        label: str = "",
+        *,
+        secondary: Iterable[Label] = (),
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> NoReturn:
+        """Report an error and abandon the record."""
+        self.error(code, headline, place, label, secondary=secondary, notes=notes, hint=hint)
+        raise RecordAbandoned
+
+    def in_file_order(self) -> tuple[Diagnostic, ...]:
+        """Everything found, by line and column."""
+        return tuple(sorted(self._diagnostics, key=_position))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the nearest known names, or None if none is near."""
+    candidates = list(known)[:_MAX_CANDIDATES]
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], candidates, n=2, cutoff=0.6)
+    if not near:
+        return None
+    return "did you mean " + " or ".join(f"`{word}`" for word in near) + "?"
+
+
+def _position(diagnostic: Diagnostic) -> tuple[int, int]:
+    if diagnostic.primary is None:
+        return (0, 0)
+    span = diagnostic.primary.span
+    return span.source.position(span.start)
