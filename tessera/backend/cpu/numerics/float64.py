@@ -71,7 +71,7 @@ def _patched(
     return raw
 
 
-def _stepped(nearest: F64, error: F64, rounding: str) -> F64:
+def step_f64(nearest: F64, error: F64, rounding: str) -> F64:
     """Directed rounding, given nearest + error = the exact value."""
     check_mode(rounding)
     raw = nearest.view(np.uint64)
@@ -94,7 +94,7 @@ def add(a: Operand, b: Operand, rounding: str) -> Bits:
     total, error = two_sum(x, y)
     # A zero sum of opposite signs depends on the mode; the integer path knows.
     easy = _moderate(x, y) & (total != 0)
-    return _patched(_stepped(total, error, rounding), easy, exact.add, rounding, x, y)
+    return _patched(step_f64(total, error, rounding), easy, exact.add, rounding, x, y)
 
 
 def sub(a: Operand, b: Operand, rounding: str) -> Bits:
@@ -110,7 +110,7 @@ def mul(a: Operand, b: Operand, rounding: str) -> Bits:
     if rounding == "rn":
         return finish("f64", x * y)
     product, error = two_product(x, y)
-    return _patched(_stepped(product, error, rounding), _moderate(x, y), exact.mul, rounding, x, y)
+    return _patched(step_f64(product, error, rounding), _moderate(x, y), exact.mul, rounding, x, y)
 
 
 def fma(a: Operand, b: Operand, c: Operand, rounding: str) -> Bits:
@@ -124,7 +124,7 @@ def fma(a: Operand, b: Operand, c: Operand, rounding: str) -> Bits:
     middle, tail = two_sum(z, low)
     high, rest = two_sum(product, middle)
     odd = make_odd(*two_sum(tail, rest))
-    result = high + odd if rounding == "rn" else _stepped(*two_sum(high, odd), rounding)
+    result = high + odd if rounding == "rn" else step_f64(*two_sum(high, odd), rounding)
     easy = _moderate(x, y, z) & (result != 0)
     return _patched(result, easy, exact.fma, rounding, x, y, z)
 
@@ -139,7 +139,7 @@ def div(a: Operand, b: Operand, rounding: str) -> Bits:
     # (x - product) is exact; its sign, corrected by the divisor's, is that of the error.
     remainder = (x - product) - error
     easy = _moderate(x, y, quotient) & (quotient != 0)
-    stepped = _stepped(quotient, remainder * np.sign(y), rounding)
+    stepped = step_f64(quotient, remainder * np.sign(y), rounding)
     return _patched(stepped, easy, exact.div, rounding, x, y)
 
 
@@ -151,7 +151,7 @@ def sqrt(a: Operand, rounding: str) -> Bits:
         return finish("f64", root)
     square, error = two_product(root, root)
     easy = _moderate(x) & (x > 0)
-    return _patched(_stepped(root, (x - square) - error, rounding), easy, exact.sqrt, rounding, x)
+    return _patched(step_f64(root, (x - square) - error, rounding), easy, exact.sqrt, rounding, x)
 
 
 def rcp(a: Operand, rounding: str) -> Bits:

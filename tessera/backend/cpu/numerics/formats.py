@@ -21,13 +21,18 @@ from tessera.backend.cpu.numerics.bits import UNSIGNED, Bits, unsigned
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A sign, `exponent` bits and `mantissa` bits in `width` bits; IEEE special values."""
+    """A sign, `exponent` bits and `mantissa` bits in `width` bits.
+
+    The top exponent holds infinity and NaNs as in IEEE 754, unless `finite` says which bits are
+    the largest finite value of a format without infinity.
+    """
 
     name: str
     width: int
     exponent: int
     mantissa: int
     nan: int
+    finite: int | None = None
 
     @property
     def bias(self) -> int:
@@ -41,8 +46,15 @@ class FloatFormat:
 
     @property
     def infinity(self) -> int:
-        """The bits of +infinity."""
+        """The bits of +infinity, or of the largest value of a format without it."""
+        if self.finite is not None:
+            return self.finite
         return ((1 << self.exponent) - 1) << self.mantissa
+
+    @property
+    def largest(self) -> int:
+        """The bits of the largest finite value."""
+        return self.infinity - 1 if self.finite is None else self.finite
 
     @property
     def sign(self) -> int:
@@ -57,7 +69,6 @@ FORMATS: dict[str, FloatFormat] = {
         FloatFormat("bf16", 16, 8, 7, 0x7FFF),
         FloatFormat("f32", 32, 8, 23, 0x7FFFFFFF),
         FloatFormat("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
-        FloatFormat("tf32", 32, 8, 10, 0x7FFFFFFF),
     )
 }
 FLOAT_DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.float32), 64: np.dtype(np.float64)}

@@ -93,10 +93,13 @@ def odd_f32(values: F64) -> Bits:
     return raw
 
 
-def encode(form: FloatFormat, values: F64, rounding: str = "rn") -> Bits:
-    """float64 values (exact or odd-rounded) as bits of a narrower IEEE format.
+def encode(
+    form: FloatFormat, values: F64, rounding: str = "rn", *, satfinite: bool = False
+) -> Bits:
+    """float64 values (exact or odd-rounded) as bits of a narrower format.
 
-    `rounding` may also be `rna`: to nearest, ties away from zero. NaN becomes canonical.
+    `rounding` may also be `rna`: to nearest, ties away from zero. NaN becomes canonical. With
+    `satfinite` (the only way for formats without infinity) results clamp to the largest value.
     """
     raw = values.view(np.uint64)
     negative = (raw >> np.uint64(63)) != 0
@@ -112,13 +115,15 @@ def encode(form: FloatFormat, values: F64, rounding: str = "rn") -> Bits:
     # `kept` holds the hidden bit, so it adds one to the exponent field, and so does a carry.
     field = np.maximum(target - 1, 0).astype(np.uint64)
     result = kept + (field << np.uint64(form.mantissa))
-    infinity = np.uint64(form.infinity)
-    overflow = (result >= infinity) & (magnitude < np.uint64(0x7FF0000000000000))
+    finite = magnitude < np.uint64(0x7FF0000000000000)
+    overflow = finite & (result > np.uint64(form.largest))
     result = np.where(overflow, _overflowed(form, negative, rounding), result)
-    result = np.where(magnitude >= np.uint64(0x7FF0000000000000), infinity, result)
+    result = np.where(finite, result, np.uint64(form.infinity))
+    if satfinite:
+        result = np.minimum(result, np.uint64(form.largest))
     result |= negative.astype(np.uint64) << np.uint64(form.width - 1)
     result = np.where(values != values, np.uint64(form.nan), result)
-    return result.astype(UNSIGNED[form.width])
+    return result.astype(UNSIGNED[max(form.width, 8)])
 
 
 def round_shift(significand: Bits, cut: Bits, negative: Bools, rounding: str) -> Bits:
@@ -143,7 +148,7 @@ def round_shift(significand: Bits, cut: Bits, negative: Bools, rounding: str) ->
 
 def _overflowed(form: FloatFormat, negative: Bools, rounding: str) -> Bits:
     """Infinity, or the largest finite value where the mode does not round that far."""
-    infinity, largest = np.uint64(form.infinity), np.uint64(form.infinity - 1)
+    infinity, largest = np.uint64(form.infinity), np.uint64(form.largest)
     if rounding in ("rn", "rna"):
         return np.broadcast_to(infinity, negative.shape)
     if rounding == "rz":
