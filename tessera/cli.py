@@ -179,6 +179,8 @@ def analyze(
     """
     from tessera import driver, report
 
+    if emit and as_json:
+        raise click.UsageError("`--emit` and `--json` cannot be combined")
     messages = replace(messages, form=form)
     try:
         with messages.waiting(file):
@@ -195,7 +197,7 @@ def analyze(
         _write(data, output)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
-        if as_json:
+        if as_json and output == "-":
             _write(report.failure_json(file, failure.diagnostics).encode(), "-")
         return failure.exit_code
     messages.show(found.diagnostics)

@@ -41,7 +41,6 @@ CODES: tuple[Code, ...] = (
     Code("TSR1909", "the file holds binary data"),
     Code("TSR1910", "the text is another language, not PTX"),
     Code("TSR1911", "the output cannot be written"),
-    Code("TSR2000", "an opcode that Tessera does not know", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

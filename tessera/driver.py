@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.diagnostics import Diagnostic, Source
-from tessera.frontend.ptx import parse_source
+from tessera.diagnostics import Diagnostic, Source, TesseraError
+from tessera.frontend.ptx import load_module
 from tessera.frontend.readfile import read_source, text_to_bytes
-from tessera.ir.program import Module, ModuleId, ModuleVariant, Program
+from tessera.frontend.trace import examine_trace
+from tessera.ir import ptx
+from tessera.ir.program import Program
 from tessera.ir.ptx_text import print_module
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
 
@@ -30,15 +32,14 @@ class Report:
 
 def load(path: str | os.PathLike[str]) -> Program:
     """Read a trace or a PTX file; `-` is standard input."""
-    return _read_program(read_source(path))
+    return _read_program(read_source(path))[0]
 
 
 def analyze(path: str | os.PathLike[str]) -> Report:
     """Summarise a trace or a PTX file: buffers, launches, and each kernel."""
     source = read_source(path)
-    program = _read_program(source)
-    summary = summarise_program(program)
-    return Report(source.name, program, summary, summary.diagnostics)
+    program, diagnostics = _read_program(source)
+    return Report(source.name, program, summarise_program(program), diagnostics)
 
 
 def emit_ptx(program: Program) -> bytes:
@@ -54,7 +55,16 @@ def _ptx_parts(program: Program) -> Iterator[str]:
         yield print_module(variant.ptx)
 
 
-def _read_program(source: Source) -> Program:
-    module = parse_source(source)
-    variant = ModuleVariant(arch=module.target[0], text=source.text, ptx=module)
-    return Program(modules=(Module(ModuleId(0), "m0", (variant,)),), source=source)
+def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """The program in a text, with what is odd about it but no error."""
+    warnings: list[Diagnostic] = []
+
+    def parse(part: Source) -> ptx.Module:
+        module, found = load_module(part)
+        warnings.extend(found)
+        return module
+
+    reading = examine_trace(source, parse)
+    if reading.program is None:
+        raise TesseraError((*reading.diagnostics, *warnings))
+    return reading.program, (*reading.diagnostics, *warnings)

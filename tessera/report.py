@@ -91,18 +91,21 @@ def _trace_block(name: str, summary: ProgramSummary) -> str:
         f"{total.buffers} {total.role.value} ({amount(total.bytes, 'byte')})"
         for total in summary.roles
     ]
-    steps = [
-        amount(sum(total.launches for total in summary.launches), "launch", "launches"),
-        amount(summary.memsets, "memset"),
-        amount(summary.memcpys, "memcpy", "memcpys"),
-        amount(summary.library_calls, "library call"),
-    ]
+    kinds = (
+        (sum(total.launches for total in summary.launches), "launch", "launches"),
+        (summary.memsets, "memset", "memsets"),
+        (summary.memcpys, "memcpy", "memcpys"),
+        (summary.library_calls, "library call", "library calls"),
+    )
+    steps = ", ".join(amount(*kind) for kind in kinds if kind[0])
+    if summary.streams > 1:
+        steps += f" on {summary.streams} streams"
     rows = [
         f"trace {name}",
         _row("buffers", ", ".join(roles) or "none"),
         _row("contents", summary.resident or "none; generated"),
-        _row("steps", ", ".join(steps) + f" on {amount(summary.streams, 'stream')}"),
-        _row("modules", ", ".join(_module_list(summary.variants)) or "none"),
+        _row("steps", steps or "none"),
+        _row("modules", "; ".join(_module_list(summary.variants)) or "none"),
     ]
     if summary.launches:
         rows += ["", "launches", *map(_launch_row, summary.launches)]
@@ -110,10 +113,14 @@ def _trace_block(name: str, summary: ProgramSummary) -> str:
 
 
 def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
+    """Modules grouped by the architectures they are there for."""
     archs: dict[str, list[str]] = {}
     for variant in variants:
         archs.setdefault(variant.module, []).append(variant.arch)
-    return [f"{module} ({', '.join(found)})" for module, found in archs.items()]
+    modules: dict[str, list[str]] = {}
+    for module, found in archs.items():
+        modules.setdefault(", ".join(found), []).append(module)
+    return [f"{', '.join(names)} ({found})" for found, names in modules.items()]
 
 
 def _launch_row(total: LaunchTotal) -> str:

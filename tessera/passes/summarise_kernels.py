@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tessera.diagnostics import Diagnostic, Span, warning
 from tessera.ir import ptx
 from tessera.ir.layout import alignment, packed_bytes, size_bytes
 from tessera.ir.opcodes import Kind, Role, meaning_of
@@ -89,7 +88,6 @@ class ModuleSummary:
     functions: tuple[FunctionSummary, ...]
     declarations: tuple[str, ...]
     variables: tuple[VariableSummary, ...]
-    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def summarise_module(module: ptx.Module) -> ModuleSummary:
@@ -112,7 +110,6 @@ def summarise_module(module: ptx.Module) -> ModuleSummary:
         functions=tuple(s for s in summaries if not s.is_entry),
         declarations=_unique(f.name for f in module.functions() if f.name not in bodies),
         variables=tuple(map(_variable, module.variables())),
-        diagnostics=tuple(_report_unknown(module, facts)),
     )
 
 
@@ -130,7 +127,6 @@ class _Facts:
     calls: tuple[Count, ...]
     indirect_calls: int
     shared_names: tuple[str, ...]
-    unknown: tuple[ptx.Instruction, ...]
 
 
 def _scan(
@@ -140,7 +136,6 @@ def _scan(
     mix: Counter[Kind] = Counter()
     calls: Counter[str] = Counter()
     shared_names: dict[str, None] = {}
-    unknown: list[ptx.Instruction] = []
     indirect = 0
     for statement in ptx.walk_statements(function.body or ()):
         if isinstance(statement, ptx.Variable):
@@ -149,9 +144,7 @@ def _scan(
             continue
         meaning = meaning_of(statement)
         mix[meaning.kind if meaning else Kind.UNKNOWN] += 1
-        if meaning is None:
-            unknown.append(statement)
-        elif Role.FUNCTION in meaning.roles:
+        if meaning is not None and Role.FUNCTION in meaning.roles:
             callee = statement.operands[meaning.roles.index(Role.FUNCTION)]
             if isinstance(callee, ptx.Name) and callee.name in known:
                 calls[callee.name] += 1
@@ -167,7 +160,6 @@ def _scan(
         calls=tuple(Count(name, count) for name, count in calls.items()),
         indirect_calls=indirect,
         shared_names=tuple(shared_names),
-        unknown=tuple(unknown),
     )
 
 
@@ -296,31 +288,3 @@ def _counts(counts: Mapping[str, int]) -> tuple[Count, ...]:
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
-
-
-def _report_unknown(module: ptx.Module, facts: Iterable[_Facts]) -> Iterator[Diagnostic]:
-    """One warning per opcode that the table lacks, at its first use."""
-    first: dict[str, ptx.Instruction] = {}
-    counts: Counter[str] = Counter()
-    for instruction in (i for fact in facts for i in fact.unknown):
-        name = str(instruction.opcode)
-        first.setdefault(name, instruction)
-        counts[name] += 1
-    for name, instruction in first.items():
-        uses = f"used {counts[name]} times" if counts[name] > 1 else "used once"
-        yield warning(
-            "TSR2000",
-            f"unknown opcode `{name}`",
-            _opcode_span(module, instruction),
-            notes=(f"{uses}; its addresses count as read and written",),
-        )
-
-
-def _opcode_span(module: ptx.Module, instruction: ptx.Instruction) -> Span | None:
-    """Where the opcode stands; the statement's first token where it is not found as printed."""
-    span = module.span(instruction.at)
-    if span is None:
-        return None
-    name = str(instruction.opcode)
-    found = span.source.text.find(name, span.start)
-    return span if found < 0 else Span(span.source, found, found + len(name))

@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tessera.diagnostics import Diagnostic
 from tessera.ir.program import (
     Launch,
     LibraryCall,
@@ -67,11 +66,6 @@ class ProgramSummary:
     library_calls: int
     launches: tuple[LaunchTotal, ...]
     variants: tuple[VariantSummary, ...]
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What was found while summarising."""
-        return tuple(d for variant in self.variants for d in variant.summary.diagnostics)
 
 
 def summarise_program(program: Program) -> ProgramSummary:

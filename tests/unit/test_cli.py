@@ -119,7 +119,7 @@ def test_warnings_count_only_under_strict(tmp_path: Path) -> None:
     assert tessc("analyze", str(file)).code == 0
     outcome = tessc("analyze", str(file), "--strict")
     assert outcome.code == 1
-    assert "warning[TSR2000]" in outcome.err
+    assert "warning[TSR1025]" in outcome.err
     assert outcome.text.startswith(f"{file}: PTX")
 
 
@@ -176,8 +176,15 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [["analyse", "x"], ["analyze"], ["analyze", "x", "--format", "xml"], ["--colour", "x"], []],
-    ids=["command", "no file", "choice", "option", "nothing"],
+    [
+        ["analyse", "x"],
+        ["analyze"],
+        ["analyze", "x", "--format", "xml"],
+        ["--colour", "x"],
+        [],
+        ["analyze", "x", "--json", "--emit", "ptx"],
+    ],
+    ids=["command", "no file", "choice", "option", "nothing", "both"],
 )
 def test_wrong_usage(arguments: list[str]) -> None:
     outcome = tessc(*arguments)
