@@ -1,9 +1,9 @@
 """From an opcode and its operands to what they mean: the one reader of the opcode tables.
 
-The longest table name that begins the opcode is taken; of its forms, those whose modifiers fit;
-of these, the first whose operands fit. Too few or too many operands is not the same as an opcode
-that the table lacks: see `meaning`. All answers are memoised, since a module has few distinct
-opcodes and many instructions.
+The table name with most parts that the opcode has is taken; of its forms, those whose modifiers
+fit; of these, the first whose operands fit. Too few or too many operands is not the same as an
+opcode that the table lacks: see `meaning`. All answers are memoised, since a module has few
+distinct opcodes and many instructions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,16 @@ def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
 
 
 _FORMS = _load()
-_LONGEST_NAME = max(map(len, _FORMS))
+
+
+def _index() -> dict[str, tuple[tuple[str, ...], ...]]:
+    names: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for name in _FORMS:
+        names[name[0]].append(name)
+    return {head: tuple(sorted(found, key=len, reverse=True)) for head, found in names.items()}
+
+
+_NAMES = _index()
 
 OPCODES: frozenset[str] = frozenset(".".join(name) for name in _FORMS)
 """Every opcode of the table, with the modifiers that belong to its name: `cp.async.bulk`."""
@@ -151,11 +160,9 @@ def _shape(operand: ptx.Operand) -> str:
 
 @cache
 def _fitting_forms(opcode: ptx.Opcode) -> tuple[Form, ...]:
-    parts = (opcode.name, *opcode.modifiers)
-    for length in range(min(_LONGEST_NAME, len(parts)), 0, -1):
-        forms = _FORMS.get(parts[:length])
-        if forms is not None:
-            return tuple(form for form in forms if _accepts(form, parts[length:]))
+    for name in _NAMES.get(opcode.name, ()):
+        if all(part in opcode.modifiers for part in name[1:]):
+            return tuple(form for form in _FORMS[name] if _accepts(form, opcode.modifiers))
     return ()
 
 

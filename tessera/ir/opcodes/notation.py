@@ -4,9 +4,10 @@ One line per form, four columns (`#` starts a comment):
 
     NAMES [+MOD]... [-MOD]... | OPERANDS | KIND | FLAGS
 
-NAMES are opcodes, separated by commas; a dotted name covers everything that starts with it, and
-the longest name in the table wins. `+MOD` must occur among the remaining modifiers (several in
-that order; `+a/b` means either), `-MOD` must not. Forms of one name are tried from top to bottom.
+NAMES are opcodes, separated by commas. A dotted name covers every opcode that has all its parts,
+the first in front and the others in any order, since ptxas does not mind the order of modifiers;
+the name with most parts wins. `+MOD` must occur among the modifiers (several in that order; `+a/b`
+means either), `-MOD` must not. Forms of one name are tried from top to bottom.
 
 OPERANDS are words; a word's role is in `_WORDS`, with the effect that it implies. `[w]` is an
 address, `{w}` a vector, `(w)` a group. After the word, in this order:
@@ -44,6 +45,7 @@ _WORDS: dict[str, tuple[Role, str]] = {
     "srcsize": (Role.SOURCE_SIZE, ""),
     "policy": (Role.CACHE_POLICY, "@L2::cache_hint"),
     "ctas": (Role.SOURCE, "@multicast::cluster/multicast::cluster::16b/multicast::cluster::32b"),
+    "off": (Role.SOURCE, "@im2col/im2col::w/im2col::w::128"),
     "scale": (Role.SOURCE, "@scaled::n1::ue8m0/scaled::n2::ue8m0"),
     "desc": (Role.DESCRIPTOR, ""),
     "smem": (Role.DESCRIPTOR, "=read/shared/?"),

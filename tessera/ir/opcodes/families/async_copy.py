@@ -19,7 +19,7 @@ cp.async.bulk +shared::cta +ignore_oob      | [d]=update/1/n [a]=read/2/n n b c 
 cp.async.bulk +shared::cluster +shared::cta | [d]=write/1/n [a]=read/2/n n [mbar] | copy
 cp.async.bulk +global +shared::cta -cp_mask | [d]=write/1/n [a]=read/2/n n policy | copy
 cp.async.bulk +global +shared::cta +cp_mask | [d]=update/1/n [a]=read/2/n n policy mask | copy
-cp.async.bulk.prefetch.L2                   | [a]=prefetch/1/n n policy          | async_copy | side
+cp.async.bulk.prefetch                      | [a]=prefetch/1/n n policy          | async_copy | side
 cp.async.bulk.commit_group                  |                                    | async_copy | side
 cp.async.bulk.wait_group                    | i                                  | async_copy | side
 cp.reduce.async.bulk +shared::cluster +shared::cta | [d]=reduce/1/n [a]=read/2/n n [mbar] | copy
@@ -28,12 +28,12 @@ multimem.cp.async.bulk -cp_mask             | [d]=write/1/n [a]=read/2/n n      
 multimem.cp.async.bulk +cp_mask             | [d]=update/1/n [a]=read/2/n n mask | copy
 multimem.cp.reduce.async.bulk               | [d]=reduce/1/n [a]=read/2/n n      | copy
 
-# 9.7.9.27.5 tensor copies; `s` has the im2col offsets; stores leave out what is outside the tensor
-cp.async.bulk.tensor +shared::cluster +global | [d]=write/1/box [map] [mbar] s? ctas policy | copy
-cp.async.bulk.tensor +shared::cta +global  | [d]=write/1/box [map] [mbar] s? policy | copy
-cp.async.bulk.tensor +global +shared::cta  | [map]=update/1/box [a]=read/2/box policy | copy
-cp.reduce.async.bulk.tensor                | [map]=reduce/1/box [a]=read/2/box policy | copy
-applypriority.async.bulk                   | [a]=prefetch/1/n n                  | async_copy | side
-applypriority.async.bulk.tensor            | [map]=prefetch/global/box s?        | async_copy | side
-cp.async.bulk.prefetch.tensor              | [map]=prefetch/global/box s? policy | async_copy | side
+# 9.7.9.27.5 tensor copies; `off` are im2col offsets; stores leave out what is outside the tensor
+cp.async.bulk.tensor +shared::cluster +global | [d]=write/1/box [map] [mbar] off ctas policy | copy
+cp.async.bulk.tensor +shared::cta +global | [d]=write/1/box [map] [mbar] off policy | copy
+cp.async.bulk.tensor +global +shared::cta | [map]=update/1/box [a]=read/2/box policy | copy
+cp.reduce.async.bulk.tensor               | [map]=reduce/1/box [a]=read/2/box policy | copy
+applypriority.async.bulk                  | [a]=prefetch/1/n n                   | async_copy | side
+applypriority.async.bulk.tensor           | [map]=prefetch/global/box off        | async_copy | side
+cp.async.bulk.prefetch.tensor             | [map]=prefetch/global/box off policy | async_copy | side
 """

@@ -24,11 +24,13 @@ fence.proxy.tensormap::generic +release |                      | fence | side
 # 9.7.13.15 mbarrier; a wait may also give a report, p|q and d
 mbarrier.init                              | [mbar] count                           | barrier
 mbarrier.inval                             | [mbar]                                 | barrier
-mbarrier.expect_tx, mbarrier.complete_tx   | [mbar] count ctas                      | barrier
 mbarrier.arrive, mbarrier.arrive_drop +expect_tx | d [mbar] count ctas              | barrier
 mbarrier.arrive, mbarrier.arrive_drop -expect_tx | d [mbar] count? ctas             | barrier
-mbarrier.test_wait                         | p d? [mbar]=mbarrier_test/1/8 s        | barrier | side
-mbarrier.try_wait                          | p d? [mbar]=mbarrier_test/1/8 s count? | barrier | side
+mbarrier.expect_tx, mbarrier.complete_tx   | [mbar] count ctas                      | barrier
+mbarrier.test_wait -phase_type::primary    | p [mbar]=mbarrier_test/1/8 s           | barrier | side
+mbarrier.test_wait +phase_type::primary    | p d? [mbar]=mbarrier_test/1/8 s        | barrier | side
+mbarrier.try_wait -phase_type::primary     | p [mbar]=mbarrier_test/1/8 s count?    | barrier | side
+mbarrier.try_wait +phase_type::primary     | p d? [mbar]=mbarrier_test/1/8 s count? | barrier | side
 mbarrier.check_layout                      | p [mbar]=mbarrier_test/1/8             | barrier
 mbarrier.pending_count                     | d s                                    | barrier
 

@@ -11,7 +11,7 @@ tex -level -grad | d [tex]=read/tex/? b? c?     | texture
 tex +level       | d [tex]=read/tex/? a b? c?   | texture
 tex +grad        | d [tex]=read/tex/? a b c? e? | texture
 tld4             | d [tex]=read/tex/? b? c?     | texture
-txq              | d [opaque] a?                | texture
+txq              | d [opaque] a@level           | texture
 
 # 9.7.11
 suld  | d [surf]=read/surf/?   | surface
