@@ -16,12 +16,14 @@ from lark.exceptions import UnexpectedInput
 from tessera.diagnostics import Diagnostic, Severity, Source, TesseraError, in_text_order
 from tessera.frontend.grammar import grammar_text
 from tessera.frontend.ptx_build import ModuleBuilder
+from tessera.frontend.ptx_declarations import PARAMETER_LIST
 from tessera.frontend.ptx_run import RUN
+from tessera.frontend.ptx_terminals import NUMBER_LIST
 from tessera.frontend.syntax_errors import Recovery
 from tessera.ir import ptx
 from tessera.ir.verify_ptx import verify_module
 
-RUN_PLACEHOLDER = "%declare RUN"
+FAST_TERMINALS = {"RUN": RUN, "PARAMETER_LIST": PARAMETER_LIST, "NUMBER_LIST": NUMBER_LIST}
 NEVER = r"(?!)x"
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -43,8 +45,10 @@ class _Dispatch:
 
 def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
     """The LALR parser of `grammars/ptx.lark`; without runs, every statement goes token by token."""
-    run = RUN.replace("/", r"\/") if with_runs else NEVER
-    text = grammar_text("ptx").replace(RUN_PLACEHOLDER, f"RUN.10: /{run}/")
+    text = grammar_text("ptx")
+    for name, expression in FAST_TERMINALS.items():
+        pattern = expression.replace("/", r"\/") if with_runs else NEVER
+        text = text.replace(f"%declare {name}\n", f"{name}.10: /{pattern}/\n")
     dispatch = _Dispatch()
     parser = Lark(text, parser="lalr", lexer="contextual", transformer=dispatch,
                   maybe_placeholders=True, propagate_positions=False)  # fmt: skip

@@ -14,18 +14,13 @@ from typing import Any
 from lark import Token
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx_constants import integer_constant
+from tessera.frontend.ptx_constants import integer_constant, number_constant
+from tessera.frontend.ptx_declarations import TYPES, VECTORS, declare_parameters
 from tessera.frontend.ptx_expressions import MAX_DEPTH, ExpressionBuilder
 from tessera.frontend.ptx_faults import Faults
 from tessera.frontend.ptx_run import RunSplitter
 from tessera.ir import ptx
 from tessera.ir.ptx_constants import integer_value
-
-TYPES = frozenset(
-    """b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64
-    pred texref samplerref surfref""".split()  # noqa: SIM905
-)
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,7 @@ class ModuleBuilder(ExpressionBuilder):
         self.source = source
         self.faults = Faults(source)
         self.splitter = RunSplitter()
+        self._numbers: dict[str, ptx.Integer | ptx.Float] = {}
 
     # --- module ---------------------------------------------------------------------------
 
@@ -153,11 +149,16 @@ class ModuleBuilder(ExpressionBuilder):
 
     def returns(self, children: Sequence[Any]) -> _Parameters:
         """The results of a function."""
-        return _Parameters(tuple(c for c in children if c is not None), True)
+        return _Parameters(self._listed(children), True)
 
     def parameters(self, children: Sequence[Any]) -> _Parameters:
         """The parameters of a function."""
-        return _Parameters(tuple(c for c in children if c is not None), False)
+        return _Parameters(self._listed(children), False)
+
+    def _listed(self, children: Sequence[Any]) -> tuple[ptx.Variable, ...]:
+        if children and isinstance(children[0], Token):
+            return declare_parameters(str(children[0]), _at(children))
+        return tuple(child for child in children if child is not None)
 
     def parameter(self, children: Sequence[Any]) -> ptx.Variable:
         """One parameter."""
@@ -240,6 +241,17 @@ class ModuleBuilder(ExpressionBuilder):
             for child in children[1:] if child is not None
         ))  # fmt: skip
 
+    def number_list(self, children: Sequence[Token]) -> ptx.InitializerList:
+        """`{ 1, 2, 3 }`, in one piece."""
+        known = self._numbers
+        elements = []
+        for word in children[0][1:-1].split(","):
+            text = word.strip()
+            if text not in known:
+                known[text] = number_constant(text)
+            elements.append(known[text])
+        return ptx.InitializerList(tuple(elements))
+
     def initializer_field(self, children: Sequence[Any]) -> ptx.InitializerField:
         """`filter_mode = nearest`."""
         return ptx.InitializerField(str(children[0]), self.constant(children[1], symbols=True))
@@ -272,8 +284,8 @@ class ModuleBuilder(ExpressionBuilder):
                 variable = replace(variable, pointer_space=str(value)[1:])
             elif kind == "attributes":
                 variable = replace(variable, attributes=variable.attributes + value)
-            elif value[1:] in _VECTORS:
-                variable = replace(variable, vector=_VECTORS[value[1:]])
+            elif value[1:] in VECTORS:
+                variable = replace(variable, vector=VECTORS[value[1:]])
             else:
                 if variable.type or value[1:] not in TYPES:
                     self._fault("TSR1010", f"`{value}` is not a type of a variable", value)

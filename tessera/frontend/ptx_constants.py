@@ -41,3 +41,9 @@ def float_constant(text: str) -> ptx.Float:
         return ptx.Float(text, int(text[2:], 16), 64)
     bits: int = struct.unpack("<Q", struct.pack("<d", float(text)))[0]
     return ptx.Float(text, bits, 64)
+
+
+def number_constant(text: str) -> ptx.Integer | ptx.Float:
+    """An integer or a float, by its spelling."""
+    is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
+    return float_constant(text) if is_float else integer_constant(text)

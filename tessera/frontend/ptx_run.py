@@ -1,11 +1,11 @@
 """Runs of ordinary statements: the fast way through a function body.
 
 `RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
-statements, each a label, a `.loc` line or an instruction whose operands are names, numbers,
-vectors, addresses, pairs and argument lists, spelled without comments inside a statement. All
-repeats are possessive, so matching is linear and keeps no stack. `RunSplitter` takes such a text
-apart again into records. Anything else is left to the rules of `grammars/ptx.lark`; a run must
-accept nothing that they refuse, nor read it differently.
+statements, each a label, a `.loc` line, a plain declaration or an instruction whose operands are
+names, numbers, vectors, addresses, pairs and argument lists, spelled without comments inside a
+statement. All repeats are possessive, so matching is linear and keeps no stack. `RunSplitter`
+takes such a text apart again into records. Anything else is left to the rules of
+`grammars/ptx.lark`; a run must accept nothing that they refuse, nor read it differently.
 
 Operands repeat: a splitter remembers the record of every operand text and every operand list, so
 equal operands are one object and most statements cost one dictionary look-up.
@@ -15,22 +15,13 @@ from __future__ import annotations
 
 import re
 
-from tessera.frontend.ptx_constants import float_constant, integer_constant
+from tessera.frontend.ptx_constants import integer_constant, number_constant
+from tessera.frontend.ptx_declarations import DECLARATION, declare
+from tessera.frontend.ptx_terminals import BLANK, GAP, INTEGER, MODIFIER, NAME, NUMBER
 from tessera.ir import ptx
 
 RUN_LENGTH = 400
 
-# Spellings of the grammar's terminals.
-NAME = r"(?:[A-Za-z][A-Za-z0-9_$]*+|[_$%][A-Za-z0-9_$]++)"
-MODIFIER = r"\.[A-Za-z0-9_]++(?:::[A-Za-z0-9_]++)*+"
-# Short enough to fit in 64 bits whatever the digits; longer ones are checked token by token.
-INTEGER = r"(?:0[xX][0-9a-fA-F]{1,16}+U?|0[0-7]{0,20}+U?|[1-9][0-9]{0,17}+U?)(?![A-Za-z0-9_$.(])"
-HEX_FLOAT = r"(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})(?![A-Za-z0-9_$.])"
-DECIMAL = r"[0-9]++\.[0-9]++(?:[eE][+-]?[0-9]++)?(?![A-Za-z0-9_$.])"
-NUMBER = rf"(?:{HEX_FLOAT}|-?(?:{INTEGER}|{DECIMAL}))"
-
-BLANK = r"[ \t\r\n]*+"
-GAP = BLANK + r"(?:/(?:/[^\n]*+|\*(?:[^*]|\*(?!/))*+\*/)" + BLANK + r")*+"
 REFERENCE = rf"(?:{NAME}|_)(?:{MODIFIER})?"
 ATOM = rf"(?:{REFERENCE}|{NUMBER})"
 ATOMS = rf"{ATOM}(?:{BLANK},{BLANK}{ATOM})*+"
@@ -42,13 +33,13 @@ GROUP = rf"\({BLANK}(?:{ATOMS}{BLANK})?\)"
 OPERAND = rf"(?:{PLAIN}|{ADDRESS}|{VECTOR}|{GROUP})"
 OPERANDS = rf"{OPERAND}(?:{BLANK},{BLANK}{OPERAND})*+"
 
+SPACES = r"[ \t]"
+TRIPLE = rf"{INTEGER}{SPACES}++{INTEGER}{SPACES}++{INTEGER}"
 INLINED = (
-    r",[ \t]*+function_name[ \t]++{name}(?:[ \t]*+\+[ \t]*+{n})?[ \t]*+,[ \t]*+inlined_at[ \t]++"
+    rf",{SPACES}*+function_name{SPACES}++{NAME}(?:{SPACES}*+\+{SPACES}*+{INTEGER})?"
+    rf"{SPACES}*+,{SPACES}*+inlined_at{SPACES}++{TRIPLE}"
 )
-LOCATION_END = r"(?![ \t]*+[,0-9])"
-LOCATION = (
-    r"\.loc[ \t]++{n}[ \t]++{n}[ \t]++{n}(?:[ \t]*+" + INLINED + r"{n}[ \t]++{n}[ \t]++{n})?"
-).format(n=INTEGER, name=NAME) + LOCATION_END
+LOCATION = rf"\.loc{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
 # `name: .callprototype` and its like are statements of their own.
 LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b)"
 
@@ -59,7 +50,8 @@ def _statement(capture: str) -> str:
     operands = rf"{BLANK}({capture}(?:{OPERANDS})?){BLANK};"
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
-    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location})"
+    declaration = rf"({capture}{DECLARATION}){BLANK};"
+    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration})"
 
 
 RUN = rf"(?:{_statement('?:')}){{1,{RUN_LENGTH}}}+"
@@ -99,7 +91,7 @@ class RunSplitter:
         opcodes, guards, lists = self._opcodes, self._guards, self._lists
         instruction = ptx.Instruction
         for match in _STATEMENT.finditer(text):
-            label, guard, opcode, operands, location = match.groups()
+            label, guard, opcode, operands, location, declaration = match.groups()
             if opcode is not None:
                 at = base + match.start(2 if guard is not None else 3)
                 append(
@@ -112,6 +104,8 @@ class RunSplitter:
                 )
             elif label is not None:
                 append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
+            elif declaration is not None:
+                statements += declare(declaration, base + match.start(6))
             else:
                 append(parse_location(location, base + match.start(5)))
         return statements
@@ -176,8 +170,7 @@ class RunSplitter:
 
 def _atom(text: str) -> ptx.Name | ptx.Sink | ptx.Integer | ptx.Float:
     if text[0] == "-" or text[0].isdigit():
-        is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
-        return float_constant(text) if is_float else integer_constant(text)
+        return number_constant(text)
     return _reference(text)
 
 

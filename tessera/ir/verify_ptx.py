@@ -66,6 +66,7 @@ class _Verifier:
         self.bodies: set[str] = set()
         self.scopes: list[_Scope] = []
         self.good: set[int] = set()
+        self.known: set[str] = set()
         self.opcodes: dict[tuple[int, int], bool] = {}
         self.unknown_opcodes: set[str] = set()
 
@@ -168,11 +169,11 @@ class _Verifier:
                     self.duplicate("TSR1023", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
         self.scopes.append(scope)
-        self.good.clear()
         for statement in statements:
             self.statement(scope, statement)
         self.scopes.pop()
         self.good.clear()
+        self.known.clear()
 
     def statement(self, scope: _Scope, statement: ptx.Statement) -> None:
         match statement:
@@ -232,20 +233,27 @@ class _Verifier:
     def check_names(
         self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
     ) -> None:
-        faults = False
+        known, faults = self.known, False
         for index, operand in enumerate(operands):
-            for name in _names(operand):
-                if self.lookup(name) is not None or name == WARP_SIZE_NAME:
+            names = (operand.name,) if type(operand) is ptx.Name else _names(operand)
+            for name in names:
+                if name in known:
                     continue
-                if special_register(name) is not None:
+                if self.is_declared(name):
+                    known.add(name)
                     continue
                 faults = True
                 span = operand_span(self.module, instruction, index)
-                if self.module.source is not None and instruction.at >= 0:
-                    span = name_span(self.module, span.start if span else 0, name)
+                if span is not None:
+                    span = name_span(self.module, span.start, name)
                 self.undeclared(name, span)
         if not faults:
             self.good.add(id(shared))
+
+    def is_declared(self, name: str) -> bool:
+        if self.lookup(name) is not None or name == WARP_SIZE_NAME:
+            return True
+        return special_register(name) is not None
 
     def lookup(self, name: str) -> int | None:
         for scope in reversed(self.scopes):
@@ -295,6 +303,7 @@ class _Verifier:
 
 
 def _names(operand: ptx.Operand) -> Iterator[str]:
+    """The names in an operand that must be declared."""
     match operand:
         case ptx.Name(name):
             yield name
