@@ -35,6 +35,8 @@ SIGNED: dict[int, np.dtype[Any]] = {
     32: np.dtype(np.int32),
     64: np.dtype(np.int64),
 }
+# Lanes per block of `blocked`.
+BLOCK = 8192
 INTEGER_TYPES: dict[str, tuple[int, bool]] = {
     f"{kind}{width}": (width, kind == "s") for width in (8, 16, 32, 64) for kind in "sub"
 }
@@ -108,6 +110,29 @@ def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bit
     pairs = [lane.reshape(*array.shape, 2) for lane, array in zip(lanes, arrays, strict=True)]
     result = np.ascontiguousarray(function(*pairs))
     return result.view(UNSIGNED[width]).reshape(shape)
+
+
+def blocked(function: Callable[..., Bits], *operands: NDArray[Any]) -> Bits:
+    """`function(*operands)` in blocks of lanes whose temporaries stay in the cache.
+
+    For functions of many passes: fresh memory for each of their temporaries costs more than the
+    arithmetic. The operands broadcast; the result has their common shape.
+    """
+    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+    count = int(np.prod(shape))
+    if count <= BLOCK:
+        return function(*operands)
+    flat = [
+        operand.reshape(-1)
+        if operand.shape == shape or operand.size == 1
+        else np.broadcast_to(operand, shape).reshape(-1)
+        for operand in operands
+    ]
+    parts = []
+    for start in range(0, count, BLOCK):
+        chunk = slice(start, start + BLOCK)
+        parts.append(function(*(one if one.size == 1 else one[chunk] for one in flat)))
+    return np.concatenate(parts).reshape(shape)
 
 
 def select(p: Bools, a: Bits, b: Bits) -> Bits:

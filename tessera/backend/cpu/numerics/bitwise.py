@@ -22,6 +22,7 @@ from tessera.backend.cpu.numerics.bits import (
     integer_type,
     join,
     predicate,
+    select,
     signed,
     unsigned,
 )
@@ -116,8 +117,7 @@ def shl(t: str, a: Operand, n: Operand) -> Bits:
     """`shl`: zero for amounts of the width or more."""
     width, _ = integer_type(t)
     x, amount = bits(width, a), bits(32, n)
-    shifted = x << (amount & np.uint32(width - 1)).astype(x.dtype)
-    return _where_clamped(amount, width, UNSIGNED[width].type(0), shifted)
+    return _zero_clamped(np.left_shift, x, amount, width)
 
 
 def shr(t: str, a: Operand, n: Operand) -> Bits:
@@ -127,15 +127,16 @@ def shr(t: str, a: Operand, n: Operand) -> Bits:
     if is_signed:
         clamped = np.minimum(amount, np.uint32(width - 1))
         return unsigned(signed(x) >> signed(clamped.astype(x.dtype)))
-    shifted = x >> (amount & np.uint32(width - 1)).astype(x.dtype)
-    return _where_clamped(amount, width, UNSIGNED[width].type(0), shifted)
+    return _zero_clamped(np.right_shift, x, amount, width)
 
 
-def _where_clamped(amount: Bits, width: int, fill: Bits, shifted: Bits) -> Bits:
-    """`shifted`, with `fill` where the amount reaches the width."""
-    if amount.size == 1 and int(amount.flat[0]) < width:
-        return shifted
-    return np.where(amount >= width, fill, shifted)
+def _zero_clamped(shift: np.ufunc, x: Bits, amount: Bits, width: int) -> Bits:
+    """Shift x, to zero where the amount reaches the width."""
+    if amount.size and amount.max() < width:
+        return shift(x, amount.astype(x.dtype, copy=False))
+    shifted = shift(x, (amount & np.uint32(width - 1)).astype(x.dtype))
+    shifted *= amount < width
+    return shifted
 
 
 def shf(direction: str, mode: str, lo: Operand, hi: Operand, n: Operand) -> Bits:
@@ -176,7 +177,7 @@ def bfind(t: str, a: Operand, *, shiftamt: bool = False) -> Bits:
     width, is_signed = integer_type(t)
     x = bits(width, a)
     if is_signed:
-        x = np.where(signed(x) < 0, ~x, x)
+        x = x ^ unsigned(signed(x) >> (width - 1))
     leading = clz(t, x)
     found = leading if shiftamt else np.uint32(width - 1) - leading
     return np.where(leading == width, np.uint32(0xFFFFFFFF), found)
@@ -268,19 +269,38 @@ _PRMT_MODES = ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 
 def prmt(a: Operand, b: Operand, selector: Operand, mode: str | None = None) -> Bits:
     """`prmt.b32`: pick four of the eight bytes b:a; bit 3 of a selector replicates the sign."""
-    pair = join(bits(32, a), bits(32, b))
     control = bits(32, selector)
-    shape = np.broadcast_shapes(pair.shape, control.shape)
     if mode is not None and mode not in _PRMT_MODES:
         raise NotImplementedError(f"prmt mode .{mode} does not exist")
-    result: Bits = np.zeros(shape, np.uint32)
-    for byte in range(4):
-        index = _prmt_index(control, byte, mode)
+    indices = [_prmt_index(control, byte, mode) for byte in range(4)]
+    x, y = bits(32, a), bits(32, b)
+    if control.size == 1:
+        return _prmt_constant(x, y, [int(index.flat[0]) for index in indices])
+    pair = join(x, y)
+    result: Bits = np.zeros(np.broadcast_shapes(pair.shape, control.shape), np.uint32)
+    for byte, index in enumerate(indices):
         value = (pair >> ((index & np.uint32(7)) << 3).astype(np.uint64)).astype(np.uint8)
-        if mode is None:
-            replicated = np.where(value & 0x80, np.uint8(0xFF), np.uint8(0))
-            value = np.where(index & 8, replicated, value)
-        result |= value.astype(np.uint32) << (8 * byte)
+        sign = unsigned(signed(value) >> 7)
+        value = select((index & 8) != 0, sign, value)
+        result |= value.astype(np.uint32) << np.uint32(8 * byte)
+    return result
+
+
+def _prmt_constant(x: Bits, y: Bits, indices: list[int]) -> Bits:
+    """`prmt` with one selector for all lanes: one shift and mask per run of bytes."""
+    groups: dict[tuple[bool, int, bool], int] = {}
+    for byte, index in enumerate(indices):
+        key = (index & 4 != 0, (index & 3) - byte, index & 8 != 0)
+        groups[key] = groups.get(key, 0) | 0xFF << (8 * byte)
+    result: Bits = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.uint32)
+    for (from_y, offset, is_sign), mask in groups.items():
+        source = y if from_y else x
+        if is_sign:
+            # Every byte becomes all ones or zeros by its own top bit.
+            source = ((source >> np.uint32(7)) & np.uint32(0x01010101)) * np.uint32(0xFF)
+        amount = np.uint32(8 * abs(offset))
+        moved = source >> amount if offset >= 0 else source << amount
+        result |= moved if mask == 0xFFFFFFFF else moved & np.uint32(mask)
     return result
 
 

@@ -23,6 +23,7 @@ from tessera.backend.cpu.numerics.bits import (
     integer_type,
     join,
     predicate,
+    select,
     signed,
     typed,
 )
@@ -113,7 +114,7 @@ def set_result(dt: str, p: Bools | bool) -> Bits:
     truth = predicate(p)
     if dt in FORMATS:
         form = FORMATS[dt]
-        return np.where(truth, UNSIGNED[form.width].type(form.one), UNSIGNED[form.width].type(0))
+        return truth * UNSIGNED[form.width].type(form.one)
     dtype = UNSIGNED[integer_type(dt)[0]]
     return -truth.astype(dtype)
 
@@ -127,7 +128,7 @@ def set_result_x2(dt: str, low: Bools, high: Bools) -> Bits:
 def selp(t: str, a: Operand, b: Operand, p: Bools | bool) -> Bits:
     """`selp`: a where p, else b."""
     width = FORMATS[t].width if t in FORMATS else integer_type(t)[0]
-    return np.where(predicate(p), bits(width, a), bits(width, b))
+    return select(predicate(p), bits(width, a), bits(width, b))
 
 
 def slct(t: str, ct: str, a: Operand, b: Operand, c: Operand, *, ftz: bool = False) -> Bits:

@@ -74,12 +74,22 @@ def _small(name: str, values: Bits, rounding: str, relu: bool) -> Bits:
     """One element of a small format, as uint8."""
     if name == "ue8m0":
         return _to_ue8m0(values.view(np.uint32), rounding)
-    form = SMALL[name]
-    raw = encode(form, values.astype(np.float64), rounding, satfinite=True)
-    if not relu:
-        return raw
-    negative = np.signbit(values) & (values == values)
-    return np.where(negative, np.uint8(0), raw)
+    raw = values.view(np.uint32)
+    # The upper 16 bits with a sticky last bit hold all that rounding to 4 bits needs.
+    odd = raw >> np.uint32(16)
+    odd |= (raw & np.uint32(0xFFFF)) != 0
+    return _narrowing_table(name, rounding, relu).take(odd)
+
+
+@lru_cache(maxsize=32)
+def _narrowing_table(name: str, rounding: str, relu: bool) -> Bits:
+    """A small format's bits for each of the 65536 values of bf16."""
+    values = widen("bf16", np.arange(65536, dtype=np.uint16))
+    table = encode(SMALL[name], values.astype(np.float64), rounding, satfinite=True)
+    if relu:
+        table[np.signbit(values) & (values == values)] = 0
+    table.flags.writeable = False
+    return table
 
 
 def _to_ue8m0(raw: Bits, rounding: str) -> Bits:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits, blocked
 from tessera.backend.cpu.numerics.float32 import F32
 from tessera.backend.cpu.numerics.formats import FORMATS, flush, widen
 from tessera.backend.cpu.numerics.rounding import narrow_half, odd_f32, odd_sum
@@ -65,7 +65,23 @@ def mul(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
 def fma(t: str, a: Operand, b: Operand, c: Operand, ftz: bool, sat: bool, relu: bool) -> Bits:
     """a * b + c with one rounding."""
     x, y, z = (load(t, value, ftz) for value in (a, b, c))
-    product = x.astype(np.float64) * y
-    # Whatever float64 could lose of an f16 sum is far below a tie of f16.
-    total = product + z if t == "f16" else odd_sum(product, z.astype(np.float64))
-    return modify(t, narrow_half(t, odd_f32(total)), ftz, sat, relu)
+    raw = blocked(lambda *values: _fma(t, *values), x, y, z)
+    return modify(t, raw, ftz, sat, relu)
+
+
+def _fma(t: str, x: F32, y: F32, z: F32) -> Bits:
+    """Round float64's sum to f32; only lanes that are then a tie, or subnormal, need more care."""
+    total = np.multiply(x, y, dtype=np.float64)
+    total = total + z
+    raw = total.astype(np.float32).view(np.uint32)
+    cut = np.uint32(23 - FORMATS[t].mantissa)
+    hard = (raw & np.uint32((1 << cut) - 1)) == np.uint32(1 << (cut - 1))
+    magnitude = raw << np.uint32(1)
+    magnitude -= np.uint32(1)
+    hard |= magnitude < np.uint32(((128 - FORMATS[t].bias) << 24) - 1)
+    if hard.any():
+        where = np.nonzero(hard)
+        x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
+        product = np.multiply(x, y, dtype=np.float64)
+        raw[where] = odd_f32(odd_sum(product, z.astype(np.float64)))
+    return narrow_half(t, raw)

@@ -12,15 +12,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits, blocked
 from tessera.backend.cpu.numerics.formats import finish, flush
 from tessera.backend.cpu.numerics.rounding import F64, check_mode, narrow, odd_sum
 
 F32 = NDArray[np.float32]
 
-_LOW_BITS = np.uint64(0x1FFFFFFF)
-_TIE = np.uint64(0x10000000)
-_SMALLEST_NORMAL = np.float32(2.0**-126)
+_SHIFT = np.int64(35)
+_TIE = np.int64(-(2**63))
+# Twice the bits of the smallest normal, less one: zero, less one, is above it.
+_SUBNORMAL = np.uint32(0x00FFFFFF)
 
 
 def load(a: Operand, ftz: bool) -> F32:
@@ -88,7 +89,7 @@ def fma(a: Operand, b: Operand, c: Operand, rounding: str, ftz: bool, sat: bool)
     """a * b + c with one rounding."""
     x, y, z = load(a, ftz), load(b, ftz), load(c, ftz)
     if rounding == "rn":
-        return store(_fma_nearest(x, y, z), ftz, sat)
+        return store(blocked(_fma_nearest, x, y, z), ftz, sat)
     return store(_rounded_sum(_product(x, y), z.astype(np.float64), rounding), ftz, sat)
 
 
@@ -98,18 +99,19 @@ def _fma_nearest(x: F32, y: F32, z: F32) -> Bits:
     The product is exact in float64. Rounding its sum twice goes wrong only if the first
     rounding lands exactly between two f32 values, whose spacing differs for subnormals.
     """
-    total = x.astype(np.float64)
-    total = total * y
+    total = np.multiply(x, y, dtype=np.float64)
     total = total + z
     result = total.astype(np.float32)
-    low = total.view(np.uint64) & _LOW_BITS
-    hard = low == _TIE
-    hard |= (np.abs(result) < _SMALLEST_NORMAL) & (total != 0)
-    if hard.any():
-        where = np.nonzero(hard)
-        x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
-        exact = odd_sum(_product(x, y), z.astype(np.float64))
-        result[where] = exact.astype(np.float32)
+    # Shifting left leaves the 29 bits that f32 drops; a tie is the most negative integer.
+    low = total.view(np.int64) << _SHIFT
+    magnitude = result.view(np.uint32) << np.uint32(1)
+    magnitude -= np.uint32(1)
+    if not low.size or (low.min() != _TIE and magnitude.min() >= _SUBNORMAL):
+        return finish("f32", result)
+    where = np.nonzero((low == _TIE) | (magnitude < _SUBNORMAL))
+    x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
+    exact = odd_sum(_product(x, y), z.astype(np.float64))
+    result[where] = exact.astype(np.float32)
     return finish("f32", result)
 
 

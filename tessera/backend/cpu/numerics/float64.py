@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.cpu.numerics import exact
-from tessera.backend.cpu.numerics.bits import Bits, Bools, Operand, bits
+from tessera.backend.cpu.numerics.bits import Bits, Bools, Operand, bits, blocked
 from tessera.backend.cpu.numerics.formats import finish
 from tessera.backend.cpu.numerics.rounding import F64, check_mode, make_odd, two_sum
 
@@ -114,12 +114,18 @@ def mul(a: Operand, b: Operand, rounding: str) -> Bits:
 
 
 def fma(a: Operand, b: Operand, c: Operand, rounding: str) -> Bits:
-    """a * b + c with one rounding.
+    """a * b + c with one rounding."""
+    return blocked(
+        lambda x, y, z: _fma(x, y, z, rounding), *(load(operand) for operand in (a, b, c))
+    )
+
+
+def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
+    """The same on values.
 
     Error-free transformations write the result as high + low + rest; the two small parts are
     added with rounding to odd, after which one ordinary addition rounds correctly.
     """
-    x, y, z = load(a), load(b), load(c)
     product, low = two_product(x, y)
     middle, tail = two_sum(z, low)
     high, rest = two_sum(product, middle)
