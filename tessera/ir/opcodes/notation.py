@@ -85,7 +85,7 @@ _FLAGS = frozenset({"side", "state", "aligned", "async"})
 _SHAPES = {"[": "address", "{": "vector", "(": "group"}
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{(]?)(?P<word>[a-z]+\d?)[\]})]?"
+    r"(?P<open>[\[{(]?)(?P<word>[a-z]+\d?)(?P<close>[\]})]?)"
     r"(?:=(?P<access>\w+)(?:/(?P<space>[^/@?\s]+))?(?:/(?P<extent>[^@\s]+?))?)?"
     r"(?:@(?P<when>[^?\s]+))?"
     r"(?P<optional>\??)"
@@ -188,7 +188,7 @@ def _read_operand(token: str, is_async: bool) -> OperandSpec:
 
 def _match(token: str) -> re.Match[str]:
     match = _OPERAND.fullmatch(token)
-    if match is None:
+    if match is None or match["open"] + match["close"] not in {"", "[]", "{}", "()"}:
         raise ValueError(f"cannot read operand {token!r}")
     return match
 

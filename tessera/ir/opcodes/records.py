@@ -103,10 +103,9 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class SizeOperand:
-    """As many bytes as operand `index` says; `at_most` bounds it where the ISA does."""
+    """As many bytes as operand `index` says, a constant or a register."""
 
     index: int
-    at_most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ wmma.store | [a]=write/1/matrix b stride? | memory | warp
 wmma.mma   | d a b c                      | tensor | warp
 
 # 9.7.14.5 and 9.7.14.6 mma: scales come with {byte, thread} selectors
-mma -block_scale                              | d a b c                     | tensor  | warp
-mma +block_scale                              | d a b c s1 {e1} s2 {e2}     | tensor  | warp
-mma.sp, mma.sp::ordered_metadata -block_scale | d a b c e i                 | tensor  | warp
-mma.sp, mma.sp::ordered_metadata +block_scale | d a b c e i s1 {e1} s2 {e2} | tensor  | warp
-ldmatrix                                      | d [a]=read/shared/rows      | shared  | warp
-stmatrix                                      | [a]=write/shared/rows b     | shared  | warp
-movmatrix                                     | d a                         | shuffle | warp
+mma -block_scale                      | d a b c                     | tensor  | warp
+mma +block_scale                      | d a b c s1 {e1} s2 {e2}     | tensor  | warp
+mma.sp                                | d a b c e i                 | tensor  | warp
+mma.sp::ordered_metadata -block_scale | d a b c e i                 | tensor  | warp
+mma.sp::ordered_metadata +block_scale | d a b c e i s1 {e1} s2 {e2} | tensor  | warp
+ldmatrix                              | d [a]=read/shared/rows      | shared  | warp
+stmatrix                              | [a]=write/shared/rows b     | shared  | warp
+movmatrix                             | d a                         | shuffle | warp
 
 # 9.7.15 wgmma: matrices in shared memory behind descriptors, a also in registers
 wgmma.fence                             |                                 | tensor | warpgroup
