@@ -6,6 +6,7 @@ after a fault, reading goes on at the next statement or function.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from typing import Any
@@ -14,6 +15,8 @@ from lark import Lark
 from lark.exceptions import UnexpectedInput
 
 from tessera.diagnostics import Diagnostic, Severity, Source, TesseraError, in_text_order
+from tessera.frontend.bulk import collector_paused
+from tessera.frontend.cache import ModuleCache
 from tessera.frontend.grammar import grammar_text
 from tessera.frontend.ptx_build import ModuleBuilder
 from tessera.frontend.ptx_declarations import PARAMETER_LIST
@@ -64,7 +67,7 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
     """Read the module in a source; spans of its diagnostics point into it."""
     builder, recovery = ModuleBuilder(source), Recovery(source)
     module: ptx.Module | None = None
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, collector_paused():
         parser, dispatch = _shared_parser(with_runs)
         dispatch.builder = builder
         try:
@@ -79,12 +82,24 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
     return module
 
 
-def load_module(source: Source) -> tuple[ptx.Module, tuple[Diagnostic, ...]]:
-    """Read and verify the module in a source; returns its warnings beside it."""
-    module = parse_source(source)
+def load_module(
+    source: Source, cache: ModuleCache | None = None
+) -> tuple[ptx.Module, tuple[Diagnostic, ...]]:
+    """Read and verify the module in a source, or find it in a cache; its warnings come with it."""
+    cached = None if cache is None else cache.find(source)
+    module = None
+    if cached is not None:
+        with contextlib.suppress(ValueError):
+            module = cached.module()
+    if module is not None and cached is not None and cached.is_clean:
+        return module, ()
+    is_new = module is None
+    module = module or parse_source(source)
     found = in_text_order(verify_module(module))
     if any(diagnostic.severity is Severity.ERROR for diagnostic in found):
         raise TesseraError(found)
+    if cache is not None and is_new:
+        cache.store(source, module, is_clean=not found)
     return module, tuple(found)
 
 

@@ -1,0 +1,216 @@
+"""Parsed modules on disk, found by the content they were parsed from.
+
+A file holds a magic line with the format and the release that wrote it, the checksum and size of
+an index, the index (everything but function bodies, as JSON), and the bodies, each with a checksum
+of its own in the index. Reading the index alone costs a small part of parsing; bodies are
+materialised when asked for.
+
+The cache never makes a result wrong and never fails a command: a file that is damaged, from another
+release, or not ours is treated as absent; a folder that others may write to is not used at all; a
+write that does not succeed leaves nothing behind. Files appear whole, by renaming, so that any
+number of processes can share a folder. Nothing in a file is executed (`cache_codec`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tessera import __version__
+from tessera.diagnostics import Source
+from tessera.frontend.bulk import collector_paused
+from tessera.frontend.cache_codec import decode_body, decode_record, encode_body, encode_record
+from tessera.ir import ptx
+
+FORMAT = 1
+MAGIC = f"tessera-module {FORMAT} {__version__}\n".encode()
+SUFFIX = ".module"
+MAX_FOLDER_BYTES = 1 << 30
+_CHECKSUM_BYTES = 16
+_HEADER_BYTES = len(MAGIC) + _CHECKSUM_BYTES + 8
+
+
+def _checksum(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def content_key(text: str) -> str:
+    """The name under which a module's text is cached."""
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=24, person=b"tessera-ptx").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModule:
+    """A module whose bodies are still bytes.
+
+    `index` is the module with every body left out; `is_clean` says that verifying it found nothing.
+    """
+
+    index: ptx.Module
+    is_clean: bool
+    bodies: tuple[tuple[str, int, int, str] | None, ...]
+    data: bytes
+
+    def body(self, name: str) -> tuple[ptx.Statement, ...]:
+        """The body of a function, decoded now."""
+        for entry in self.bodies:
+            if entry is not None and entry[0] == name:
+                return self._decode(entry)
+        raise KeyError(name)
+
+    def module(self) -> ptx.Module:
+        """The whole module, every body decoded."""
+        with collector_paused():
+            return replace(self.index, items=tuple(self._items()))
+
+    def _items(self) -> Iterator[ptx.Item]:
+        for item, entry in zip(self.index.items, self.bodies, strict=True):
+            if entry is not None and isinstance(item, ptx.Function):
+                yield replace(item, body=self._decode(entry))
+            else:
+                yield item
+
+    def _decode(self, entry: tuple[str, int, int, str]) -> tuple[ptx.Statement, ...]:
+        _, start, size, checksum = entry
+        data = self.data[start : start + size]
+        if _checksum(data).hex() != checksum:
+            raise ValueError("checksum of a body does not match")
+        return decode_body(data)
+
+
+class ModuleCache:
+    """A folder of cached modules; `find` and `store` never raise for what is in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, source: Source) -> CachedModule | None:
+        """The cached module of a source's text, or None."""
+        if not _is_private(self.folder):
+            return None
+        try:
+            data = _read_private(self.folder / (content_key(source.text) + SUFFIX))
+            return None if data is None else _decode_file(data, source)
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+            return None
+
+    def store(self, source: Source, module: ptx.Module, *, is_clean: bool) -> None:
+        """Keep a module under its source's text."""
+        with contextlib.suppress(OSError, RecursionError, OverflowError):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _is_private(self.folder):
+                return
+            name = content_key(source.text) + SUFFIX
+            _write_whole(self.folder / name, _encode_file(module, is_clean))
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop the files least recently written once the folder has grown too large."""
+        files = sorted(_entries(self.folder), key=lambda entry: entry[1])
+        excess = sum(size for _, _, size in files) - MAX_FOLDER_BYTES
+        for path, _, size in files:
+            if excess <= 0:
+                return
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    yield Path(entry.path), status.st_mtime, status.st_size
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is ours and nobody else can put files into it."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return False
+    ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return stat.S_ISDIR(status.st_mode) and ours and not status.st_mode & 0o022
+
+
+def _read_private(path: Path) -> bytes | None:
+    """The bytes of a plain file of ours; links and others' files are passed over."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+        return file.read() if stat.S_ISREG(status.st_mode) and ours else None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
+    items: list[Any] = []
+    bodies: list[Any] = []
+    blobs: list[bytes] = []
+    offset = 0
+    for item in module.items:
+        entry = None
+        if isinstance(item, ptx.Function) and item.body is not None:
+            blob = encode_body(item.body)
+            entry = [item.name, offset, len(blob), _checksum(blob).hex()]
+            blobs.append(blob)
+            offset += len(blob)
+            item = replace(item, body=None)
+        if isinstance(item, ptx.Section):
+            item = [item.at, len(item.text)]  # type: ignore[assignment]
+        items.append(encode_record(item))
+        bodies.append(entry)
+    header = [module.version, module.target, module.address_size, is_clean]
+    index = json.dumps([header, items, bodies], separators=(",", ":")).encode("ascii")
+    size = len(index).to_bytes(8, "little")
+    return b"".join((MAGIC, _checksum(index), size, index, *blobs))
+
+
+def _decode_file(data: bytes, source: Source) -> CachedModule | None:
+    if not data.startswith(MAGIC) or len(data) < _HEADER_BYTES:
+        return None
+    checksum = data[len(MAGIC) : len(MAGIC) + _CHECKSUM_BYTES]
+    size = int.from_bytes(data[_HEADER_BYTES - 8 : _HEADER_BYTES], "little")
+    index = memoryview(data)[_HEADER_BYTES : _HEADER_BYTES + size]
+    if _checksum(index) != checksum:
+        return None
+    (version, target, address_size, is_clean), items, bodies = json.loads(bytes(index))
+    start = _HEADER_BYTES + size
+    module = ptx.Module(
+        version=(version[0], version[1]), target=tuple(target), address_size=address_size,
+        items=tuple(_decode_item(item, source) for item in items), source=source,
+    )  # fmt: skip
+    places = tuple(e and (e[0], start + e[1], e[2], e[3]) for e in bodies)
+    return CachedModule(module, is_clean, places, data)
+
+
+def _decode_item(data: Any, source: Source) -> Any:
+    """An item; a debug section is kept as its place in the text."""
+    if isinstance(data[0], int):
+        at, length = data
+        return ptx.Section(source.text[at : at + length], at)
+    return decode_record(data)
