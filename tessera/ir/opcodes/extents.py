@@ -53,7 +53,7 @@ def _matrix_rows(modifiers: tuple[str, ...]) -> Extent:
     count = next((int(m[1:]) for m in modifiers if m in {"x1", "x2", "x4"}), None)
     if count is None:
         return Rows(16, 32)
-    per_matrix = 16 if "m16n16" in modifiers or "m16n8" in modifiers else 8
+    per_matrix = 16 if "m16n16" in modifiers else 8
     return Rows(16, min(32, per_matrix * count))
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from tessera.ir import ptx
 from tessera.ir.opcodes import families
 from tessera.ir.opcodes.extents import extent_of
+from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.notation import Form, OperandSpec, read_table
 from tessera.ir.opcodes.records import (
     Access,
@@ -75,8 +76,9 @@ def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
     """What an opcode with that many operands means; None where the table lacks the opcode.
 
     `fits` is False on the answer when the opcode is known but takes another number of operands
-    (`arity` says how many). Where operand counts alone do not tell two forms apart (`call`,
-    `tcgen05.mma`) this is the first of them: use `meaning_of` where there is an instruction.
+    (`arity` says how many). With a modifier that no ISA up to 9.4 has, the answer is None instead:
+    a later one may have added an operand. Where operand counts alone do not tell two forms apart
+    (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of` where there is an instruction.
     """
     return _find(opcode, operand_count, None)
 
@@ -100,15 +102,13 @@ def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
 def widened_meaning(instruction: ptx.Instruction) -> Meaning:
     """The safe reading of an instruction that the table lacks or does not fit.
 
-    Every register may be read and written, the bytes behind every address may be read and
-    written, threads may have to meet. Control is taken to go on to the next instruction unless
-    the table knows better; an unknown opcode that branches cannot be followed by anyone.
+    Every register may be read and written, the bytes behind every address may be read and written
+    in whatever state space, threads may have to meet. Control is taken to go on to the next
+    instruction unless the table knows better; nobody can follow a branch in an unknown opcode.
     """
     known = _fitting_forms(instruction.opcode)
     effects = tuple(
-        MemoryEffect(
-            index, Access.MAY_READ_WRITE, _space("1", instruction.opcode.modifiers), UnknownExtent()
-        )
+        MemoryEffect(index, Access.MAY_READ_WRITE, "generic", UnknownExtent())
         for index, operand in enumerate(instruction.operands)
         if _shape(operand) == "address"
     )
@@ -141,21 +141,23 @@ def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Mea
     layouts = by_shape or list(_layouts(forms, opcode.modifiers, count, None))
     if layouts:
         return _describe(*layouts[0], opcode.modifiers)
+    if not all(map(is_known_modifier, opcode.modifiers)):
+        return None
     return Meaning(
         opcode=".".join(forms[0].name), roles=(Role.UNKNOWN,) * count, side_effects=True, fits=False
     )
 
 
+_SHAPES: dict[type, str] = {
+    ptx.Address: "address",
+    ptx.Subscript: "address",
+    ptx.Vector: "vector",
+    ptx.Group: "group",
+}
+
+
 def _shape(operand: ptx.Operand) -> str:
-    match operand:
-        case ptx.Address() | ptx.Subscript():
-            return "address"
-        case ptx.Vector():
-            return "vector"
-        case ptx.Group():
-            return "group"
-        case _:
-            return ""
+    return _SHAPES.get(type(operand), "")
 
 
 @cache

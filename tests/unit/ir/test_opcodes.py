@@ -28,6 +28,7 @@ from tessera.ir.opcodes import (
     widened_meaning,
 )
 from tessera.ir.opcodes.families import TABLES
+from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.notation import Form, read_table
 
 DATA = Path(__file__).parents[2] / "data" / "opcodes"
@@ -196,6 +197,7 @@ def test_widened_meaning_may_read_and_write_behind_every_address():
     strange = instruction("frobnicate.global.f32 %r0, [%rd1], {%r1}, [%rd2];")
     found = widened_meaning(strange)
     assert [effect.operand for effect in found.effects] == [1, 3]
+    assert all(effect.space == "generic" for effect in found.effects)
     assert all(effect.access is Access.MAY_READ_WRITE for effect in found.effects)
     assert all(effect.access.reads for effect in found.effects)
     assert all(effect.access.writes for effect in found.effects)
@@ -204,6 +206,26 @@ def test_widened_meaning_may_read_and_write_behind_every_address():
     assert found.side_effects
     assert found.kind is Kind.UNKNOWN
     assert not found.fits
+
+
+def test_operand_added_by_a_later_isa_is_unknown_rather_than_wrong():
+    assert meaning(opcode("ld.global.f32"), 3) is not None
+    assert meaning(opcode("ld.global.L3::psychic_hint.f32"), 3) is None
+    known = meaning(opcode("ld.global.L3::psychic_hint.f32"), 2)
+    assert known is not None
+    assert known.fits
+
+
+def test_modifiers_of_all_examples_are_known():
+    modifiers = {m for _, line in EXAMPLES for m in instruction(line).opcode.modifiers}
+    assert {m for m in modifiers if not is_known_modifier(m)} == set()
+
+
+def test_modifiers_that_the_table_mentions_are_known():
+    for form in FORMS:
+        mentioned = set(form.name[1:]).union(form.forbidden, *form.required)
+        mentioned.update(*(operand.when for operand in form.operands))
+        assert {m for m in mentioned if not is_known_modifier(m)} == set(), form.name
 
 
 def test_widened_meaning_of_a_misfit_keeps_control_flow():
