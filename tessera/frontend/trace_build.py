@@ -129,21 +129,20 @@ class ProgramBuilder:
         text = self.findings.source.text[base : line.end]
         self._check_text(line, text, base)
         try:
-            tokens = parse_record(text)
+            names, given = parse_record(text)
         except SyntaxFault as fault:
             self._forgive_module(line, text)
             place = (base + fault.start, base + fault.end)
             self.findings.fail("TSR1103", fault.message, place, fault.label)
         if line.kind == "tessera.trace":
-            self._version(line, base, tokens[0])
+            self._version(line, base, names[0])
             return
         self._check_version(line)
-        names = [token for token in tokens if token.type != "FIELD"]
         if line.kind == "pointers":
             self._pointers(line, base, names)
             return
         try:
-            fields = read_fields(line, base, tokens[len(names) :], self.findings)
+            fields = read_fields(line, base, names, given, self.findings)
         except RecordAbandoned:
             self._forgive_module(line, text)
             raise

@@ -13,7 +13,7 @@ from math import prod
 
 from tessera.frontend.trace_fields import Fields
 from tessera.frontend.trace_findings import Findings
-from tessera.frontend.trace_kernels import Kernel, Parameter, kind_of_type
+from tessera.frontend.trace_kernels import Kernel, Parameter
 from tessera.frontend.trace_modules import OpenModule
 from tessera.frontend.trace_values import Values
 from tessera.ir.program import (
@@ -160,13 +160,14 @@ def _fits(argument: Argument, parameter: Parameter) -> bool:
     """Whether an argument has the size and the kind of a parameter."""
     if isinstance(argument, Pointer):
         right_size = parameter.bytes == POINTER_BYTES and not parameter.is_aggregate
-        return right_size and kind_of_type(parameter.type) != "float"
+        return right_size and parameter.kind != "float"
     if isinstance(argument, ByValue):
         return len(argument.content) == parameter.bytes
     if parameter.is_aggregate or argument.type.bytes != parameter.bytes:
         return False
-    kind = kind_of_type(parameter.type)
-    return kind == "bits" or argument.type.is_bits or argument.type.is_float == (kind == "float")
+    if parameter.kind == "bits" or argument.type.is_bits:
+        return True
+    return argument.type.is_float == (parameter.kind == "float")
 
 
 def _report_mismatch(

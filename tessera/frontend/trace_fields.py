@@ -14,7 +14,7 @@ from lark import Token
 
 from tessera.frontend.trace_findings import Findings, RecordAbandoned, did_you_mean
 from tessera.frontend.trace_split import Line
-from tessera.frontend.trace_syntax import Field, split_field
+from tessera.frontend.trace_syntax import Field
 from tessera.ir.program import DEFAULT_STREAM
 
 REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
@@ -70,13 +70,14 @@ class Fields:
         return (start, start + len(field.value))
 
 
-def read_fields(line: Line, base: int, tokens: Sequence[Token], findings: Findings) -> Fields:
+def read_fields(
+    line: Line, base: int, names: Sequence[Token], given: Sequence[Field], findings: Findings
+) -> Fields:
     """The fields of a record, once its keys are known to be right."""
     required, optional = REQUIRED_KEYS[line.kind], OPTIONAL_KEYS[line.kind]
     by_key: dict[str, Field] = {}
     sound = True
-    for token in tokens:
-        field = split_field(token)
+    for field in given:
         place = (base + field.at, base + field.at + len(field.key))
         if field.key not in required and field.key not in optional:
             _unknown_key(findings, line.kind, field.key, place)
@@ -88,7 +89,7 @@ def read_fields(line: Line, base: int, tokens: Sequence[Token], findings: Findin
             by_key[field.key] = field
     if missing := [f"`{key}=`" for key in required if key not in by_key]:
         if sound:
-            end = base + (tokens[-1].end_pos or 0) if tokens else line.end
+            end = base + (_end(names, given) or line.end - base)
             plural = "s" if len(missing) > 1 else ""
             message = f"`{line.kind}` lacks the key{plural} {', '.join(missing)}"
             findings.error("TSR1106", message, (end, end + 1))
@@ -111,6 +112,13 @@ def read_stream(fields: Fields, findings: Findings) -> str:
             "letters, digits, `_`, `$` and `.`",
         )
     return text
+
+
+def _end(names: Sequence[Token], given: Sequence[Field]) -> int:
+    """Where the last token of a record ends."""
+    if given:
+        return given[-1].value_at + len(given[-1].value)
+    return names[-1].end_pos or 0 if names else 0
 
 
 def _unknown_key(findings: Findings, kind: str, key: str, place: tuple[int, int]) -> None:

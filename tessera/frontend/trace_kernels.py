@@ -25,6 +25,7 @@ class Parameter:
     name: str
     type: str
     bytes: int
+    kind: str
     is_aggregate: bool
     is_pointer: bool
 
@@ -34,7 +35,7 @@ class Parameter:
     def agrees_with(self, other: Parameter) -> bool:
         """Whether the same argument may be passed for both."""
         same_size = self.bytes == other.bytes and self.is_aggregate == other.is_aggregate
-        kinds = {kind_of_type(self.type), kind_of_type(other.type)} - {"bits"}
+        kinds = {self.kind, other.kind} - {"bits"}
         return same_size and len(kinds) < 2
 
 
@@ -143,6 +144,7 @@ def _parameter(variable: ptx.Variable) -> Parameter:
         name=variable.name,
         type=variable.type,
         bytes=variable_bytes(variable) or 0,
+        kind=kind_of_type(variable.type),
         is_aggregate=bool(variable.dimensions) or variable.vector is not None,
         is_pointer=variable.pointer_space is not None,
     )

@@ -27,6 +27,7 @@ from tessera.frontend.trace_syntax import (
     ScalarSyntax,
     SyntaxFault,
     WordSyntax,
+    parse_argument,
     parse_value,
 )
 from tessera.ir.data_type import DataType
@@ -239,7 +240,7 @@ class Values:
             if argument is None:
                 place = at + start + len(piece) - len(piece.lstrip())
                 try:
-                    syntax = parse_value("argument", bare)
+                    syntax = parse_argument(bare)
                 except SyntaxFault:
                     return None
                 argument = self._arguments[bare] = self._argument(syntax, place)

@@ -8,6 +8,16 @@ from __future__ import annotations
 
 import enum
 
+_BYTES = {
+    **dict.fromkeys(("u8", "s8", "b8", "e4m3", "e5m2", "bool"), 1),
+    **dict.fromkeys(("u16", "s16", "b16", "f16", "bf16"), 2),
+    **dict.fromkeys(("u32", "s32", "b32", "f32"), 4),
+    **dict.fromkeys(("u64", "s64", "b64", "f64", "c64"), 8),
+    **dict.fromkeys(("c128",), 16),
+}
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64", "e4m3", "e5m2"))
+_BITS = frozenset(("b8", "b16", "b32", "b64"))
+
 
 class DataType(enum.Enum):
     """One type. The value is its name in a trace."""
@@ -34,52 +44,12 @@ class DataType(enum.Enum):
     C64 = "c64"
     C128 = "c128"
 
-    @property
-    def bytes(self) -> int:
+    def __init__(self, text: str) -> None:
+        self.bytes: int = _BYTES[text]
         """Bytes of one element."""
-        return _BYTES[self]
-
-    @property
-    def is_float(self) -> bool:
+        self.is_float: bool = text in _FLOATS
         """Whether an element is one floating-point number."""
-        return self in _FLOATS
-
-    @property
-    def is_signed(self) -> bool:
+        self.is_signed: bool = text.startswith("s")
         """Whether an element is a signed integer."""
-        return self in _SIGNED
-
-    @property
-    def is_bits(self) -> bool:
+        self.is_bits: bool = text in _BITS
         """Whether an element is untyped bits."""
-        return self in _BITS
-
-
-_BYTES = {
-    DataType.U8: 1,
-    DataType.U16: 2,
-    DataType.U32: 4,
-    DataType.U64: 8,
-    DataType.S8: 1,
-    DataType.S16: 2,
-    DataType.S32: 4,
-    DataType.S64: 8,
-    DataType.B8: 1,
-    DataType.B16: 2,
-    DataType.B32: 4,
-    DataType.B64: 8,
-    DataType.F16: 2,
-    DataType.BF16: 2,
-    DataType.F32: 4,
-    DataType.F64: 8,
-    DataType.E4M3: 1,
-    DataType.E5M2: 1,
-    DataType.BOOL: 1,
-    DataType.C64: 8,
-    DataType.C128: 16,
-}
-_FLOATS = frozenset(
-    (DataType.F16, DataType.BF16, DataType.F32, DataType.F64, DataType.E4M3, DataType.E5M2)
-)
-_SIGNED = frozenset((DataType.S8, DataType.S16, DataType.S32, DataType.S64))
-_BITS = frozenset((DataType.B8, DataType.B16, DataType.B32, DataType.B64))

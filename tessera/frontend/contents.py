@@ -1,0 +1,169 @@
+"""The contents of a trace's buffers, from the file that its `resident` record names.
+
+In: a `Program` and the folder of its trace. Out: `Contents`, which gives the bytes of any buffer:
+from the file where it has an array of that name, otherwise seeded (`contents_seeded`). The file is
+not trusted. It is a plain `.npz` or `.safetensors` file beside the trace, opened without following
+links; nothing in it is unpickled; the size of every array is checked from its header against its
+buffer before any data is decompressed, and no more than that is ever read. `.safetensors` data is
+mapped into memory, not read.
+
+Source: NumPy's `.npy` format versions 1 and 2; the safetensors format (an 8-byte length, a JSON
+header with byte ranges, data).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.contents_files import NpzFile, SafetensorsFile
+from tessera.frontend.contents_seeded import seeded_bytes
+from tessera.frontend.trace_findings import did_you_mean
+from tessera.ir.program import Buffer, Program
+
+Bytes = npt.NDArray[np.uint8]
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not wait for a writer
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class ArrayFile(Protocol):
+    """A file of named arrays."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each array, by name, as its header states."""
+
+    def read(self, name: str) -> Bytes:
+        """The bytes of one array."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Contents:
+    """The contents of a program's buffers before a request starts."""
+
+    def __init__(self, arrays: ArrayFile | None, seed: int) -> None:
+        self._arrays = arrays
+        self._seed = seed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def is_given(self, buffer: Buffer) -> bool:
+        """Whether the file holds this buffer; otherwise its bytes are seeded."""
+        return self._arrays is not None and buffer.name in self._arrays.sizes
+
+    def read(self, buffer: Buffer) -> Bytes:
+        """The `buffer.bytes` bytes of a buffer. They may be read-only."""
+        if self._arrays is not None and buffer.name in self._arrays.sizes:
+            return self._arrays.read(buffer.name)
+        return seeded_bytes(buffer, self._seed)
+
+    def close(self) -> None:
+        """Close the file; arrays that were mapped stay valid."""
+        if self._arrays is not None:
+            self._arrays.close()
+
+
+def open_contents(program: Program, folder: str | os.PathLike[str], *, seed: int = 0) -> Contents:
+    """The contents of a program whose trace stands in `folder`; headers are checked here."""
+    if program.resident is None:
+        return Contents(None, seed)
+    return open_contents_file(program, Path(folder) / program.resident, seed=seed)
+
+
+def open_contents_file(
+    program: Program, path: str | os.PathLike[str], *, seed: int = 0
+) -> Contents:
+    """The contents of a program from a file that the user names."""
+    name = os.fspath(path)
+    arrays = _open_arrays(name)
+    try:
+        _check_sizes(program, arrays, name)
+    except TesseraError:
+        arrays.close()
+        raise
+    return Contents(arrays, seed)
+
+
+def _open_arrays(name: str) -> ArrayFile:
+    if not name.endswith((".npz", ".safetensors")):
+        raise TesseraError(error("TSR1180", f"`{name}` is not a `.npz` or `.safetensors` file"))
+    descriptor = _open_plain(name)
+    stream = os.fdopen(descriptor, "rb")
+    try:
+        return NpzFile(stream, name) if name.endswith(".npz") else SafetensorsFile(stream, name)
+    except TesseraError:
+        stream.close()
+        raise
+
+
+def _open_plain(name: str) -> int:
+    """A descriptor of a regular file that is not a link."""
+    try:
+        if os.path.islink(name):
+            raise TesseraError(_not_plain(name, "a link"))
+        descriptor = os.open(name, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
+    except FileNotFoundError:
+        raise TesseraError(
+            error(
+                "TSR1181",
+                f"the file of contents does not exist: `{name}`",
+                hint="put it beside the trace; without the `resident` record, contents are seeded",
+            )
+        ) from None
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        message = f"the file of contents cannot be read: `{name}`: {reason}"
+        raise TesseraError(error("TSR1181", message)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise TesseraError(_not_plain(name, "not a regular file"))
+    return descriptor
+
+
+def _not_plain(name: str, what: str) -> Diagnostic:
+    return error(
+        "TSR1182",
+        f"the file of contents is {what}: `{name}`",
+        notes=("a trace may only name a plain file in its own folder",),
+        hint="copy the file itself beside the trace",
+    )
+
+
+def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:
+    """Every array belongs to a buffer and has its size."""
+    sizes = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
+    found = []
+    for array, size in arrays.sizes.items():
+        if array not in sizes:
+            found.append(
+                error(
+                    "TSR1186",
+                    f"array `{array[:80]}` in `{name}` belongs to no buffer",
+                    hint=did_you_mean(array, sizes),
+                )
+            )
+        elif size != sizes[array]:
+            found.append(
+                error(
+                    "TSR1185",
+                    f"array `{array}` in `{name}` has {size} bytes, but its buffer has "
+                    f"{sizes[array]}",
+                )
+            )
+    if found:
+        raise TesseraError(found[:20])

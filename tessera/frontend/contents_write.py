@@ -1,0 +1,114 @@
+"""Buffers to a `.npz` or `.safetensors` file that `contents` reads back.
+
+In: buffers with their bytes. Out: one array per buffer, by name. Types that NumPy has keep their
+type and shape; others (`bf16`, `e4m3`, untyped) are flat bytes in `.npz`. The same buffers give
+the same file to the byte. The file appears whole or not at all: it is written beside its place
+under another name and then moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.program import Buffer
+
+Bytes = npt.NDArray[np.uint8]
+
+_NUMPY_TYPES = {
+    "u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "s8": "i1", "s16": "<i2", "s32": "<i4",
+    "s64": "<i8", "b8": "u1", "b16": "<u2", "b32": "<u4", "b64": "<u8", "f16": "<f2", "f32": "<f4",
+    "f64": "<f8", "bool": "?", "c64": "<c8", "c128": "<c16",
+}  # fmt: skip
+_SAFETENSORS_TYPES = {
+    "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64", "s8": "I8", "s16": "I16", "s32": "I32",
+    "s64": "I64", "b8": "U8", "b16": "U16", "b32": "U32", "b64": "U64", "f16": "F16",
+    "bf16": "BF16", "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3", "e5m2": "F8_E5M2",
+    "bool": "BOOL", "c64": "C64",
+}  # fmt: skip
+
+
+def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+    """Write buffers to a file, whose name decides the format."""
+    place = Path(path)
+    writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
+    writer = writers.get(place.suffix)
+    if writer is None:
+        raise TesseraError(error("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file"))
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
+    except OSError as problem:
+        raise _cannot_write(place, problem) from None
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            writer(stream, buffers)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, place)
+    except OSError as problem:
+        raise _cannot_write(place, problem) from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
+    """The bytes of a buffer in its own type and shape, if NumPy has that type."""
+    kind = None if buffer.dtype is None else _NUMPY_TYPES.get(buffer.dtype.value)
+    if kind is None:
+        return content
+    array: npt.NDArray[np.generic] = content.view(np.dtype(kind))
+    return array if buffer.shape is None else array.reshape(buffer.shape)
+
+
+def _write_npz(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for buffer, content in buffers:
+            # A fresh ZipInfo has the date 1980-01-01: no clock in the output.
+            member = zipfile.ZipInfo(f"{buffer.name}.npy")
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as data:
+                array = np.ascontiguousarray(as_array(buffer, content))
+                npy.write_array(data, array, allow_pickle=False)
+
+
+def _write_safetensors(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+    entries, contents, start = {}, [], 0
+    for buffer, content in buffers:
+        kind, shape = _safetensors_type(buffer)
+        end = start + content.nbytes
+        entries[buffer.name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+        contents.append(content)
+        start = end
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    stream.write(len(header).to_bytes(8, "little") + header)
+    for content in contents:
+        stream.write(content.tobytes())
+
+
+def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:
+    kind = None if buffer.dtype is None else _SAFETENSORS_TYPES.get(buffer.dtype.value)
+    if kind is None or buffer.dtype is None:
+        return "U8", [buffer.bytes]
+    shape = buffer.shape or (buffer.bytes // buffer.dtype.bytes,)
+    return kind, list(shape)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _cannot_write(place: Path, problem: OSError) -> TesseraError:
+    reason = (problem.strerror or str(problem)).lower()
+    return TesseraError(error("TSR1911", f"cannot write `{place}`: {reason}"))
