@@ -78,7 +78,7 @@ def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
     `fits` is False on the answer when the opcode is known but takes another number of operands
     (`arity` says how many). With a modifier that no ISA up to 9.4 has, the answer is None instead:
     a later one may have added an operand. Where operand counts alone do not tell two forms apart
-    (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of` where there is an instruction.
+    (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of` for an instruction.
     """
     return _find(opcode, operand_count, None)
 
