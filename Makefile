@@ -36,7 +36,7 @@ $(ready): pyproject.toml
 	@touch $(ready)
 
 demo: $(ready)
-	$(python) -m tessera --version
+	$(python) -m tessera analyze examples/saxpy.ptx
 
 check: format-check types imports
 

@@ -31,7 +31,7 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 _SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
-_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 # --- messages ----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _write(data: bytes, target: str) -> None:
 # --- commands ----------------------------------------------------------------------------------
 
 
-@click.group(context_settings=_CONTEXT)
+@click.group(context_settings=CONTEXT)
 @click.version_option(__version__, "-V", "--version", message="tessc %(version)s")
 @click.option(
     "--color",
