@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tessera.ir import ptx
 from tessera.ir.opcodes import (
@@ -230,6 +232,28 @@ def test_modifiers_that_the_table_mentions_are_known():
 
 def test_widened_meaning_of_a_misfit_keeps_control_flow():
     assert widened_meaning(instruction("bra a, b;")).flow is Flow.BRANCH
+
+
+MODIFIERS = sorted({m for _, line in EXAMPLES for m in instruction(line).opcode.modifiers})
+OPERANDS = [ptx.Name("a"), ptx.Sink(), ptx.Vector(()), ptx.Address((ptx.Name("a"),)), ptx.Group(())]
+
+
+@given(
+    name=st.sampled_from(sorted(OPCODES)),
+    modifiers=st.lists(st.sampled_from(MODIFIERS), max_size=6),
+    operands=st.lists(st.sampled_from(OPERANDS), max_size=10),
+)
+def test_any_instruction_has_an_answer(
+    name: str, modifiers: list[str], operands: list[ptx.Operand]
+):
+    head, *rest = name.split(".")
+    strange = ptx.Instruction(None, ptx.Opcode(head, (*rest, *modifiers)), tuple(operands))
+    found = meaning_of(strange) or widened_meaning(strange)
+    bounds = arity(strange.opcode)
+    assert len(found.roles) == len(operands)
+    assert all(effect.operand < len(operands) for effect in found.effects)
+    if bounds is not None and not bounds[0] <= len(operands) <= bounds[1]:
+        assert not found.fits
 
 
 # --- effects --------------------------------------------------------------------------------

@@ -17,5 +17,5 @@ trap       |   | control | trap
 brkpt      |   | control | side
 pmevent    | a | other   | side
 nanosleep  | a | other   | side
-setmaxnreg | i | other   | warp
+setmaxnreg | i | other   | warpgroup
 """
