@@ -56,7 +56,10 @@ class NpzFile:
                 _unreadable(name, f"array `{array}` is there twice")
             try:
                 with self._zip.open(member) as data:
-                    self.sizes[array] = self._header(data, array)[0]
+                    size = self._header(data, array)[0]
+                    if member.file_size != data.tell() + size:
+                        raise ValueError("its header and its length do not agree")
+                    self.sizes[array] = size
             except _ZIP_FAULTS as problem:
                 _unreadable(name, problem, array)
 
