@@ -121,7 +121,9 @@ def difference(actual: NDArray, expect: Expect | NDArray) -> str | None:
     if not bad.any():
         return None
     with np.errstate(invalid="ignore"):
-        gap = np.nan_to_num(np.abs(got - want), nan=np.inf) / (expect.atol + np.abs(want) * expect.rtol)
+        gap = np.nan_to_num(np.abs(got - want), nan=np.inf) / (
+            expect.atol + np.abs(want) * expect.rtol
+        )
     worst = int(np.argmax(np.where(bad, gap, -1.0)))
     return (
         f"{int(bad.sum())} of {bad.size} elements differ; worst [{worst}]: "

@@ -43,7 +43,9 @@ def fp8_table(exponent_bits: int, mantissa_bits: int, bias: int) -> NDArray[np.f
         values[[0x7F, 0xFF]] = np.nan
     else:
         special = exponent == 31
-        values[special] = np.where(mantissa[special] != 0, np.nan, np.copysign(np.inf, values)[special])
+        values[special] = np.where(
+            mantissa[special] != 0, np.nan, np.copysign(np.inf, values)[special]
+        )
     return values.astype(np.float32)
 
 

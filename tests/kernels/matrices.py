@@ -48,7 +48,9 @@ def family(rng: Rng, kind: str, number: int, count: int) -> NDArray:
     if number == 2:
         return assemble(rng, kind, rng.integers(bias - 3, bias + 4, count, dtype=np.int64))
     if number == 3:
-        powers = assemble(rng, kind, rng.integers(max(1, bias - 12), min(top, bias + 12), count, dtype=np.int64))
+        powers = assemble(
+            rng, kind, rng.integers(max(1, bias - 12), min(top, bias + 12), count, dtype=np.int64)
+        )
         return powers & dtype(~((1 << mantissa_bits) - 1) % 2 ** (8 * np.dtype(dtype).itemsize))
     if number == 4:
         return assemble(rng, kind, rng.integers(0, 3, count, dtype=np.int64))
@@ -56,7 +58,9 @@ def family(rng: Rng, kind: str, number: int, count: int) -> NDArray:
         return small_integers(rng, kind, count)
     if number == 6:
         return rng.bits(dtype, count)
-    sparse = assemble(rng, kind, rng.integers(max(1, bias - 14), min(top, bias + 14), count, dtype=np.int64))
+    sparse = assemble(
+        rng, kind, rng.integers(max(1, bias - 14), min(top, bias + 14), count, dtype=np.int64)
+    )
     return np.where(rng.integers(0, 4, count) == 0, sparse, dtype(0))
 
 

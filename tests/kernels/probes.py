@@ -150,8 +150,19 @@ def integer_edges(kind: str) -> NDArray:
     """Small numbers and powers of two, and what is next to the limits."""
     dtype = np.dtype(DTYPES[kind])
     bits = 8 * dtype.itemsize
-    values = set(INTEGER_EDGES) | {2**k for k in range(0, bits, 5)} | {2**k - 1 for k in range(1, bits, 6)}
-    values |= {2 ** (bits - 1) - 1, 2 ** (bits - 1), 2**bits - 1, 2**bits - 2, 0x5A5A5A5A5A5A5A5A, 0x0123456789ABCDEF}
+    values = (
+        set(INTEGER_EDGES)
+        | {2**k for k in range(0, bits, 5)}
+        | {2**k - 1 for k in range(1, bits, 6)}
+    )
+    values |= {
+        2 ** (bits - 1) - 1,
+        2 ** (bits - 1),
+        2**bits - 1,
+        2**bits - 2,
+        0x5A5A5A5A5A5A5A5A,
+        0x0123456789ABCDEF,
+    }
     unsigned = np.array(sorted({value % 2**bits for value in values}), np.uint64)
     return unsigned.astype(f"u{dtype.itemsize}").view(dtype)
 

@@ -5,6 +5,8 @@ Needs `nvcc` 13.0 on PATH (its headers serve NVRTC too), and the packages
 not load. No GPU is needed.
 
     python tests/data/kernels/build.py [MODULE...]
+
+The modules ptx/handwritten_*.ptx are written by hand, ptx/probe_*.ptx by `make_probes.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +61,15 @@ def nvcc_path() -> Path:
 def compile_nvcc(source: Path, arch: str) -> str:
     """PTX by nvcc."""
     target = Path(os.environ.get("TMPDIR", "/tmp")) / f"{source.stem}.{arch}.ptx"
-    command = [str(nvcc_path()), "-ptx", f"-arch={arch}", "-std=c++17", source.name, "-o", str(target)]
+    command = [
+        str(nvcc_path()),
+        "-ptx",
+        f"-arch={arch}",
+        "-std=c++17",
+        source.name,
+        "-o",
+        str(target),
+    ]
     subprocess.run(command, check=True, cwd=source.parent)
     return target.read_text()
 

@@ -65,9 +65,13 @@ def conversions() -> Iterator[Group]:
         ("bf16", "cvt.[rn|rz][|.relu][|.satfinite].bf16.f32 {d}, {a};"),
     )
     yield group(
-        "cvt_fp8_f16x2", "f16x2", ("b16", "cvt.rn.satfinite[|.relu].[e4m3x2|e5m2x2].f16x2 {d}, {a};")
+        "cvt_fp8_f16x2",
+        "f16x2",
+        ("b16", "cvt.rn.satfinite[|.relu].[e4m3x2|e5m2x2].f16x2 {d}, {a};"),
     )
-    yield group("cvt_f16x2_fp8", "fp8x2", ("f16x2", "cvt.rn[|.relu].f16x2.[e4m3x2|e5m2x2] {d}, {a};"))
+    yield group(
+        "cvt_f16x2_fp8", "fp8x2", ("f16x2", "cvt.rn[|.relu].f16x2.[e4m3x2|e5m2x2] {d}, {a};")
+    )
     yield group(
         "cvt_pack",
         "s32 s32 b32",
@@ -88,7 +92,7 @@ def float_arithmetic() -> Iterator[Group]:
             (kind, f"copysign.{kind} {{d}}, {{a}}, {{b}};"),
         )
         yield group(
-            f"fma_{kind}",
+            f"muladd_{kind}",
             f"{kind} {kind} {kind}",
             (kind, f"fma.{ROUND}[|.ftz][|.sat|.relu].{kind} {{d}}, {{a}}, {{b}}, {{c}};"),
         )
@@ -100,7 +104,9 @@ def float_arithmetic() -> Iterator[Group]:
             )
     for kind in ("f32", "f64"):
         yield group(
-            f"divide_{kind}", f"{kind} {kind}", (kind, f"div.{ROUND}[|.ftz].{kind} {{d}}, {{a}}, {{b}};")
+            f"divide_{kind}",
+            f"{kind} {kind}",
+            (kind, f"div.{ROUND}[|.ftz].{kind} {{d}}, {{a}}, {{b}};"),
         )
         yield group(
             f"root_{kind}",
@@ -123,7 +129,9 @@ def approximations() -> Iterator[Group]:
     )
     yield group("approx_f64", "f64", ("f64", "[rcp|rsqrt].approx[|.ftz].f64 {d}, {a};"), count=768)
     yield group("approx_f16", "f16", ("f16", "[ex2|tanh].approx[|.ftz].f16 {d}, {a};"), count=768)
-    yield group("approx_bf16", "bf16", ("bf16", "[ex2|tanh].approx[|.ftz].bf16 {d}, {a};"), count=768)
+    yield group(
+        "approx_bf16", "bf16", ("bf16", "[ex2|tanh].approx[|.ftz].bf16 {d}, {a};"), count=768
+    )
     yield group(
         "approx_x2",
         "f16x2",
@@ -131,7 +139,10 @@ def approximations() -> Iterator[Group]:
         ("bf16x2", "[ex2|tanh].approx[|.ftz].bf16x2 {d}, {a};"),
     )
     yield group(
-        "approx_divide", "f32 f32", ("f32", "div.[approx|full][|.ftz].f32 {d}, {a}, {b};"), count=1024
+        "approx_divide",
+        "f32 f32",
+        ("f32", "div.[approx|full][|.ftz].f32 {d}, {a}, {b};"),
+        count=1024,
     )
 
 
@@ -173,13 +184,14 @@ def carries() -> Iterator[Group]:
     """Chains through the condition code; the carry comes back as a second number."""
     for kind in ("u32", "u64"):
         texts = [
-            (kind, f"add.cc.{kind} {{d}}, {{a}}, {{b}}; addc.{kind} {{d}}, {{c}}, 0;"),
-            (kind, f"sub.cc.{kind} {{d}}, {{a}}, {{b}}; subc.{kind} {{d}}, {{c}}, 0;"),
-            (kind, f"add.cc.{kind} {{d}}, {{a}}, {{b}}; addc.cc.{kind} {{d}}, {{a}}, {{c}}; addc.{kind} {{d}}, {{d}}, 0;"),
-            (kind, f"mad.lo.cc.{kind} {{d}}, {{a}}, {{b}}, {{c}}; madc.hi.{kind} {{d}}, {{a}}, {{b}}, {{c}};"),
-            (kind, f"mad.hi.cc.{kind} {{d}}, {{a}}, {{b}}, {{c}}; madc.lo.{kind} {{d}}, {{a}}, {{c}}, {{b}};"),
-        ]  # fmt: skip
-        yield group(f"carry_{kind}", f"{kind} {kind} {kind}", *texts)
+            "add.cc.T {d}, {a}, {b}; addc.T {d}, {c}, 0;",
+            "sub.cc.T {d}, {a}, {b}; subc.T {d}, {c}, 0;",
+            "add.cc.T {d}, {a}, {b}; addc.cc.T {d}, {a}, {c}; addc.T {d}, {d}, 0;",
+            "mad.lo.cc.T {d}, {a}, {b}, {c}; madc.hi.T {d}, {a}, {b}, {c};",
+            "mad.hi.cc.T {d}, {a}, {b}, {c}; madc.lo.T {d}, {a}, {c}, {b};",
+        ]
+        typed = [(kind, text.replace("T", kind)) for text in texts]
+        yield group(f"carry_{kind}", f"{kind} {kind} {kind}", *typed)
 
 
 def bits() -> Iterator[Group]:
@@ -193,7 +205,11 @@ def bits() -> Iterator[Group]:
             (kind, f"[brev|not|cnot].b{width} {{d}}, {{a}};"),
             ("b32", f"bfind[|.shiftamt].[u|s]{width} {{d}}, {{a}};"),
         )
-        yield group(f"bfe_{kind}", f"{kind} shift shift", (kind, f"bfe.[u|s]{width} {{d}}, {{a}}, {{b}}, {{c}};"))
+        yield group(
+            f"bfe_{kind}",
+            f"{kind} shift shift",
+            (kind, f"bfe.[u|s]{width} {{d}}, {{a}}, {{b}}, {{c}};"),
+        )
         yield group(
             f"shift_{kind}",
             f"{kind} shift",
@@ -204,15 +220,27 @@ def bits() -> Iterator[Group]:
             f"logic_{kind}", f"{kind} {kind}", (kind, f"[and|or|xor].b{width} {{d}}, {{a}}, {{b}};")
         )
     yield group("shift_b16", "b16 shift", ("b16", "[shl.b16|shr.u16|shr.s16] {d}, {a}, {b};"))
-    yield group("logic_b16", "b16 b16", ("b16", "[and|or|xor].b16 {d}, {a}, {b};"), ("b16", "[not|cnot].b16 {d}, {a};"))
+    yield group(
+        "logic_b16",
+        "b16 b16",
+        ("b16", "[and|or|xor].b16 {d}, {a}, {b};"),
+        ("b16", "[not|cnot].b16 {d}, {a};"),
+    )
     for width in ("32", "64"):
         kind = f"b{width}"
-        text = f"{{{{ .reg .b32 k; and.b32 k, {{c}}, 63; bfi.b{width} {{d}}, {{a}}, {{b}}, {{c}}, k; }}}}"
+        insert = f"bfi.b{width} {{d}}, {{a}}, {{b}}, {{c}}, k;"
+        text = f"{{{{ .reg .b32 k; and.b32 k, {{c}}, 63; {insert} }}}}"
         yield group(f"bfi_{kind}", f"{kind} {kind} shift", (kind, text))
-    luts = "|".join(str(lut) for lut in (0x00, 0x17, 0x1B, 0x3C, 0x78, 0x80, 0x96, 0xCA, 0xE8, 0xFE))
+    luts = "|".join(
+        str(lut) for lut in (0x00, 0x17, 0x1B, 0x3C, 0x78, 0x80, 0x96, 0xCA, 0xE8, 0xFE)
+    )
     yield group("lop3", "b32 b32 b32", ("b32", f"lop3.b32 {{d}}, {{a}}, {{b}}, {{c}}, [{luts}];"))
     yield group("shf", "b32 b32 shift", ("b32", "shf.[l|r].[wrap|clamp].b32 {d}, {a}, {b}, {c};"))
-    yield group("prmt", "b32 b32 selector", ("b32", "prmt.b32[|.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] {d}, {a}, {b}, {c};"))
+    yield group(
+        "prmt",
+        "b32 b32 selector",
+        ("b32", "prmt.b32[|.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] {d}, {a}, {b}, {c};"),
+    )
     yield group(
         "dots",
         "b32 b32 b32",
@@ -228,22 +256,35 @@ def video() -> Iterator[Group]:
     """Scalar and SIMD video instructions."""
     texts = []
     for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax"):
-        for types, selectors in (("s32.s32.s32", ("", "")), ("s32.u32.s32", (".b1", ".h1")), ("u32.s32.u32", (".h0", ".b3"))):
+        for types, selectors in (
+            ("s32.s32.s32", ("", "")),
+            ("s32.u32.s32", (".b1", ".h1")),
+            ("u32.s32.u32", (".h0", ".b3")),
+        ):
             text = f"{name}.{types}[|.sat] {{d}}, {{a}}{selectors[0]}, {{b}}{selectors[1]};"
             texts.append(("b32", text))
-        texts += [("b32", f"{name}.s32.s32.u32.{op} {{d}}, {{a}}.b0, {{b}}.h1, {{c}};") for op in ("add", "min", "max")]
+        texts += [
+            ("b32", f"{name}.s32.s32.u32.{op} {{d}}, {{a}}.b0, {{b}}.h1, {{c}};")
+            for op in ("add", "min", "max")
+        ]
     for name in ("vshl", "vshr"):
         texts.append(("b32", f"{name}.u32.u32.u32.[clamp|wrap] {{d}}, {{a}}, {{b}}.b0;"))
         texts.append(("b32", f"{name}.s32.s32.u32.sat.clamp {{d}}, {{a}}.h1, {{b}}.b2;"))
-    texts.append(("b32", "vmad.[u32|s32].[u32|s32].[u32|s32][|.sat][|.shr7|.shr15] {d}, {a}.h0, {b}.b1, {c};"))
+    texts.append(
+        (
+            "b32",
+            "vmad.[u32|s32].[u32|s32].[u32|s32][|.sat][|.shr7|.shr15] {d}, {a}.h0, {b}.b1, {c};",
+        )
+    )
     texts.append(("b32", "vset.[u32|s32].[u32|s32].[eq|ne|lt|le|gt|ge] {d}, {a}.h0, {b}.h1;"))
     yield group("video_scalar", "b32 b32 b32", *texts, count=256)
+    names = "[vadd|vsub|vavrg|vabsdiff|vmin|vmax]"
+    types = "[s32|u32].[s32|u32].[s32|u32]"
     simd = [
-        ("b32", f"[vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2].[s32|u32].[s32|u32].[s32|u32][|.sat] {{d}}, {{a}}, {{b}}, {{c}};"),
-        ("b32", f"[vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4].[s32|u32].[s32|u32].[s32|u32][|.sat] {{d}}, {{a}}, {{b}}, {{c}};"),
+        ("b32", f"{names}[2|4].{types}[|.sat] {{d}}, {{a}}, {{b}}, {{c}};"),
         ("b32", "[vadd4|vabsdiff2].u32.u32.u32.add {d}, {a}, {b}, {c};"),
         ("b32", "[vset2|vset4].[u32.u32|s32.s32].[eq|ne|lt|le|gt|ge] {d}, {a}, {b}, {c};"),
-    ]  # fmt: skip
+    ]
     yield group("video_simd", "b32 b32 b32", *simd, count=128)
 
 
@@ -275,7 +316,7 @@ def warps() -> Iterator[Group]:
     )
     yield group("match64", "s64", ("b32", "match.[any|all].sync.b64 {d}, {a}, 0xffffffff;"))
     yield group(
-        "redux",
+        "redux_sync",
         "b32",
         ("b32", "redux.sync.[add|min|max].[u32|s32] {d}, {a}, 0xffffffff;"),
         ("b32", "redux.sync.[and|or|xor].b32 {d}, {a}, 0xffffffff;"),

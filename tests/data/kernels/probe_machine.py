@@ -69,9 +69,8 @@ def shapes() -> list[Shape]:
                 for acc, count in (("f32", 4), ("f16", 2)):
                     text = f"{shape}.row.col.{acc}.{a}.{b}.{acc}"
                     found.append(Shape(text, shape, (a, b, acc), (*registers, count)))
-    for shape, registers in (
-        ("m8n8k4", (1, 1, 2)), ("m16n8k4", (2, 1, 4)), ("m16n8k8", (4, 2, 4)), ("m16n8k16", (8, 4, 4)),
-    ):  # fmt: skip
+    double = {"m8n8k4": (1, 1, 2), "m16n8k4": (2, 1, 4), "m16n8k8": (4, 2, 4)}
+    for shape, registers in (double | {"m16n8k16": (8, 4, 4)}).items():
         text = f"{shape}.row.col.f64.f64.f64.f64"
         found.append(Shape(text, shape, ("f64", "f64", "f64"), registers))
     return found + integer_shapes()
@@ -90,7 +89,11 @@ def integer_shapes() -> list[Shape]:
                 for sat in ("", ".satfinite"):
                     text = f"{shape}.row.col{sat}.s32.{a}{width}.{b}{width}.s32"
                     found.append(Shape(text, shape, ("b32", "b32", "s32"), registers))
-    for shape, registers in (("m8n8k128", (1, 1, 2)), ("m16n8k128", (2, 1, 4)), ("m16n8k256", (4, 2, 4))):
+    for shape, registers in (
+        ("m8n8k128", (1, 1, 2)),
+        ("m16n8k128", (2, 1, 4)),
+        ("m16n8k256", (4, 2, 4)),
+    ):
         for op in ("xor", "and"):
             text = f"{shape}.row.col.s32.b1.b1.s32.{op}.popc"
             found.append(Shape(text, shape, ("b32", "b32", "s32"), registers))
@@ -144,7 +147,9 @@ def matrix_kernel(shape: Shape) -> Kernel:
     results: list[dict[str, object]] = [
         {"text": f"mma.sync.aligned.{shape.text}", "kind": kind, "offset": 0, "count": counts[2]}
     ]
-    return Kernel(name, text, inputs, results, {"threads": 32, "blocks": shape.cases, "n": shape.cases})
+    return Kernel(
+        name, text, inputs, results, {"threads": 32, "blocks": shape.cases, "n": shape.cases}
+    )
 
 
 def store_accumulators(count: int, size: int, threads: int) -> list[str]:
@@ -180,18 +185,20 @@ def warpgroup_kernel(text: str, kinds: tuple[str, str, str], count: int, tail: s
         *load_registers("c", count, "in2", registers_of(kinds[2]), 128),
         "\tsetp.ge.u32 %p, %t, 64;",
         "\t@%p bra SKIP;",
-        "\tld.param.u64 %base, [in1]; mad.lo.u32 %i, %case, 64, %t; mad.wide.u32 %at, %i, 4, %base;",
+        "\tld.param.u64 %base, [in1]; mad.lo.u32 %i, %case, 64, %t;",
+        "\tmad.wide.u32 %at, %i, 4, %base;",
         f"\tld.global.b32 %w, [%at]; mov.u32 %i, tile_{name}; mad.lo.u32 %i, %t, 4, %i;",
         "\tst.shared.b32 [%i], %w;",
         "SKIP:",
         "\tfence.proxy.async.shared::cta;",
         "\tbar.sync 0;",
-        f"\tmov.u32 %i, tile_{name}; shr.u32 %i, %i, 4; and.b32 %i, %i, 16383; cvt.u64.u32 %desc, %i;",
+        f"\tmov.u32 %i, tile_{name}; shr.u32 %i, %i, 4; and.b32 %i, %i, 16383;",
+        "\tcvt.u64.u32 %desc, %i;",
         "\tor.b64 %desc, %desc, 0x0000001000080000;",
         "\tsetp.eq.u32 %p, 0, 0;",
         "\twgmma.fence.sync.aligned;",
-        f"\twgmma.mma_async.sync.aligned.{text} {register_list('c', count)}, {register_list('a', 4)}, %desc, %p"
-        + (f", {tail};" if tail else ";"),
+        f"\twgmma.mma_async.sync.aligned.{text} {register_list('c', count)},",
+        f"\t\t{register_list('a', 4)}, %desc, %p" + (f", {tail};" if tail else ";"),
         "\twgmma.commit_group.sync.aligned;",
         "\twgmma.wait_group.sync.aligned 0;",
         *store_accumulators(count, 4, 128),
@@ -199,11 +206,17 @@ def warpgroup_kernel(text: str, kinds: tuple[str, str, str], count: int, tail: s
     ]
     counts = [cases * 128 * 4, cases * 64, cases * 128 * count]
     inputs: list[dict[str, object]] = [
-        {"kind": f"matrix_{kind}", "count": n, "cases": cases} for kind, n in zip(kinds, counts, strict=True)
+        {"kind": f"matrix_{kind}", "count": n, "cases": cases}
+        for kind, n in zip(kinds, counts, strict=True)
     ]
     kind = {"f16": "f16x2"}.get(kinds[2], kinds[2])
     results: list[dict[str, object]] = [
-        {"text": f"wgmma.mma_async.sync.aligned.{text}", "kind": kind, "offset": 0, "count": counts[2]}
+        {
+            "text": f"wgmma.mma_async.sync.aligned.{text}",
+            "kind": kind,
+            "offset": 0,
+            "count": counts[2],
+        }
     ]
     launch: dict[str, object] = {"threads": 128, "blocks": cases, "n": cases}
     return Kernel(name, "\n".join(lines), inputs, results, launch)
@@ -216,9 +229,11 @@ ATOMICS = (
     ("bf16", ("add.noftz.bf16",)),
     ("f16x2", ("add.noftz.f16x2",)),
     ("bf16x2", ("add.noftz.bf16x2",)),
-    ("u32", ("add.u32", "min.u32", "max.u32", "inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32", "exch.b32", "cas.b32")),
+    ("u32", ("add.u32", "min.u32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32")),
+    ("b32", ("and.b32", "or.b32", "xor.b32")),
     ("s32", ("add.s32", "min.s32", "max.s32")),
-    ("u64", ("add.u64", "min.u64", "max.u64", "and.b64", "or.b64", "xor.b64", "exch.b64", "cas.b64")),
+    ("u64", ("add.u64", "min.u64", "max.u64", "exch.b64", "cas.b64")),
+    ("b64", ("and.b64", "or.b64", "xor.b64")),
     ("s64", ("min.s64", "max.s64")),
     ("u16", ("cas.b16",)),
 )  # fmt: skip
@@ -226,7 +241,9 @@ ATOMICS = (
 
 def atomic_kernel(kind: str, operations: tuple[str, ...]) -> Kernel:
     """One thread; each operation runs over all inputs on one cell, in global and shared memory."""
-    bits = {"f64": 64, "u64": 64, "s64": 64, "f16": 16, "bf16": 16, "u16": 16}.get(kind, 32)
+    bits = {"f64": 64, "u64": 64, "s64": 64, "b64": 64, "f16": 16, "bf16": 16, "u16": 16}.get(
+        kind, 32
+    )
     size, name = bits // 8, f"atomic_{kind}"
     lines = [
         f".visible .entry {name}({PARAMETERS})",
@@ -257,15 +274,17 @@ def atomic_kernel(kind: str, operations: tuple[str, ...]) -> Kernel:
                 f"\t@%p bra L{label};",
                 f"\tld.{space}.b{bits} %old, [{cell}]; st.global.b{bits} [%cell], %old;",
             ]
-            results.append({"text": text, "kind": kind, "offset": offset, "count": ATOMIC_COUNT + 1})
+            results.append(
+                {"text": text, "kind": kind, "offset": offset, "count": ATOMIC_COUNT + 1}
+            )
             offset += (size * (ATOMIC_COUNT + 1) + 7) // 8 * 8
             label += 1
     lines.append("\tret;\n}\n")
-    inputs: list[dict[str, object]] = [
-        {"kind": f"finite_{kind}", "count": ATOMIC_COUNT}, {"kind": f"finite_{kind}", "count": ATOMIC_COUNT},
-        {"kind": f"finite_{kind}", "count": 1},
-    ]  # fmt: skip
-    return Kernel(name, "\n".join(lines), inputs, results, {"threads": 1, "blocks": 1, "n": ATOMIC_COUNT})
+    counts = (ATOMIC_COUNT, ATOMIC_COUNT, 1)
+    inputs: list[dict[str, object]] = [{"kind": f"finite_{kind}", "count": n} for n in counts]
+    return Kernel(
+        name, "\n".join(lines), inputs, results, {"threads": 1, "blocks": 1, "n": ATOMIC_COUNT}
+    )
 
 
 def machine_kernels() -> dict[str, list[Kernel]]:

@@ -27,10 +27,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tests.kernels.case import Case, Run, difference  # noqa: E402
-from tests.kernels.cases import CASES  # noqa: E402
-from tests.kernels.gpu import Gpu  # noqa: E402
-from tests.kernels.probes import load_probes  # noqa: E402
+from tests.kernels.case import Case, Run, difference
+from tests.kernels.cases import CASES
+from tests.kernels.gpu import Gpu
+from tests.kernels.probes import load_probes
 
 PATIENCE_SECONDS = 90
 
@@ -53,7 +53,9 @@ def record(gpu: Gpu, kind: str, case: Case, folder: Path, number: int) -> dict[s
     """Run one item and save its outputs; return its row of the report."""
     run = case.make()
     results, printed = gpu.run(case, run, keep=kind == "probe")
-    outputs = {"out": results["out"]} if kind == "probe" else {name: results[name] for name in run.expect}
+    outputs = (
+        {"out": results["out"]} if kind == "probe" else {name: results[name] for name in run.expect}
+    )
     np.savez(folder / f"{number}.npz", **outputs)
     faults = {name: difference(results[name], want) for name, want in run.expect.items()}
     faults = {name: text for name, text in faults.items() if text}
@@ -71,7 +73,7 @@ def work(folder: Path, names: list[str]) -> None:
     wanted = set(names)
     with (folder / "progress").open("a") as progress:
         for number, (kind, case) in enumerate(all_items()):
-            if wanted and case.name not in wanted or done(folder, number):
+            if (wanted and case.name not in wanted) or done(folder, number):
                 continue
             progress.write(f"{number}\n")
             progress.flush()

@@ -9,6 +9,7 @@ from tests.kernels.cases import (
     control,
     elementwise,
     groups,
+    handwritten,
     machine,
     math,
     memory,
@@ -23,6 +24,6 @@ from tests.kernels.cases import (
 
 MODULES = (
     elementwise, reduce, groups, shared, rows, control, bits, warp, memory, atomics, math, tensor,
-    model, machine, triton,
+    model, machine, triton, handwritten,
 )  # fmt: skip
 CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)

@@ -71,7 +71,11 @@ def spin_lock(rng: Rng) -> Run:
     blocks = 12
     buffers = {"lock": np.zeros(1, I32), "counter": np.zeros(1, I32), "log": np.zeros(blocks, I32)}
     launch = Launch("spin_lock", blocks, 32, ["lock", "counter", "log"])
-    expected = {"lock": np.zeros(1, I32), "counter": np.array([78], I32), "log": np.ones(blocks, I32)}
+    expected = {
+        "lock": np.zeros(1, I32),
+        "counter": np.array([78], I32),
+        "log": np.ones(blocks, I32),
+    }
     return Run(buffers, [launch], expected)
 
 
@@ -106,6 +110,12 @@ def last_block(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    atomic_ref_ops, shared_atomics, float_atomics, spin_lock, spin_lock_lanes, grid_barrier, last_block,
-)  # fmt: skip
+    atomic_ref_ops,
+    shared_atomics,
+    float_atomics,
+    spin_lock,
+    spin_lock_lanes,
+    grid_barrier,
+    last_block,
+)
 CASES = tuple(Case(build.__name__, "atomics", build) for build in BUILDERS)

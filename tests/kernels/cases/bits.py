@@ -18,7 +18,7 @@ def divide32(rng: Rng) -> Run:
     a, b = rng.bits(I32, n), rng.bits(I32, n) >> rng.integers(0, 31, n)
     b[b == 0] = 3
     a[:2], b[:2] = [-(2**31), 7], [1, -1]
-    q = np.array([int(math.trunc(x / y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)], I32)
+    q = np.array([math.trunc(x / y) for x, y in zip(a.tolist(), b.tolist(), strict=True)], I32)
     ua, ub = a.view(np.uint32), b.view(np.uint32)
     expected = {"q": q, "r": (a - q * b).astype(I32), "uq": ua // ub, "ur": ua % ub}
     buffers = {name: np.zeros_like(value) for name, value in expected.items()} | {"a": a, "b": b}
@@ -47,7 +47,9 @@ def divide_constant(rng: Rng) -> Run:
         rest = s - int(s / 3) * 3
         values.append((u // 7 + u % 1000 + tens + rest) % 2**32)
     launch = Launch("divide_constant", 3, 128, ["out", "a", I32(n)])
-    return Run({"out": np.zeros(n, np.uint32), "a": a}, [launch], {"out": np.array(values, np.uint32)})
+    return Run(
+        {"out": np.zeros(n, np.uint32), "a": a}, [launch], {"out": np.array(values, np.uint32)}
+    )
 
 
 def wide(rng: Rng) -> Run:

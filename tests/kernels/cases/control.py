@@ -1,4 +1,4 @@
-"""Control flow: recursion, calls through pointers, jump tables, divergence, structs, local arrays."""
+"""Control flow: recursion, calls through pointers, jump tables, divergence, structs, arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def ackermann(m: int, n: int) -> int:
 def recursion(rng: Rng) -> Run:
     count = 45
     m, n = rng.integers(0, 3, count), rng.integers(0, 4, count)
-    expected = np.array([ackermann(*pair) for pair in zip(m.tolist(), n.tolist(), strict=True)], I32)
+    expected = np.array(
+        [ackermann(*pair) for pair in zip(m.tolist(), n.tolist(), strict=True)], I32
+    )
     launch = Launch("recursion", 1, 64, ["out", "m", "n", I32(count)])
     return Run({"out": np.zeros(count, I32), "m": m, "n": n}, [launch], {"out": expected})
 
@@ -213,7 +215,9 @@ def unaligned(rng: Rng) -> Run:
     records["value"] += records["kind"]
     records["tail"] ^= 0xFF00
     launch = Launch("unaligned", 1, 64, ["out", "x", I32(n)])
-    return Run({"out": np.zeros(n * 7, np.uint8), "x": x}, [launch], {"out": records.view(np.uint8)})
+    return Run(
+        {"out": np.zeros(n * 7, np.uint8), "x": x}, [launch], {"out": records.view(np.uint8)}
+    )
 
 
 def local_value(v: int) -> int:

@@ -126,7 +126,9 @@ def silu_mul(rng: Rng) -> Run:
     wide = gate.astype(np.float64)
     expected = Expect(wide / (1 + np.exp(-wide)) * up, rtol=2**-10, atol=1e-6)
     buffers = {"out": np.zeros(n, np.float16), "gate": gate, "up": up}
-    return Run(buffers, [Launch("silu_mul", 4, 128, ["out", "gate", "up", I32(n)])], {"out": expected})
+    return Run(
+        buffers, [Launch("silu_mul", 4, 128, ["out", "gate", "up", I32(n)])], {"out": expected}
+    )
 
 
 def cast_chain(rng: Rng) -> Run:
@@ -134,7 +136,9 @@ def cast_chain(rng: Rng) -> Run:
     v = rng.f64(n, low=-300, high=300)
     f = np.float32
     part = np.trunc(v).astype(f) + np.trunc(np.abs(v)).astype(f) * f(0.5)
-    expected = part + np.rint(v * 1000.0).astype(np.int64).astype(f) + v.astype(np.float16).astype(f)
+    expected = (
+        part + np.rint(v * 1000.0).astype(np.int64).astype(f) + v.astype(np.float16).astype(f)
+    )
     launch = Launch("cast_chain", 2, 128, ["out", "v", I32(n)])
     # The compiler may contract the first product and sum; both orders round the same halves.
     return Run({"out": np.zeros(n, f), "v": v}, [launch], {"out": Expect(expected, rtol=3e-7)})

@@ -14,7 +14,12 @@ I32 = np.int32
 
 
 def unary(
-    kernel: str, function: Callable[[float], float], low: float, high: float, rtol: float, atol: float = 0
+    kernel: str,
+    function: Callable[[float], float],
+    low: float,
+    high: float,
+    rtol: float,
+    atol: float = 0,
 ) -> Case:
     """`function` over [low, high)."""
 
@@ -24,7 +29,9 @@ def unary(
         x = rng.f64(n, low=low, high=high) if wide else rng.f32(n, low=low, high=high)
         expected = np.array([function(v) for v in x.tolist()])
         launch = Launch(kernel, 2, 96, ["out", "x", I32(n)])
-        return Run({"out": np.zeros_like(x), "x": x}, [launch], {"out": Expect(expected, rtol, atol)})
+        return Run(
+            {"out": np.zeros_like(x), "x": x}, [launch], {"out": Expect(expected, rtol, atol)}
+        )
 
     return Case(kernel, "math", build)
 

@@ -146,7 +146,12 @@ def philox(counter: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     for _ in range(10):
         p0, p1 = x * np.uint64(0xD2511F53), z * np.uint64(0xCD9E8D57)
         shift = np.uint64(32)
-        x, y, z, w = (p1 >> shift) ^ y ^ np.uint64(k0), p1 & mask, (p0 >> shift) ^ w ^ np.uint64(k1), p0 & mask
+        x, y, z, w = (
+            (p1 >> shift) ^ y ^ np.uint64(k0),
+            p1 & mask,
+            (p0 >> shift) ^ w ^ np.uint64(k1),
+            p0 & mask,
+        )
         k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
     return np.stack([x, y, z, w], -1)
 

@@ -36,7 +36,12 @@ def minmax_atomic(rng: Rng) -> Run:
     bits = np.array([0, 0, 0xFFFFFFFF], np.uint32)
     masks = [np.bitwise_or.reduce(word), np.bitwise_xor.reduce(word)]
     masks.append(np.bitwise_and.reduce(word | np.uint32(0xF0F0)))
-    buffers = {"lo": np.array([2**31 - 1], I32), "hi": np.array([-(2**31)], I32), "bits": bits, "x": x}
+    buffers = {
+        "lo": np.array([2**31 - 1], I32),
+        "hi": np.array([-(2**31)], I32),
+        "bits": bits,
+        "x": x,
+    }
     launch = Launch("minmax_atomic", 3, 256, ["lo", "hi", "bits", "x", I32(x.size)])
     expected = {"lo": x.min(keepdims=True), "hi": x.max(keepdims=True), "bits": np.array(masks)}
     return Run(buffers, [launch], expected)
@@ -70,7 +75,9 @@ def scan_warp(rng: Rng) -> Run:
         shifted[:, step:] = v[:, :-step]
         v = np.where(np.arange(32) >= step, v + shifted, v)
     launch = Launch("scan_warp", 5, 64, ["out", "x", I32(300)])
-    return Run({"out": np.zeros(300, np.float32), "x": x}, [launch], {"out": v.ravel()[:300].copy()})
+    return Run(
+        {"out": np.zeros(300, np.float32), "x": x}, [launch], {"out": v.ravel()[:300].copy()}
+    )
 
 
 def sum_f32_atomic_free(rng: Rng) -> Run:
@@ -86,6 +93,12 @@ def sum_f32_atomic_free(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    sum_tree, sum_shuffle, minmax_atomic, argmax_row, scan_two_level, scan_warp, sum_f32_atomic_free,
-)  # fmt: skip
+    sum_tree,
+    sum_shuffle,
+    minmax_atomic,
+    argmax_row,
+    scan_two_level,
+    scan_warp,
+    sum_f32_atomic_free,
+)
 CASES = tuple(Case(build.__name__, "reduce", build) for build in BUILDERS)

@@ -139,12 +139,18 @@ def paged_decode(rng: Rng) -> Run:
     seqs, heads, dim, max_blocks, pool = 3, 2, 32, 4, 12
     lengths = np.array([33, 64, 2], I32)
     tables = rng.permutation(pool).reshape(seqs, max_blocks)
-    q, k, v = rng.f16(seqs, heads, dim), rng.f16(pool, 16, heads, dim), rng.f16(pool, 16, heads, dim)
+    q, k, v = (
+        rng.f16(seqs, heads, dim),
+        rng.f16(pool, 16, heads, dim),
+        rng.f16(pool, 16, heads, dim),
+    )
     exact = np.zeros((seqs, heads, dim))
     for s, length in enumerate(lengths.tolist()):
         keys = k[tables[s]].reshape(-1, heads, dim)[:length].astype(np.float64)
         values = v[tables[s]].reshape(-1, heads, dim)[:length].astype(np.float64)
-        exact[s] = np.einsum("ht,thd->hd", softmax(np.einsum("hd,thd->ht", q[s], keys) * 0.25), values)
+        exact[s] = np.einsum(
+            "ht,thd->hd", softmax(np.einsum("hd,thd->ht", q[s], keys) * 0.25), values
+        )
     buffers = {
         "out": np.zeros_like(q), "q": q, "k": k, "v": v, "tables": tables, "lengths": lengths,
     }  # fmt: skip
@@ -167,7 +173,12 @@ def grouped(rng: Rng) -> Run:
         "pb": {8 * e: f"b+{e * k * n * 2}" for e in experts},
         "pc": {8 * e: f"c+{starts[e] * n * 2}" for e in experts},
     }
-    buffers = {"c": np.zeros((sum(rows), n), np.uint16), "a": a, "b": b, "rows": np.array(rows, I32)}
+    buffers = {
+        "c": np.zeros((sum(rows), n), np.uint16),
+        "a": a,
+        "b": b,
+        "rows": np.array(rows, I32),
+    }
     buffers |= {name: np.zeros(len(rows), np.uint64) for name in pointers}
     args = ["pc", "pa", "pb", "rows", I32(n), I32(k)]
     expect = Expect(exact, rtol=2**-8, atol=2e-5, format="bf16")

@@ -100,7 +100,18 @@ def matmul_tma(c, a, b, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 @triton.jit
-def attention(out, q, k, v, scale, T, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def attention(
+    out,
+    q,
+    k,
+    v,
+    scale,
+    T,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """Flash attention, forward; one program per (block of queries, head)."""
     base = tl.program_id(1) * T * D
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -126,11 +137,15 @@ def attention(out, q, k, v, scale, T, D: tl.constexpr, BM: tl.constexpr, BN: tl.
         acc = tl.dot(p.to(tv.dtype), tv, acc * fix[:, None])
         top = new
     acc = acc / total[:, None]
-    tl.store(out + base + m[:, None] * D + d[None, :], acc.to(out.dtype.element_ty), mask=m[:, None] < T)
+    tl.store(
+        out + base + m[:, None] * D + d[None, :], acc.to(out.dtype.element_ty), mask=m[:, None] < T
+    )
 
 
 @triton.jit
-def paged_decode(out, q, kc, vc, tables, lengths, scale, heads, max_blocks, D: tl.constexpr, PAGE: tl.constexpr):
+def paged_decode(
+    out, q, kc, vc, tables, lengths, scale, heads, max_blocks, D: tl.constexpr, PAGE: tl.constexpr
+):
     """One query token per sequence; keys and values in pages found through a block table."""
     seq, head = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, D)
@@ -242,23 +257,111 @@ GEMM90 = {"BM": 64, "BN": 64, "BK": 64}
 TABLE = {
     "triton_add": (add, 80, "*fp32 *fp32 *fp32 i32", {"BLOCK": 256}, 4, 1, ()),
     "triton_softmax": (softmax, 80, "*fp32 *fp32 i32", {"BLOCK": 512}, 4, 1, ()),
-    "triton_layernorm_80": (layernorm, 80, "*bf16 *bf16 *bf16 *bf16 i32 fp32", {"BLOCK": 512}, 4, 1, (4,)),
-    "triton_layernorm_90": (layernorm, 90, "*bf16 *bf16 *bf16 *bf16 i32 fp32", {"BLOCK": 512}, 4, 1, (4,)),
+    "triton_layernorm_80": (
+        layernorm,
+        80,
+        "*bf16 *bf16 *bf16 *bf16 i32 fp32",
+        {"BLOCK": 512},
+        4,
+        1,
+        (4,),
+    ),
+    "triton_layernorm_90": (
+        layernorm,
+        90,
+        "*bf16 *bf16 *bf16 *bf16 i32 fp32",
+        {"BLOCK": 512},
+        4,
+        1,
+        (4,),
+    ),
     "triton_matmul_bf16_80": (matmul, 80, "*bf16 *bf16 *bf16 i32 i32 i32", GEMM, 4, 3, (4, 5)),
     "triton_matmul_bf16_90": (matmul, 90, "*bf16 *bf16 *bf16 i32 i32 i32", GEMM90, 4, 3, (4, 5)),
     "triton_matmul_f16_80": (matmul, 80, "*fp16 *fp16 *fp16 i32 i32 i32", GEMM, 4, 3, (4, 5)),
     "triton_matmul_tf32_80": (matmul, 80, "*fp32 *fp32 *fp32 i32 i32 i32", GEMM, 4, 3, (4, 5)),
-    "triton_matmul_tf32_90": (matmul_nt, 90, "*fp32 *fp32 *fp32 i32 i32 i32", GEMM, 4, 3, (3, 4, 5)),
-    "triton_matmul_e5m2_80": (matmul_nt, 80, "*fp16 *fp8e5 *fp8e5 i32 i32 i32", GEMM, 4, 3, (3, 4, 5)),
-    "triton_matmul_e4m3_90": (matmul_nt, 90, "*bf16 *fp8e4nv *fp8e4nv i32 i32 i32", GEMM90, 4, 3, (3, 4, 5)),
+    "triton_matmul_tf32_90": (
+        matmul_nt,
+        90,
+        "*fp32 *fp32 *fp32 i32 i32 i32",
+        GEMM,
+        4,
+        3,
+        (3, 4, 5),
+    ),
+    "triton_matmul_e5m2_80": (
+        matmul_nt,
+        80,
+        "*fp16 *fp8e5 *fp8e5 i32 i32 i32",
+        GEMM,
+        4,
+        3,
+        (3, 4, 5),
+    ),
+    "triton_matmul_e4m3_90": (
+        matmul_nt,
+        90,
+        "*bf16 *fp8e4nv *fp8e4nv i32 i32 i32",
+        GEMM90,
+        4,
+        3,
+        (3, 4, 5),
+    ),
     "triton_matmul_int8_80": (matmul_int8, 80, "*i32 *i8 *i8 i32 i32 i32", GEMM, 4, 3, (3, 4, 5)),
     "triton_matmul_int8_90": (matmul_int8, 90, "*i32 *i8 *i8 i32 i32 i32", GEMM90, 4, 3, (3, 4, 5)),
-    "triton_matmul_tma_90": (matmul_tma, 90, "*bf16 *bf16 *bf16 i32 i32 i32", GEMM90, 4, 3, (3, 4, 5)),
-    "triton_attention_80": (attention, 80, "*fp16 *fp16 *fp16 *fp16 fp32 i32", {"D": 32, "BM": 64, "BN": 32, "CAUSAL": True}, 4, 2, ()),
-    "triton_attention_90": (attention, 90, "*bf16 *bf16 *bf16 *bf16 fp32 i32", {"D": 64, "BM": 64, "BN": 32, "CAUSAL": True}, 4, 2, ()),
-    "triton_attention_full_90": (attention, 90, "*fp16 *fp16 *fp16 *fp16 fp32 i32", {"D": 32, "BM": 64, "BN": 32, "CAUSAL": False}, 4, 2, ()),
-    "triton_paged_decode": (paged_decode, 80, "*fp16 *fp16 *fp16 *fp16 *i32 *i32 fp32 i32 i32", {"D": 32, "PAGE": 16}, 2, 1, ()),
-    "triton_grouped_80": (grouped, 80, "*i64 *i64 *i64 *i32 i32 i32", {"BM": 32, "BN": 32, "BK": 32}, 4, 2, (4, 5)),
+    "triton_matmul_tma_90": (
+        matmul_tma,
+        90,
+        "*bf16 *bf16 *bf16 i32 i32 i32",
+        GEMM90,
+        4,
+        3,
+        (3, 4, 5),
+    ),
+    "triton_attention_80": (
+        attention,
+        80,
+        "*fp16 *fp16 *fp16 *fp16 fp32 i32",
+        {"D": 32, "BM": 64, "BN": 32, "CAUSAL": True},
+        4,
+        2,
+        (),
+    ),
+    "triton_attention_90": (
+        attention,
+        90,
+        "*bf16 *bf16 *bf16 *bf16 fp32 i32",
+        {"D": 64, "BM": 64, "BN": 32, "CAUSAL": True},
+        4,
+        2,
+        (),
+    ),
+    "triton_attention_full_90": (
+        attention,
+        90,
+        "*fp16 *fp16 *fp16 *fp16 fp32 i32",
+        {"D": 32, "BM": 64, "BN": 32, "CAUSAL": False},
+        4,
+        2,
+        (),
+    ),
+    "triton_paged_decode": (
+        paged_decode,
+        80,
+        "*fp16 *fp16 *fp16 *fp16 *i32 *i32 fp32 i32 i32",
+        {"D": 32, "PAGE": 16},
+        2,
+        1,
+        (),
+    ),
+    "triton_grouped_80": (
+        grouped,
+        80,
+        "*i64 *i64 *i64 *i32 i32 i32",
+        {"BM": 32, "BN": 32, "BK": 32},
+        4,
+        2,
+        (4, 5),
+    ),
     "triton_dropout": (dropout, 80, "*fp32 *fp32 i32 fp32 i32", {"BLOCK": 256}, 4, 1, ()),
     "triton_scan": (scan_rows, 80, "*i32 *i32 i32", {"BLOCK": 512}, 4, 1, ()),
     "triton_sort": (sort_rows, 80, "*i32 *i32", {"BLOCK": 64}, 2, 1, ()),
@@ -266,7 +369,7 @@ TABLE = {
     "triton_argmax": (argmax_rows, 80, "*i32 *fp32 *fp32 i32", {"BLOCK": 256}, 4, 1, ()),
     "triton_silu_mul": (silu_mul, 90, "*bf16 *bf16 *bf16 i32", {"BLOCK": 256}, 4, 1, ()),
     "triton_quantize": (quantize, 90, "*fp8e4nv *fp32 *bf16 i32", {"BLOCK": 256}, 4, 1, ()),
-}  # fmt: skip
+}
 
 
 def modules(names):
@@ -276,7 +379,7 @@ def modules(names):
             continue
         types = types.split()
         signature = dict(zip(kernel.arg_names, types, strict=False))
-        signature |= {constant: "constexpr" for constant in constants}
+        signature |= dict.fromkeys(constants, "constexpr")
         positions = {(kernel.arg_names.index(c),): value for c, value in constants.items()}
         aligned = [i for i, t in enumerate(types) if t.startswith("*")] + list(even)
         attributes = {(i,): [["tt.divisibility", 16]] for i in aligned}
