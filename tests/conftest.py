@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+# A loaded machine is slow, not wrong: no deadline. `HYPOTHESIS_PROFILE=nightly` looks longer.
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+_PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
+settings.register_profile(
+    "ci", deadline=None, suppress_health_check=_QUIET, max_examples=40, phases=_PHASES
+)
+settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

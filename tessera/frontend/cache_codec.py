@@ -170,7 +170,7 @@ def _decode_stream(tables: list[Any], stream: list[int]) -> tuple[ptx.Statement,
         elif kind == _LABEL:
             append(ptx.Label(labels[second], at))
         elif kind == _LOCATION:
-            append(ptx.Location(*places[second], at))  # type: ignore[call-arg]
+            append(ptx.Location(*places[second], at))
         elif kind == _OTHER:
             append(decode_record(others[second]))
         elif kind == _OPEN:

@@ -86,7 +86,7 @@ def _expression(constant: ptx.Constant) -> str:
 def _symbol_sum(constant: ptx.Constant) -> str:
     """`symbol+4` with no parentheses: that is how ptxas wants it where a symbol is meant."""
     match constant:
-        case ptx.Binary(operator, left, right):
+        case ptx.Binary("+" | "-" as operator, left, right):
             return f"{_symbol_sum(left)}{operator}{print_operand(right)}"
         case _:
             return print_operand(constant)

@@ -1,0 +1,77 @@
+"""Laws of the PTX frontend over generated modules."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.diagnostics import Source
+from tessera.frontend.cache_codec import decode_body, decode_record, encode_body, encode_record
+from tessera.frontend.ptx import parse_source
+from tessera.ir import ptx
+from tessera.ir.ptx_locate import locate_parts
+from tessera.ir.ptx_text import print_module, print_operand
+from tests.property.ptx_strategies import instructions, modules
+
+GAPS = [" ", "\n", "\t\t", "/* c */", ' // c ; { "\n', "\r\n", "/**/ /***/", "  \n \n"]
+
+
+def parse(text: str, *, with_runs: bool = True) -> ptx.Module:
+    return parse_source(Source("generated.ptx", text), with_runs=with_runs)
+
+
+@given(modules)
+def test_parsing_what_was_printed_gives_the_same_module(module: ptx.Module) -> None:
+    text = print_module(module)
+    assert parse(text) == module
+    assert print_module(parse(text)) == text
+
+
+@given(modules)
+def test_the_fast_way_reads_what_the_token_grammar_reads(module: ptx.Module) -> None:
+    text = print_module(module)
+    fast, slow = parse(text), parse(text, with_runs=False)
+    assert fast == slow
+    assert positions(fast) == positions(slow)
+
+
+@given(modules, st.data())
+def test_whitespace_and_comments_change_nothing(module: ptx.Module, data: st.DataObject) -> None:
+    text = print_module(module)
+    noisy = [data.draw(st.sampled_from(GAPS)) if part == " " or part == "\n" else part
+             for part in re.split(r'("[^"\n]*"|\.version[^\n]*\n| |\n)', text)]  # fmt: skip
+    assert parse("".join(noisy)) == module
+
+
+@given(modules)
+def test_the_cache_gives_back_what_it_was_given(module: ptx.Module) -> None:
+    for item in parse(print_module(module)).items:
+        if isinstance(item, ptx.Function) and item.body is not None:
+            again = decode_body(encode_body(item.body))
+            assert again == item.body
+            assert [s.at for s in again] == [s.at for s in item.body]
+        else:
+            assert decode_record(encode_record(item)) == item
+
+
+@given(instructions)
+def test_operands_are_found_again_in_the_text(instruction: ptx.Instruction) -> None:
+    module = ptx.Module(version=(8, 0), target=("sm_80",), address_size=64, items=(
+        ptx.Function(is_entry=True, name="k", body=(instruction,)),))  # fmt: skip
+    text = print_module(module)
+    at = next(parse(text).kernels()).body[0].at  # type: ignore[index, union-attr]
+    parts = locate_parts(text, at)
+    assert text[slice(*parts.opcode)] == str(instruction.opcode)
+    assert [text[slice(*place)] for place in parts.operands] == [
+        print_operand(operand) for operand in instruction.operands
+    ]
+
+
+def positions(module: ptx.Module) -> list[int]:
+    return [
+        statement.at
+        for function in module.functions()
+        for statement in ptx.walk_statements(function.body or ())
+    ]
