@@ -13,7 +13,7 @@ from tests.helpers.command import tessc
 from tests.helpers.explained import EXAMPLES, example, with_example
 
 PACKAGE = Path(tessera.__file__).parent
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 CODE = re.compile(r"\bTSR\d{4}\b")
 SECTIONS = ["What it means", "Why it matters", "Example", "What to do"]
 
@@ -35,8 +35,8 @@ def test_every_code_in_the_table_is_reported() -> None:
     assert {entry.code for entry in codes.CODES} - reported() == set()
 
 
-def test_every_code_is_tested_here() -> None:
-    tested = codes_in([p for p in HERE.rglob("*") if p.suffix in (".py", ".ptx")])
+def test_every_code_is_tested() -> None:
+    tested = codes_in([p for p in TESTS.rglob("*") if p.suffix in (".py", ".ptx")])
     assert {entry.code for entry in codes.CODES} - tested == set()
 
 
