@@ -3,8 +3,8 @@
 In: a path, or `-` for standard input. Out: a `Source` whose text gives the bytes back.
 The text is decoded as UTF-8 with `surrogateescape`: compilers copy file names into comments and
 strings byte for byte, so a stray Latin-1 byte is legal and has to survive printing. A UTF-8 byte
-order mark is dropped; line ends are kept. Everything that is not text is refused with an error
-that says what it is (`sniff`), before the rest of the file is read.
+order mark and NULs at the very end are dropped; line ends are kept. Everything that is not text
+is refused with an error that says what it is (`sniff`), before the rest of the file is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def source_of_bytes(data: bytes, name: str) -> Source:
     """The text in the bytes of a file; raises `TesseraError` if they are not PTX-like text."""
     if found := sniff_bytes(data[:_HEAD_BYTES], name):
         raise TesseraError(found)
-    text = data.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    # NVRTC and the driver hand out PTX as a C string; its end often gets into files.
+    data = data.removeprefix(_BOM)
+    data = data.rstrip(b"\0") or data
+    text = data.decode("utf-8", "surrogateescape")
     source = Source(name, text)
     if not text or text.isspace():
         raise TesseraError(
@@ -93,9 +96,14 @@ def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
 
 def _binary(data: bytes, source: Source) -> Diagnostic | None:
     """An error where the bytes hold a NUL, or too many control characters for a text."""
-    position = data.find(0)
-    if position >= 0:
-        return _nul_byte(data, source, position)
+    if 0 in data:
+        at = source.text.find("\0")
+        return error(
+            "TSR1909",
+            f"`{source.name}` has a NUL byte, so it is not text",
+            Span(source, at, at + 1),
+            "for the driver, the text would end here",
+        )
     head = data[:_HEAD_BYTES]
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
     if controls * 20 <= len(head):
@@ -104,21 +112,6 @@ def _binary(data: bytes, source: Source) -> Diagnostic | None:
         "TSR1909",
         f"`{source.name}` holds binary data, not text",
         notes=(f"control characters in its first {len(head)} bytes: {controls}",),
-    )
-
-
-def _nul_byte(data: bytes, source: Source, position: int) -> Diagnostic:
-    at = source.text.find("\0")
-    headline = f"`{source.name}` has a NUL byte, so it is not text"
-    if data.rstrip(b"\0")[position:]:
-        return error("TSR1909", headline, Span(source, at, at + 1), "the text would end here")
-    return error(
-        "TSR1909",
-        headline,
-        Span(source, at, at + 1),
-        "after the last character of the text",
-        notes=("`nvrtcGetPTXSize` counts the NUL that ends the string",),
-        hint="write the file without it, or remove it with `tr -d '\\0'`",
     )
 
 
