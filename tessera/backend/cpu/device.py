@@ -1,0 +1,302 @@
+"""The library interface: virtual devices, arrays on them, modules, kernels.
+
+    device = Device()
+    module = device.load(parse_module(text))
+    x = device.array(numpy_array)
+    result = module["saxpy"].launch(grid=4, block=256, args=[y, x, np.float32(2), 1024])
+    y.numpy(), result.accesses
+
+A kernel is compiled on its first launch; programs are kept by the text of their module, so
+loading the same module on another device costs nothing.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.cpu.access_log import AccessLog
+from tessera.backend.cpu.arguments import pack_arguments
+from tessera.backend.cpu.emit import Unsupported
+from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.initialize import initial_bytes, sized
+from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
+from tessera.backend.cpu.layout import FUNCTION_BASE
+from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
+from tessera.backend.cpu.memory import DEFAULT_CAPACITY, AddressSpace, Allocation, Array
+from tessera.backend.cpu.program import KernelProgram, compile_kernel
+from tessera.ir import ptx
+
+_PROGRAMS: dict[tuple[str, str], KernelProgram] = {}
+_MOST_PROGRAMS = 512
+
+
+class DeviceArray:
+    """Memory of a device, seen as an array."""
+
+    def __init__(
+        self, device: Device, allocation: Allocation, dtype: Any, shape: tuple[int, ...]
+    ) -> None:
+        self.device = device
+        self.allocation = allocation
+        self.dtype = np.dtype(dtype)
+        self.shape = shape
+
+    @property
+    def address(self) -> int:
+        """The device address of the first byte."""
+        return self.allocation.address
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.allocation.size
+
+    def view(self) -> Array:
+        """The array in place: writing to it changes device memory."""
+        raw = self.device.space.view(self.allocation)
+        return raw.view(self.dtype).reshape(self.shape)
+
+    def numpy(self) -> Array:
+        """A copy of the array."""
+        return self.view().copy()
+
+    def at(self, offset: int) -> Place:
+        """A place `offset` bytes into the array, to pass to a kernel."""
+        return Place(self.address + offset)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.device.space.free(self.allocation)
+
+
+class Place:
+    """A device address inside an array."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+class Device:
+    """A virtual device with an address space of its own."""
+
+    def __init__(
+        self,
+        index: int = 0,
+        *,
+        memory_bytes: int = DEFAULT_CAPACITY,
+        parse: Callable[[str], ptx.Module] | None = None,
+    ) -> None:
+        self.index = index
+        self.space = AddressSpace(index, memory_bytes)
+        self.parse = parse
+        self.log = AccessLog(self.space)
+        self.launches = 0
+        self.now_ns = 0
+
+    def array(self, values: Any, name: str = "") -> DeviceArray:
+        """Copy an array to the device."""
+        source = np.ascontiguousarray(values)
+        array = self.empty(np.shape(values), source.dtype, name)
+        if source.nbytes:
+            array.view()[...] = source.reshape(array.shape)
+        return array
+
+    def empty(
+        self, shape: int | tuple[int, ...], dtype: Any = np.uint8, name: str = ""
+    ) -> DeviceArray:
+        """Memory that holds poison until something writes it."""
+        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        size = int(np.prod(lengths, dtype=np.int64)) * np.dtype(dtype).itemsize
+        label = name or f"array{len(self.space.table)}"
+        return DeviceArray(self, self.space.allocate(size, label), dtype, lengths)
+
+    def load(self, module: ptx.Module | str) -> LoadedModule:
+        """Load a module: its variables get memory and their initial values."""
+        if isinstance(module, str):
+            if self.parse is None:
+                raise TypeError("this device has no parser: pass a Module, or Device(parse=...)")
+            module = self.parse(module)
+        return LoadedModule(self, module)
+
+    def close(self) -> None:
+        """Free everything."""
+        for allocation in list(self.space.table):
+            self.space.free(allocation)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LoadedModule:
+    """A module on a device."""
+
+    def __init__(self, device: Device, module: ptx.Module, prefix: str = "") -> None:
+        self.device = device
+        self.module = module
+        self.digest = _digest(module)
+        if module.address_size == 32:
+            raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
+        self.variables: dict[str, DeviceArray] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._load_variables(prefix)
+
+    def __getitem__(self, name: str) -> Kernel:
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            kernel = self._kernels[name] = Kernel(self, name)
+        return kernel
+
+    def _load_variables(self, prefix: str) -> None:
+        found = {v.name: v for v in self._declared() if v.space in ("global", "const")}
+        for variable in found.values():
+            if variable.linkage == "extern" and sized(variable) == 0:
+                continue
+            allocation = self.device.space.allocate(
+                sized(variable), prefix + variable.name, read_only=variable.space == "const"
+            )
+            shape = (allocation.size,)
+            self.variables[variable.name] = DeviceArray(self.device, allocation, np.uint8, shape)
+        for variable in found.values():
+            if variable.name not in self.variables:
+                continue
+            content = self._initial(variable)
+            view = self.device.space.view(self.variables[variable.name].allocation)
+            view[:] = np.frombuffer(content, dtype=np.uint8)
+
+    def _declared(self) -> list[ptx.Variable]:
+        """Variables of the module, and those that function bodies declare."""
+        inside = [
+            s
+            for function in self.module.functions()
+            if function.body is not None
+            for s in ptx.walk_statements(function.body)
+            if isinstance(s, ptx.Variable) and s.space in ("global", "const")
+        ]
+        return [*self.module.variables(), *inside]
+
+    def _initial(self, variable: ptx.Variable) -> bytes:
+        def address_of(name: str) -> int:
+            array = self.variables.get(name)
+            if array is not None:
+                return array.address
+            if any(f.name == name for f in self.module.functions()):
+                return FUNCTION_BASE
+            raise Unsupported(f"address of `{name}`")
+
+        try:
+            return initial_bytes(variable, address_of)
+        except Unsupported as reason:
+            span = self.module.span(variable.at)
+            message = f"cannot initialise `{variable.name}`"
+            raise refuse("TSR5018", message, span, str(reason)) from None
+
+    def close(self) -> None:
+        """Free the module's variables."""
+        for array in self.variables.values():
+            array.close()
+
+
+class Kernel:
+    """A kernel of a loaded module."""
+
+    def __init__(self, module: LoadedModule, name: str) -> None:
+        self.module = module
+        self.name = name
+        self._program: KernelProgram | None = None
+
+    @property
+    def program(self) -> KernelProgram:
+        """The compiled kernel; `program.source` is the Python that runs."""
+        if self._program is None:
+            self._program = _compiled(self.module.module, self.module.digest, self.name)
+        return self._program
+
+    def launch(
+        self,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        shared: int = 0,
+        cluster: tuple[int, ...] | None = None,
+        max_steps: int = DEFAULT_STEPS,
+    ) -> LaunchResult:
+        """Run the kernel to its end; `shared` is the dynamic shared memory in bytes."""
+        program = self.program
+        device = self.module.device
+        grid_size, block_size = as_size(grid, "grid"), as_size(block, "block")
+        check_sizes(program, grid_size, block_size)
+        asked = None if cluster is None else as_size(cluster, "cluster")
+        cluster_size = cluster_of(program, grid_size, asked)
+        check_shared(program, shared)
+        launch = Launch(
+            program=program,
+            space=device.space,
+            log=device.log,
+            grid=grid_size,
+            block=block_size,
+            cluster=cluster_size,
+            explicit_cluster=cluster_size != (1, 1, 1),
+            dynamic_shared=shared,
+            parameter_bytes=pack_arguments(program, args),
+            symbols=self._symbols(program),
+            number=device.launches,
+            start_ns=device.now_ns,
+            max_steps=max_steps,
+            output=[],
+            parameters={},
+            tensor_maps={},
+        )
+        device.launches += 1
+        try:
+            result = launch.run()
+        except BaseException:
+            device.log.finish()
+            raise
+        device.now_ns += result.steps + 1000
+        return result
+
+    def _symbols(self, program: KernelProgram) -> list[Array]:
+        found: list[Array] = []
+        for name in program.symbols:
+            variable = self.module.variables.get(name)
+            if variable is None:
+                raise refuse("TSR5018", f"`{name}` is declared `.extern` and defined nowhere")
+            found.append(np.array([[variable.address]], dtype=np.uint64))
+        return found
+
+
+def _compiled(module: ptx.Module, digest: str | None, name: str) -> KernelProgram:
+    if digest is None:
+        return compile_kernel(module, name)
+    program = _PROGRAMS.get((digest, name))
+    if program is None:
+        program = compile_kernel(module, name)
+        if len(_PROGRAMS) >= _MOST_PROGRAMS:
+            _PROGRAMS.pop(next(iter(_PROGRAMS)))
+        _PROGRAMS[digest, name] = program
+    return program
+
+
+def _digest(module: ptx.Module) -> str | None:
+    """A name for the module's text; None for one that was not read from text."""
+    if module.source is None:
+        return None
+    place = f"{module.source.name}:{module.source.first_line}\n"
+    return hashlib.sha256((place + module.source.text).encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,41 @@
+"""What can go wrong while a launch runs, as exceptions inside the executor.
+
+A `Fault` is raised deep in an instruction, where only the lanes of the group at hand are
+known. `schedule` adds the place (kernel, PTX line, CTA and thread) and turns it into a
+`TesseraError`. Nothing outside this folder sees a `Fault`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.diagnostics import Span, TesseraError, error
+
+RUN_FAULT = 6
+
+
+@dataclass(slots=True)
+class Fault(Exception):
+    """A stopped launch. `site` numbers the instruction; `lane` is flat in the group's shape."""
+
+    code: str
+    headline: str
+    site: int = -1
+    lane: int | None = None
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+
+
+def refuse(
+    code: str,
+    headline: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    notes: tuple[str, ...] = (),
+    hint: str | None = None,
+    exit_code: int = 1,
+) -> TesseraError:
+    """An error that carries one diagnostic."""
+    found = error(code, headline, span, label, notes=notes, hint=hint)
+    return TesseraError(found, exit_code)

@@ -1,0 +1,130 @@
+"""One launch: its sizes, its arguments, and the chunks that run it.
+
+CTAs run in chunks of about `LANES` lanes, in CTA order (whole clusters together). A chunk
+normally runs to its end before the next one starts; one that only polls memory lets the others
+run, so kernels whose CTAs wait for each other make progress.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.cpu.access_log import AccessLog, BufferAccess
+from tessera.backend.cpu.chunk import Chunk
+from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
+from tessera.backend.cpu.numerics import quiet
+from tessera.backend.cpu.program import KernelProgram
+from tessera.backend.cpu.schedule import DONE, ChunkRunner
+
+LANES = 1 << 15
+DEFAULT_STEPS = 1 << 27
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchResult:
+    """What a launch did: bytes touched per buffer, text printed, steps of its longest chunk."""
+
+    accesses: tuple[BufferAccess, ...]
+    output: str
+    steps: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Launch:
+    """A launch in progress. Chunks and instructions read it; see `device` for the checks."""
+
+    program: KernelProgram
+    space: AddressSpace
+    log: AccessLog
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    explicit_cluster: bool = False
+    dynamic_shared: int = 0
+    parameter_bytes: Array
+    symbols: list[Array]
+    number: int = 0
+    start_ns: int = 0
+    max_steps: int = DEFAULT_STEPS
+    watch: object | None = None
+    has_other_chunks: bool = False
+    output: list[str]
+    parameters: dict[tuple[int, int], Array]
+    tensor_maps: dict[int, object]
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA, static and dynamic."""
+        return self.program.shared_static + self.dynamic_shared
+
+    @property
+    def parameter_size(self) -> int:
+        """Bytes of the kernel's parameters."""
+        return self.program.parameter_size
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs in a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def has_read_only(self) -> bool:
+        """Whether some memory must not be written."""
+        return any(a.read_only for a in self.space.table)
+
+    def parameter(self, offset: int, width: int) -> Array:
+        """A parameter word as a value that all lanes share."""
+        found = self.parameters.get((offset, width))
+        if found is None:
+            raw = self.parameter_bytes[offset : offset + width]
+            found = raw.copy().view(UNSIGNED[width]).reshape(1, 1)
+            self.parameters[offset, width] = found
+        return found
+
+    def run(self) -> LaunchResult:
+        """Run every CTA."""
+        with quiet():
+            steps = self._run_chunks()
+        return LaunchResult(accesses=self.log.finish(), output="".join(self.output), steps=steps)
+
+    def _run_chunks(self) -> int:
+        order = self._cta_order()
+        threads = self.block[0] * self.block[1] * self.block[2]
+        step = max(1, LANES // (threads * self.cluster_size)) * self.cluster_size
+        total = self.grid[0] * self.grid[1] * self.grid[2]
+        self.has_other_chunks = total > step
+        pending: deque[ChunkRunner] = deque()
+        longest = 0
+        start = 0
+        while start < total or pending:
+            if start < total:
+                ids = order(start, min(start + step, total))
+                runner = ChunkRunner(Chunk(self, ids))
+                start += step
+            else:
+                runner = pending.popleft()
+            if runner.run() == DONE:
+                longest = max(longest, runner.steps)
+            else:
+                pending.append(runner)
+        return longest
+
+    def _cta_order(self) -> Callable[[int, int], Array]:
+        """A function that gives the linear numbers of the CTAs from one place to another."""
+        if self.cluster_size == 1:
+            return lambda first, last: np.arange(first, last, dtype=np.uint32)
+        ids = _by_cluster(self.grid, self.cluster)
+        return lambda first, last: ids[first:last]
+
+
+def _by_cluster(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> Array:
+    """Linear CTA numbers, cluster after cluster, by rank inside."""
+    width, height, depth = grid
+    numbers = np.arange(width * height * depth, dtype=np.uint32).reshape(depth, height, width)
+    cx, cy, cz = cluster
+    tiles = numbers.reshape(depth // cz, cz, height // cy, cy, width // cx, cx)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 4, 1, 3, 5)).reshape(-1)

@@ -1,0 +1,107 @@
+"""What a launch may ask for: sizes of grids and blocks, shared memory, clusters.
+
+Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 (directives).
+"""
+
+from __future__ import annotations
+
+import re
+
+from tessera.backend.cpu.emit import constant_value
+from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.program import KernelProgram
+from tessera.ir import ptx
+
+Size = tuple[int, int, int]
+
+_GRID = (2**31 - 1, 65535, 65535)
+_BLOCK = (1024, 1024, 64)
+_THREADS = 1024
+_SHARED_STATIC = 48 << 10
+_SHARED_BY_TARGET = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 120: 99}
+_SHARED_DEFAULT = 227
+_CLUSTER = 16
+
+
+def as_size(value: int | tuple[int, ...], what: str) -> Size:
+    """A size with one to three axes."""
+    given = (value,) if isinstance(value, int) else tuple(int(v) for v in value)
+    if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
+        raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
+    return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
+
+
+def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
+    """Refuse grids and blocks beyond PTX's limits or the kernel's own."""
+    name = program.kernel.name
+    for what, size, limits in (("grid", grid, _GRID), ("block", block, _BLOCK)):
+        for axis, value, limit in zip("xyz", size, limits, strict=True):
+            if value > limit:
+                raise refuse(
+                    "TSR5008", f"{what}.{axis} of `{name}` is beyond the limit of {limit}: {value}"
+                )
+    threads = block[0] * block[1] * block[2]
+    if threads > _THREADS:
+        raise refuse("TSR5008", f"block of `{name}` has more than {_THREADS} threads: {threads}")
+    for directive in program.kernel.directives:
+        values = _integers(directive)
+        if directive.name == "maxntid" and values and threads > _product(values):
+            most = _product(values)
+            raise refuse(
+                "TSR5008", f"block of `{name}` has {threads} threads, `.maxntid` allows {most}"
+            )
+        if directive.name == "reqntid" and values:
+            asked = (*values, 1, 1)[:3]
+            if tuple(asked) != block:
+                raise refuse("TSR5008", f"block of `{name}` must be {asked}: {block}")
+
+
+def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size:
+    """The cluster of a launch: the kernel's own, or the one asked for."""
+    own = next(
+        (_integers(d) for d in program.kernel.directives if d.name == "reqnctapercluster"), None
+    )
+    if own:
+        asked = (*own, 1, 1)[:3]
+        cluster = cluster or (asked[0], asked[1], asked[2])
+    if cluster is None:
+        return (1, 1, 1)
+    size = _product(list(cluster))
+    name = program.kernel.name
+    if size > _CLUSTER:
+        raise refuse("TSR5008", f"cluster of `{name}` has more than {_CLUSTER} CTAs: {size}")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise refuse("TSR5008", f"grid {grid} of `{name}` is no multiple of its cluster {cluster}")
+    return cluster
+
+
+def check_shared(program: KernelProgram, dynamic: int) -> None:
+    """Refuse more shared memory than the kernel's target has."""
+    limit = shared_limit(program.module.target)
+    total = program.shared_static + dynamic
+    name = program.kernel.name
+    if dynamic < 0 or total > limit:
+        raise refuse(
+            "TSR5009",
+            f"`{name}` needs {total} bytes of shared memory: {limit} exist",
+            notes=(f"{program.shared_static} static and {dynamic} dynamic bytes",),
+        )
+
+
+def shared_limit(target: tuple[str, ...]) -> int:
+    """Bytes of shared memory that a block may have on a target."""
+    found = re.match(r"sm_(\d+)", target[0]) if target else None
+    kib = _SHARED_BY_TARGET.get(int(found.group(1)), _SHARED_DEFAULT) if found else _SHARED_DEFAULT
+    return max(kib << 10, _SHARED_STATIC)
+
+
+def _integers(directive: ptx.Directive) -> list[int]:
+    values = (constant_value(v) for v in directive.values if not isinstance(v, str))
+    return [v for v in values if v is not None]
+
+
+def _product(values: list[int]) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result

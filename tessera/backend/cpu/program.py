@@ -1,0 +1,500 @@
+"""A kernel compiled to Python: every function it may reach, block by block.
+
+In: a module and the name of a kernel. Out: a `KernelProgram` whose blocks are Python
+functions over NumPy arrays, numbered in the order in which the scheduler prefers them:
+callees before callers, and inside a function the order of `ir.control_flow`. Compiling needs
+no device; what depends on one (addresses of variables, parameters) is read from the launch.
+
+An instruction that the executor lacks is an error here, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.cpu import handlers
+from tessera.backend.cpu.emit import EXIT, Control, Emitter, Kind, Unsupported, kind_of
+from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.layout import (
+    FUNCTION_BASE,
+    FUNCTION_STEP,
+    FunctionLayout,
+    Place,
+    align,
+    place_in_order,
+    variable_align,
+    variable_size,
+)
+from tessera.backend.cpu.liveness import live_out
+from tessera.backend.cpu.lower import RETURN, lower
+from tessera.backend.cpu.memory import UNSIGNED, Array
+from tessera.diagnostics import Span, TesseraError, error
+from tessera.ir import ptx
+from tessera.ir.control_flow import build_control_flow
+from tessera.ir.flatten import FlatFunction, flatten
+
+_STACK_POINTER = 0
+_MOST_ERRORS = 20
+
+
+@dataclass(slots=True)
+class Site:
+    """An instruction that can fault: its function and statement."""
+
+    function: str
+    instruction: ptx.Instruction
+
+
+@dataclass(slots=True)
+class CompiledBlock:
+    """One block: `run(cx, *ins)` gives the values of `outs` and what decides the next block."""
+
+    number: int
+    name: str
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    control: str
+    targets: tuple[int, ...]
+    members: Any
+    polls: bool
+    length: int
+    site: int
+    run: Callable[..., tuple[tuple[Array, ...], Any]]
+
+
+@dataclass(slots=True)
+class KernelProgram:
+    """What a launch of the kernel needs to know."""
+
+    kernel: ptx.Function
+    module: ptx.Module
+    blocks: list[CompiledBlock]
+    entry: int
+    sites: list[Site]
+    source: str
+    initial_registers: list[Array]
+    local_bytes: int
+    symbols: tuple[str, ...]
+    shared_static: int
+    shared_dynamic: bool
+    parameters: tuple[tuple[int, int], ...]
+    parameter_size: int
+    function_entries: Array
+    frame_limit: int
+
+    def span(self, site: int) -> Span | None:
+        """Where the instruction of a site stands."""
+        if site < 0:
+            return None
+        return self.module.span(self.sites[site].instruction.at)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A block between emission and the final source."""
+
+    name: str
+    emitter: Emitter
+    members: Any
+    length: int
+    site: int
+    outs: list[int] = field(default_factory=list)
+
+
+class ProgramBuilder:
+    """Compiles one kernel."""
+
+    def __init__(self, module: ptx.Module, kernel: ptx.Function) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.functions = _functions_by_name(module)
+        self.stack_pointer = _STACK_POINTER
+        self.register_kinds: list[Kind] = [Kind("u", 8)]
+        self.always_out: set[int] = {_STACK_POINTER}
+        self.layouts: dict[str, FunctionLayout] = {}
+        self.flats: dict[str, FlatFunction] = {}
+        self.leaders: dict[str, tuple[int, ...]] = {}
+        self.constants: dict[tuple[int, Kind], str] = {}
+        self.block_constants: dict[str, str] = {}
+        self.symbols: dict[str, int] = {}
+        self.sites: list[Site] = []
+        self.drafts: list[_Draft] = []
+        self.namespace: dict[str, Any] = dict(handlers.NAMESPACE)
+        self.shared_static = 0
+        self.shared_dynamic = False
+        self.problems: list[Any] = []
+
+    # --- used by the emitters ------------------------------------------------------------
+
+    def constant(self, bits: int, kind: Kind) -> str:
+        """The name of a constant of shape (1, 1)."""
+        if kind.form == "p":
+            bits &= 1
+        else:
+            bits &= (1 << 8 * kind.width) - 1
+        name = self.constants.get((bits, kind))
+        if name is None:
+            name = f"k{len(self.constants)}"
+            self.constants[bits, kind] = name
+            self.namespace[name] = _constant_array(bits, kind)
+        return name
+
+    def block_constant(self, block: str) -> str:
+        """The name of a constant that holds the number of a block."""
+        return self.block_constants.setdefault(block, f"B{len(self.block_constants)}")
+
+    def frozen(self, value: Any, stem: str = "c") -> str:
+        """The name of any value that the generated code needs."""
+        name = f"{stem}_{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    # --- the pipeline --------------------------------------------------------------------
+
+    def build(self) -> KernelProgram:
+        """Compile, or raise everything that stands in the way."""
+        order = self._discover()
+        self._lay_out(order)
+        for name in order:
+            self._emit_function(name)
+        if self.problems:
+            raise TesseraError(self.problems[:_MOST_ERRORS])
+        return self._assemble(order)
+
+    def _discover(self) -> list[str]:
+        """Flatten every function that can be reached; callees come before callers."""
+        edges: dict[str, list[str]] = {}
+        pending = [self.kernel.name]
+        while pending:
+            name = pending.pop()
+            if name in edges:
+                continue
+            flat, leaders = lower(flatten(self.functions[name]))
+            self.flats[name], self.leaders[name] = flat, leaders
+            used = dict.fromkeys(n for i in flat.instructions for n in names_in(i))
+            edges[name] = [self.resolve(n) for n in used if self._has_body(n)]
+            pending.extend(edges[name])
+        self.edges = edges
+        return _postorder(edges, self.kernel.name)
+
+    def _has_body(self, name: str) -> bool:
+        function = self.functions.get(self.resolve(name))
+        return function is not None and function.body is not None and not function.is_entry
+
+    def resolve(self, name: str) -> str:
+        """A function name with aliases followed."""
+        for item in self.module.items:
+            if isinstance(item, ptx.Alias) and item.name == name:
+                return item.aliasee
+        return name
+
+    # --- layouts -------------------------------------------------------------------------
+
+    def _lay_out(self, order: list[str]) -> None:
+        shared, outer = self._place_shared(order)
+        for number, name in enumerate(order):
+            flat = self.flats[name]
+            layout = FunctionLayout(flat, number, name == self.kernel.name)
+            layout.outer = outer | {n: shared[v.name] for v in flat.variables
+                                    if (n := v.name) in shared}  # fmt: skip
+            self.layouts[name] = layout
+            for register in flat.registers:
+                self._add_register(layout, register.name, register.type)
+            self._place_variables(layout)
+        for number, name in enumerate(order):
+            place = Place("function", FUNCTION_BASE + number * FUNCTION_STEP)
+            for layout in self.layouts.values():
+                layout.outer[name] = place
+        for name, layout in self.layouts.items():
+            layout.recursive = _reaches(self.edges, name, name)
+            if layout.recursive:
+                layout.reserve_saves()
+            layout.close()
+
+    def _add_register(self, layout: FunctionLayout, name: str, type_name: str) -> int:
+        number = len(self.register_kinds)
+        kind = kind_of(type_name)
+        held = kind if kind.form == "p" else Kind("u", kind.width)
+        self.register_kinds.append(held)
+        layout.registers[name] = (number, held)
+        return number
+
+    def carry(self, layout: FunctionLayout) -> int:
+        """The number of the carry flag of a function."""
+        found = layout.registers.get("%cc")
+        return found[0] if found else self._add_register(layout, "%cc", "pred")
+
+    def _place_variables(self, layout: FunctionLayout) -> None:
+        function = layout.flat.function
+        if layout.is_entry:
+            offsets, _ = place_in_order(function.parameters)
+            for variable in function.parameters:
+                layout.places[variable.name] = Place("param", offsets[variable.name][0])
+                layout.variables[variable.name] = variable
+        else:
+            for variable in (*function.parameters, *function.returns):
+                if variable.space == "reg":
+                    self._place_register_formal(layout, variable)
+                else:
+                    layout.add_frame(variable)
+        for variable in layout.flat.variables:
+            if variable.space in ("local", "param"):
+                layout.add_frame(variable)
+            elif variable.space in ("global", "const"):
+                number = self.symbols.setdefault(variable.name, len(self.symbols))
+                layout.places[variable.name] = Place("global", number)
+
+    def _place_register_formal(self, layout: FunctionLayout, variable: ptx.Variable) -> None:
+        if variable.name not in layout.registers:
+            self._add_register(layout, variable.name, variable.type)
+        self.always_out.add(layout.registers[variable.name][0])
+
+    def _place_shared(self, order: list[str]) -> tuple[dict[str, Place], dict[str, Place]]:
+        """Static shared variables in order of use, then the dynamic ones at their end."""
+        used = {n for f in order for i in self.flats[f].instructions for n in names_in(i)}
+        outer: dict[str, Place] = {}
+        shared_list = [v for f in order for v in self.flats[f].variables if v.space == "shared"]
+        for variable in self.module.variables():
+            if variable.name not in used:
+                continue
+            if variable.space == "shared":
+                shared_list.append(variable)
+            elif variable.space in ("global", "const"):
+                number = self.symbols.setdefault(variable.name, len(self.symbols))
+                outer[variable.name] = Place("global", number)
+        static = [v for v in shared_list if variable_size(v) > 0]
+        dynamic = [v for v in shared_list if variable_size(v) == 0]
+        offsets, end = place_in_order(static)
+        places = {name: Place("shared", offset) for name, (offset, _) in offsets.items()}
+        if dynamic:
+            end = align(end, max(16, *(variable_align(v) for v in dynamic)))
+            self.shared_dynamic = True
+        places |= {v.name: Place("shared", end) for v in dynamic}
+        self.shared_static = end
+        return places, outer | places
+
+    # --- emission ------------------------------------------------------------------------
+
+    def _emit_function(self, name: str) -> None:
+        flat, layout = self.flats[name], self.layouts[name]
+        flow = build_control_flow(flat, self.leaders[name])
+        labels = {label.name: label.index for label in flat.labels}
+        starts = {block.start: block.index for block in flow.blocks}
+        for number in flow.order:
+            block = flow.blocks[number]
+            after = f"{name}:{number + 1}" if number + 1 < len(flow.blocks) else EXIT
+            targets = {
+                label: f"{name}:{starts[index]}" if index in starts else EXIT
+                for label, index in labels.items()
+            }
+            emitter = Emitter(self, layout)
+            emitter.after = after
+            emitter.labels = targets
+            members: Any = None
+            first_site = len(self.sites)
+            for instruction in flat.instructions[block.start : block.end]:
+                members = members or handlers.members(emitter, instruction)
+                self._emit(emitter, instruction)
+            if emitter.control is None:
+                emitter.control = Control("goto", (after,))
+            draft = _Draft(
+                f"{name}:{number}", emitter, members, block.end - block.start, first_site
+            )
+            self.drafts.append(draft)
+
+    def _emit(self, emitter: Emitter, instruction: ptx.Instruction) -> None:
+        emitter.site = len(self.sites)
+        self.sites.append(Site(emitter.layout.name, instruction))
+        try:
+            handlers.emit(emitter, instruction)
+        except Unsupported as reason:
+            self.problems.append(self._unsupported(instruction, str(reason)))
+
+    def _unsupported(self, instruction: ptx.Instruction, reason: str) -> Any:
+        return error(
+            "TSR5001",
+            f"the CPU backend cannot run `{instruction.opcode}`",
+            self.module.span(instruction.at, len(str(instruction.opcode))),
+            reason,
+            notes=(f"in kernel `{self.kernel.name}`",),
+        )
+
+    # --- assembly ------------------------------------------------------------------------
+
+    def _assemble(self, order: list[str]) -> KernelProgram:
+        numbers = {draft.name: i for i, draft in enumerate(self.drafts)}
+        numbers[EXIT] = -1
+        for block, constant in self.block_constants.items():
+            self.namespace[constant] = np.array([[numbers[block]]], dtype=np.uint32)
+        self._decide_outputs()
+        source = "\n".join(self._block_source(i, d) for i, d in enumerate(self.drafts))
+        exec(compile(source, f"<{self.kernel.name}>", "exec"), self.namespace)
+        blocks = [self._finish_block(i, d, numbers) for i, d in enumerate(self.drafts)]
+        offsets, parameter_size = place_in_order(self.kernel.parameters)
+        return KernelProgram(
+            kernel=self.kernel,
+            module=self.module,
+            blocks=blocks,
+            entry=numbers[f"{self.kernel.name}:0"],
+            sites=self.sites,
+            source=source,
+            initial_registers=[_constant_array(0, kind) for kind in self.register_kinds],
+            local_bytes=sum(layout.frame_size for layout in self.layouts.values()),
+            symbols=tuple(self.symbols),
+            shared_static=self.shared_static,
+            shared_dynamic=self.shared_dynamic,
+            parameters=tuple(offsets.values()),
+            parameter_size=parameter_size,
+            function_entries=np.array([numbers[f"{name}:0"] for name in order], dtype=np.int64),
+            frame_limit=max(layout.frame_size for layout in self.layouts.values()),
+        )
+
+    def _decide_outputs(self) -> None:
+        """A block gives back what some later block reads; recursion saves what must survive."""
+        drafts = {draft.name: draft for draft in self.drafts}
+        flow = {
+            name: (set(d.emitter.ins), set(d.emitter.defined), _stays(d.emitter))
+            for name, d in drafts.items()
+        }
+        live = live_out(flow)
+        for name, draft in drafts.items():
+            emitter = draft.emitter
+            assert emitter.control is not None
+            if emitter.control.kind in ("call", "table_call") and emitter.layout.recursive:
+                back = drafts[emitter.after].emitter
+                handlers.save_registers(emitter, back, sorted(live[name]))
+        for name, draft in drafts.items():
+            emitter = draft.emitter
+            wanted = live[name] | self.always_out
+            draft.outs = [number for number in sorted(emitter.defined) if number in wanted]
+
+    def _block_source(self, number: int, draft: _Draft) -> str:
+        emitter = draft.emitter
+        outs = [emitter.read_number(n, self.register_kinds[n]) for n in draft.outs]
+        arguments = "".join(f", {name}" for name in emitter.ins.values())
+        body = "\n    ".join(emitter.lines) if emitter.lines else "pass"
+        given = "".join(f"{name}, " for name in outs)
+        assert emitter.control is not None
+        return (
+            f"def block_{number}(cx{arguments}):  # {draft.name}\n"
+            f"    {body}\n    return ({given}), {emitter.control.value}\n"
+        )
+
+    def _finish_block(self, number: int, draft: _Draft, numbers: dict[str, int]) -> CompiledBlock:
+        control = draft.emitter.control
+        assert control is not None
+        return CompiledBlock(
+            number=number,
+            name=draft.name,
+            ins=tuple(draft.emitter.ins),
+            outs=tuple(draft.outs),
+            control=control.kind,
+            targets=tuple(numbers[target] for target in control.targets),
+            members=draft.members,
+            polls=draft.emitter.polls,
+            length=max(draft.length, 1),
+            site=draft.site,
+            run=self.namespace[f"block_{number}"],
+        )
+
+
+def compile_kernel(module: ptx.Module, name: str) -> KernelProgram:
+    """Compile one kernel of a module."""
+    kernel = next((k for k in module.kernels() if k.name == name), None)
+    if kernel is None:
+        known = ", ".join(f"`{k.name}`" for k in module.kernels()) or "none"
+        raise refuse("TSR5014", f"no kernel `{name}` in the module", notes=(f"kernels: {known}",))
+    return ProgramBuilder(module, kernel).build()
+
+
+def names_in(instruction: ptx.Instruction) -> Iterator[str]:
+    """Every name in the operands of an instruction."""
+    pending: list[Any] = list(instruction.operands)
+    while pending:
+        operand = pending.pop()
+        match operand:
+            case ptx.Name():
+                yield operand.name
+            case ptx.Subscript():
+                yield operand.name
+                pending.append(operand.index)
+            case ptx.Vector() | ptx.Group():
+                pending.extend(operand.elements)
+            case ptx.Address():
+                pending.extend(operand.parts)
+            case ptx.Offset():
+                pending.extend((operand.base, operand.displacement))
+            case ptx.Pair():
+                pending.extend((operand.first, operand.second))
+            case ptx.Not() | ptx.Negated() | ptx.Unary() | ptx.Cast() | ptx.Generic():
+                pending.append(operand.operand)
+            case ptx.Binary():
+                pending.extend((operand.left, operand.right))
+            case _:
+                pass
+
+
+def _functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:
+    """Definitions win over declarations."""
+    found: dict[str, ptx.Function] = {}
+    for function in module.functions():
+        if function.body is not None or function.name not in found:
+            found[function.name] = function
+    return found
+
+
+def _stays(emitter: Emitter) -> tuple[str, ...]:
+    """The blocks of the same function that may follow; a call comes back after itself."""
+    control = emitter.control
+    assert control is not None
+    if control.kind in ("call", "table_call"):
+        return (emitter.after,)
+    return tuple(t for t in control.targets if t != EXIT)
+
+
+def _postorder(edges: dict[str, list[str]], root: str) -> list[str]:
+    seen: set[str] = {root}
+    finished: list[str] = []
+    stack = [(root, iter(edges[root]))]
+    while stack:
+        name, pending = stack[-1]
+        for target in pending:
+            if target not in seen:
+                seen.add(target)
+                stack.append((target, iter(edges[target])))
+                break
+        else:
+            finished.append(name)
+            stack.pop()
+    return finished
+
+
+def _reaches(edges: dict[str, list[str]], start: str, goal: str) -> bool:
+    seen: set[str] = set()
+    pending = list(edges[start])
+    while pending:
+        name = pending.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            pending.extend(edges[name])
+    return False
+
+
+def _constant_array(bits: int, kind: Kind) -> Array:
+    if kind.form == "p":
+        return np.array([[bool(bits)]])
+    if kind.width == 16:
+        pair = np.array([[bits & (1 << 64) - 1, bits >> 64]], dtype=np.uint64)
+        return pair.view(np.complex128)
+    raw = np.array([[bits]], dtype=UNSIGNED[kind.width])
+    form = {"u": "u", "s": "i", "f": "f"}[kind.form]
+    return raw.view(np.dtype(f"{form}{kind.width}"))
+
+
+__all__ = ["RETURN", "CompiledBlock", "KernelProgram", "compile_kernel"]

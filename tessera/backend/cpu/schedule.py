@@ -1,0 +1,406 @@
+"""Runs a chunk: which lanes run which block, until all have exited or wait for each other.
+
+Lanes that stand before the same block run it together. Among the blocks where lanes stand,
+the lowest in the program's order goes first, so lanes that parted meet again where their
+paths meet. Exceptions to that order keep everyone moving: a loop that polls memory (a strong
+load, an atomic, `try_wait`, `nanosleep`) and goes round without any lane leaving it steps
+back behind all others; when only such loops are left they run in turn, and after a while the
+chunk lets other chunks run.
+
+A step is one instruction of one group of lanes. The limit on steps per chunk turns an endless
+loop into an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.cpu.barriers import (
+    Barriers,
+    ClusterBarrier,
+    covers_whole_ctas,
+    split_members,
+)
+from tessera.backend.cpu.chunk import Chunk
+from tessera.backend.cpu.faults import RUN_FAULT, Fault, refuse
+from tessera.backend.cpu.lanes import WARP, Lanes
+from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.program import CompiledBlock
+from tessera.diagnostics import TesseraError
+
+DONE = "done"
+YIELDED = "yielded"
+
+_POLLS_BEFORE_STEPPING_BACK = 16
+_ROUNDS_BEFORE_YIELDING = 64
+
+
+class ChunkRunner:
+    """One chunk in progress."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.blocks = chunk.launch.program.blocks
+        self.registers = chunk.registers
+        self.waiting: dict[int, Lanes] = {chunk.launch.program.entry: chunk.everyone}
+        self.alive: Array | None = None
+        self.alive_count = chunk.ctas * chunk.threads
+        self.parked: dict[int, Array] = {}
+        self.barriers = Barriers(chunk)
+        self.cluster = ClusterBarrier(chunk)
+        self.steps = 0
+        self.streaks: dict[int, tuple[int, int]] = {}
+        self.stepped_back: set[int] = set()
+        self.rounds = 0
+
+    # --- the loop ----------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run until all lanes have exited (`DONE`) or only polling loops are left."""
+        limit = self.chunk.launch.max_steps
+        self.rounds = 0
+        while self.waiting:
+            number = self._pick()
+            if number is None:
+                return YIELDED
+            lanes = self.waiting.pop(number)
+            block = self.blocks[number]
+            if block.members is not None and lanes.kind != "full":
+                ready = self._await_members(block, lanes)
+                if ready is None:
+                    continue
+                lanes = ready
+            self.steps += block.length
+            if self.steps > limit:
+                raise self._too_many_steps(block, lanes)
+            try:
+                self._execute(block, lanes)
+            except Fault as fault:
+                raise self._explain(fault, lanes) from None
+            if block.polls:
+                self._note_poll(block, lanes)
+        if self.alive_count:
+            raise self._deadlock()
+        return DONE
+
+    def _pick(self) -> int | None:
+        """The lowest block where lanes stand, those that stepped back last."""
+        if len(self.waiting) == 1 and not self.stepped_back:
+            return next(iter(self.waiting))
+        ready = [n for n in self.waiting if n not in self.stepped_back]
+        if ready:
+            return min(ready)
+        self.stepped_back.clear()
+        self.streaks.clear()
+        self.rounds += 1
+        if self.rounds > _ROUNDS_BEFORE_YIELDING and self.chunk.launch.has_other_chunks:
+            return None
+        return min(self.waiting)
+
+    def _note_poll(self, block: CompiledBlock, lanes: Lanes) -> None:
+        """Count how often a polling block ran with as many lanes as before."""
+        count, streak = self.streaks.get(block.number, (-1, 0))
+        streak = streak + 1 if count == lanes.count else 0
+        self.streaks[block.number] = (lanes.count, streak)
+        if streak >= _POLLS_BEFORE_STEPPING_BACK:
+            self.stepped_back.add(block.number)
+
+    def _execute(self, block: CompiledBlock, lanes: Lanes) -> None:
+        registers = self.registers
+        self.chunk.ticks += block.length
+        if lanes.kind == "full":
+            outs, value = block.run(lanes, *[registers[n] for n in block.ins])
+            for n, out in zip(block.outs, outs, strict=True):
+                registers[n] = out
+        else:
+            take = lanes.take
+            outs, value = block.run(lanes, *[take(registers[n]) for n in block.ins])
+            others_dead = lanes.count == self.alive_count
+            for n, out in zip(block.outs, outs, strict=True):
+                registers[n] = lanes.put(registers[n], out, others_dead)
+        _ENDS[block.control](self, block, lanes, value)
+
+    # --- where lanes go next -------------------------------------------------------------
+
+    def _arrive(self, number: int, lanes: Lanes) -> None:
+        if number < 0:
+            self._leave(lanes)
+            return
+        there = self.waiting.get(number)
+        if there is not None:
+            lanes = self._lanes(there.flags() | lanes.flags())
+        self.waiting[number] = lanes
+
+    def _lanes(self, flags: Array) -> Lanes:
+        lanes = Lanes(self.chunk, flags)
+        return self.chunk.everyone if lanes.kind == "full" else lanes
+
+    def _arrive_flags(self, number: int, flags: Array) -> None:
+        if number < 0:
+            self._leave(self._lanes(flags))
+            return
+        there = self.waiting.get(number)
+        if there is not None:
+            flags = flags | there.flags()
+        self.waiting[number] = self._lanes(flags)
+
+    def _go(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+        self._arrive(block.targets[0], lanes)
+
+    def _branch(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        taken, other = block.targets
+        if value.size == 1:
+            self._arrive(taken if value.item() else other, lanes)
+            return
+        if lanes.active is None:
+            if value.all():
+                self._arrive(taken, lanes)
+                return
+            if not value.any():
+                self._arrive(other, lanes)
+                return
+        chosen = lanes.narrow(value)
+        rest = lanes.flags() & ~chosen
+        if chosen.any():
+            self._arrive_flags(taken, chosen)
+        if rest.any():
+            self._arrive_flags(other, rest)
+
+    def _table(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        self._spread(lanes, value, block.targets)
+
+    def _by_number(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        self._spread(lanes, value, None)
+
+    def _spread(self, lanes: Lanes, value: Array, targets: tuple[int, ...] | None) -> None:
+        """Send each lane to the block that its value names."""
+        wide = np.broadcast_to(value, lanes.shape)
+        shown = wide if lanes.active is None else wide[lanes.active]
+        for choice in np.unique(shown):
+            target = int(choice) if targets is None else targets[int(choice)]
+            if value.size == 1:
+                self._arrive(target, lanes)
+            else:
+                self._arrive_flags(target, lanes.narrow(wide == choice))
+
+    def _leave(self, lanes: Lanes) -> None:
+        """The lanes have exited; others may have waited for nothing else."""
+        if self.alive is None:
+            self.alive = np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
+        self.alive &= ~lanes.flags()
+        self.alive_count -= lanes.count
+        if self.alive_count == 0:
+            return
+        for number in list(self.barriers.parked):
+            self._release(number)
+        self._release_cluster()
+        for number, flags in list(self.parked.items()):
+            del self.parked[number]
+            self._arrive_flags(number, flags)
+
+    def _living(self) -> Array:
+        if self.alive is None:
+            return np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
+        return self.alive
+
+    # --- waiting -------------------------------------------------------------------------
+
+    def _await_members(self, block: CompiledBlock, lanes: Lanes) -> Lanes | None:
+        """The lanes whose warps are complete; the others wait here for their company."""
+        before = self.parked.pop(block.number, None)
+        flags = lanes.flags() if before is None else lanes.flags() | before
+        members = block.members
+        if isinstance(members, tuple):
+            value = np.broadcast_to(
+                self.registers[members[1]], (self.chunk.ctas, self.chunk.threads)
+            )
+            members = value.reshape(-1)
+        ready = split_members(self.chunk, flags, self._living(), members)
+        rest = flags & ~ready
+        if rest.any():
+            self.parked[block.number] = rest
+        if not ready.any():
+            return None
+        if before is None and int(np.count_nonzero(ready)) == lanes.count:
+            return lanes
+        return self._lanes(ready)
+
+    def _barrier(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+        action, number, count, predicate, operation, register = value
+        chunk = self.chunk
+        if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
+            size = -(-chunk.threads // WARP) * WARP
+            expected = None if count is None else int(count.item())
+            simple = expected is None or (expected == size and self.alive is None)
+            alone = self.barriers.idle(int(number.item()))
+            if simple and alone and covers_whole_ctas(chunk, lanes, self.alive):
+                self._pass_barrier(block, lanes, predicate, operation, register)
+                return
+        numbers = np.broadcast_to(number, lanes.shape)
+        counts = np.broadcast_to(np.zeros((1, 1)) if count is None else count, lanes.shape)
+        pairs = np.stack([numbers.astype(np.int64), counts.astype(np.int64)])
+        shown = pairs if lanes.active is None else pairs[:, lanes.active]
+        for name, wanted in np.unique(shown.reshape(2, -1).T, axis=0):
+            if name > 15:
+                raise Fault("TSR5023", f"barrier number {name} (0 to 15 exist)", block.site)
+            flags = lanes.narrow((pairs[0] == name) & (pairs[1] == wanted))
+            self._meet(block, flags, int(name), int(wanted), value, lanes)
+
+    def _meet(
+        self, block: CompiledBlock, flags: Array, name: int, count: int, value: Any, lanes: Lanes
+    ) -> None:
+        action, _, _, predicate, operation, register = value
+        alive = self._living()
+        if action == "arrive":
+            self.barriers.arrive(name, flags, count, alive)
+            self._arrive_flags(block.targets[0], flags)
+        else:
+            vote = None if predicate is None else lanes.narrow(predicate)
+            site = block.site + block.length - 1
+            self.barriers.park(name, flags, count, block.targets[0], site, vote)
+            if vote is not None:
+                self.barriers.reductions[name] = (operation, register)
+        self._release(name)
+
+    def _release(self, name: int) -> None:
+        alive = self._living()
+        free = self.barriers.release(name, alive)
+        if free is None:
+            return
+        reduction = self.barriers.reductions.get(name)
+        if reduction is not None:
+            result = self.barriers.reduce(name, free, reduction[0])
+            self._set_register(self._lanes(free), reduction[1], result)
+        self._resume(free, self.barriers.resume)
+
+    def _set_register(self, lanes: Lanes, register: int, by_cta: Array) -> None:
+        if register < 0:
+            return
+        old = self.registers[register]
+        self.registers[register] = lanes.put(old, lanes.take(by_cta.astype(old.dtype)), False)
+
+    def _resume(self, free: Array, resume: Array) -> None:
+        for target in np.unique(resume[free]):
+            self._arrive_flags(int(target), free & (resume == target))
+
+    def _pass_barrier(
+        self, block: CompiledBlock, lanes: Lanes, predicate: Any, operation: str, register: int
+    ) -> None:
+        """Everyone of the CTAs is here: no waiting."""
+        if predicate is not None and register >= 0:
+            flags = lanes.flags()
+            self.barriers.votes[0] = lanes.narrow(predicate)
+            result = self.barriers.reduce(0, flags, operation)
+            self._set_register(lanes, register, result)
+        self._arrive(block.targets[0], lanes)
+
+    def _cluster_barrier(self, block: CompiledBlock, lanes: Lanes, action: str) -> None:
+        if action == "arrive":
+            self.cluster.arrive(lanes.flags())
+            self._arrive(block.targets[0], lanes)
+        else:
+            site = block.site + block.length - 1
+            self.cluster.wait(lanes.flags(), block.targets[0], site)
+        self._release_cluster()
+
+    def _release_cluster(self) -> None:
+        free = self.cluster.release(self._living())
+        if free is not None:
+            self._resume(free, self.cluster.resume)
+
+    # --- errors --------------------------------------------------------------------------
+
+    def place(self, lane: int) -> str:
+        """The CTA and thread of a lane of the chunk, for people."""
+        row, col = divmod(lane, self.chunk.threads)
+        cta = self.chunk.cta_coordinates(row)
+        thread = self.chunk.thread_coordinates(col)
+        return f"CTA {cta}, thread {thread}"
+
+    def _explain(self, fault: Fault, lanes: Lanes) -> TesseraError:
+        program = self.chunk.launch.program
+        notes = [f"in kernel `{program.kernel.name}`"]
+        if fault.site >= 0 and program.sites[fault.site].function != program.kernel.name:
+            notes[0] += f", function `{program.sites[fault.site].function}`"
+        if fault.lane is not None:
+            notes[0] += f", {self.place(int(lanes.index.reshape(-1)[fault.lane]))}"
+        return refuse(
+            fault.code,
+            fault.headline,
+            program.span(fault.site),
+            notes=(*notes, *fault.notes),
+            hint=fault.hint,
+            exit_code=RUN_FAULT,
+        )
+
+    def _too_many_steps(self, block: CompiledBlock, lanes: Lanes) -> TesseraError:
+        program = self.chunk.launch.program
+        lane = int(np.flatnonzero(lanes.flags())[0])
+        return refuse(
+            "TSR5010",
+            f"kernel `{program.kernel.name}` did not end within the limit of steps: "
+            f"{self.chunk.launch.max_steps}",
+            program.span(block.site),
+            "lanes were here",
+            notes=(f"first of them: {self.place(lane)}", f"{lanes.count} lanes stood here"),
+            hint="raise the limit with `max_steps` (`--max-steps`) if the kernel is only long",
+            exit_code=RUN_FAULT,
+        )
+
+    def _deadlock(self) -> TesseraError:
+        program = self.chunk.launch.program
+        notes: list[str] = []
+        first_site = -1
+        for what, flags, sites in self._waiters():
+            for site in np.unique(sites[flags]):
+                group = flags & (sites == site)
+                first_site = int(site) if first_site < 0 else first_site
+                notes.append(self._describe_waiters(what, group, int(site)))
+        return refuse(
+            "TSR5011",
+            f"deadlock in kernel `{program.kernel.name}`: every remaining thread waits",
+            program.span(first_site),
+            "some wait here",
+            notes=tuple(notes[:8]),
+            exit_code=RUN_FAULT,
+        )
+
+    def _waiters(self) -> list[tuple[str, Array, Array]]:
+        found: list[tuple[str, Array, Array]] = []
+        for name, flags in sorted(self.barriers.parked.items()):
+            found.append((f"barrier {name}", flags, self.barriers.site))
+        if self.cluster.waiting.any():
+            found.append(("the cluster barrier", self.cluster.waiting, self.cluster.site))
+        for number, flags in sorted(self.parked.items()):
+            site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
+            found.append(("other lanes of their warps", flags, site))
+        return found
+
+    def _describe_waiters(self, what: str, flags: Array, site: int) -> str:
+        chunk = self.chunk
+        lanes = np.flatnonzero(flags)
+        row = int(lanes[0]) // chunk.threads
+        cols = lanes[lanes // chunk.threads == row] % chunk.threads
+        warps = np.unique(cols // WARP)
+        shown = ", ".join(str(w) for w in warps[:8]) + (", ..." if len(warps) > 8 else "")
+        span = chunk.launch.program.span(site)
+        where = f" at {span}" if span is not None else ""
+        ctas = len(np.unique(lanes // chunk.threads))
+        more = f" (and in {ctas - 1} more CTAs)" if ctas > 1 else ""
+        cta = chunk.cta_coordinates(row)
+        return f"CTA {cta}: warps {shown} ({len(cols)} threads) wait for {what}{where}{more}"
+
+
+_ENDS: dict[str, Any] = {
+    "goto": ChunkRunner._go,
+    "exit": ChunkRunner._go,
+    "call": ChunkRunner._go,
+    "branch": ChunkRunner._branch,
+    "table": ChunkRunner._table,
+    "return": ChunkRunner._by_number,
+    "table_call": ChunkRunner._by_number,
+    "barrier": ChunkRunner._barrier,
+    "cluster_barrier": ChunkRunner._cluster_barrier,
+}
