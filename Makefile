@@ -36,7 +36,7 @@ $(ready): pyproject.toml
 	@touch $(ready)
 
 demo: $(ready)
-	$(python) -m tessera analyze examples/saxpy.ptx
+	$(python) -m tessera analyze examples/traces/mlp.ptx
 
 check: format-check types imports
 
