@@ -43,12 +43,14 @@ def analyze(path: str | os.PathLike[str]) -> Report:
 
 
 def emit_ptx(program: Program) -> bytes:
-    """The PTX of every module as Tessera prints it, under a record where there are several."""
+    """The PTX of every module as Tessera prints it; several make a trace without steps."""
     return text_to_bytes("".join(_ptx_parts(program)))
 
 
 def _ptx_parts(program: Program) -> Iterator[str]:
     variants = [(m.name, v) for m in program.modules for v in m.variants]
+    if len(variants) != 1:
+        yield "//! tessera.trace 1\n"
     for name, variant in variants:
         if len(variants) > 1:
             yield f"//! module {name} arch={variant.arch}\n"
