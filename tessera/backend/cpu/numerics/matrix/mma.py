@@ -1,0 +1,153 @@
+"""`mma.sync`: D = A * B + C on fragments spread over the lanes of each warp.
+
+In: the registers of A, B and C, one array per register, of all warps at once. Out: those of D.
+All shapes share one layout rule: register r of A holds rows group + 8 * (r odd) and a chunk of
+four threads' worth of k; register r of B holds chunk r for column group; C holds two columns per
+thread. m8n8k4 on f16 (Volta's) alone differs: each quad pair multiplies its own matrices.
+
+Source: PTX ISA, warp-level matrix instructions, mma fragments.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.backend.cpu.numerics.bits import Bits, Operand
+from tessera.backend.cpu.numerics.matrix import accumulate, volta
+from tessera.backend.cpu.numerics.matrix.elements import (
+    FLOATS,
+    INTEGERS,
+    Values,
+    accumulator_of,
+    element_bits,
+    lane_shape,
+    registers_of,
+    slices_of_a,
+    slices_of_b,
+)
+
+# Warps per step: accumulator and products stay in the second-level cache.
+_WARPS = 128
+
+_SHAPES = {
+    16: ("m16n8k8", "m16n8k16"),
+    32: ("m16n8k4", "m16n8k8"),
+    64: ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
+    8: ("m8n8k16", "m16n8k16", "m16n8k32"),
+    4: ("m8n8k32", "m16n8k32", "m16n8k64"),
+    1: ("m8n8k128", "m16n8k128", "m16n8k256"),
+}
+
+
+def parse_shape(shape: str) -> tuple[int, int, int]:
+    """(m, n, k) of a modifier such as `m16n8k16`."""
+    match = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)
+    if match is None:
+        raise NotImplementedError(f".{shape} is no matrix shape")
+    m, n, k = (int(part) for part in match.groups())
+    return m, n, k
+
+
+def mma(
+    shape: str,
+    dt: str,
+    at: str,
+    bt: str,
+    ct: str,
+    a: Sequence[Operand],
+    b: Sequence[Operand],
+    c: Sequence[Operand],
+    *,
+    alayout: str = "row",
+    blayout: str = "col",
+    satfinite: bool = False,
+    op: str | None = None,
+    rounding: str = "rn",
+) -> list[Bits]:
+    """The registers of D, in the shape of the operands' arrays."""
+    if shape == "m8n8k4" and at == "f16":
+        return volta.mma_m8n8k4(dt, ct, a, b, c, alayout, blayout)
+    _check(shape, dt, at, bt, ct, alayout, blayout)
+    m, _, _ = parse_shape(shape)
+    columns = slices_of_a(at, a, m)
+    rows = slices_of_b(bt, b)
+    total = multiply(dt, at, ct, columns, rows, accumulator_of(ct, c, m), satfinite, op, rounding)
+    return registers_of(dt, total, lane_shape([*a, *b, *c]))
+
+
+def _check(shape: str, dt: str, at: str, bt: str, ct: str, alayout: str, blayout: str) -> None:
+    name = f"mma.sync.{shape}.{alayout}.{blayout}.{dt}.{at}.{bt}.{ct}"
+    if shape not in _SHAPES[element_bits(at)] or (alayout, blayout) != ("row", "col"):
+        raise NotImplementedError(f"{name} is not supported")
+    if element_bits(at) != element_bits(bt):
+        raise NotImplementedError(f"{name}: A and B differ in element size")
+    integral = at in INTEGERS or at == "b1"
+    expected = ("s32",) if integral else ("f64",) if at == "f64" else ("f16", "f32")
+    if dt not in expected or ct not in expected:
+        raise NotImplementedError(f"{name} is not supported")
+
+
+def multiply(
+    dt: str,
+    at: str,
+    ct: str,
+    columns: Sequence[Values],
+    rows: Sequence[Values],
+    c: Bits,
+    satfinite: bool = False,
+    op: str | None = None,
+    rounding: str = "rn",
+) -> Bits:
+    """Bits of D, warp last, from the slices of A and B over k and the bits of C."""
+    warps = np.broadcast_shapes(c.shape, columns[0].shape, rows[0].shape)[-1]
+    shape = (*c.shape[:-1], warps)
+    if c.shape != shape:
+        c = np.broadcast_to(c, shape)
+    parts = []
+    for start in range(0, warps, _WARPS):
+        chunk = slice(start, start + _WARPS)
+        parts.append(
+            _multiply(
+                dt,
+                at,
+                ct,
+                [_part(x, chunk) for x in columns],
+                [_part(y, chunk) for y in rows],
+                np.ascontiguousarray(c[..., chunk]),
+                satfinite,
+                op,
+                rounding,
+            )
+        )
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def _part(values: Values, chunk: slice) -> Values:
+    return values if values.shape[-1] == 1 else values[..., chunk]
+
+
+def _multiply(
+    dt: str,
+    at: str,
+    ct: str,
+    columns: Sequence[Values],
+    rows: Sequence[Values],
+    c: Bits,
+    satfinite: bool,
+    op: str | None,
+    rounding: str,
+) -> Bits:
+    if at == "b1":
+        return accumulate.bit_sum(columns, rows, c, op or "xor")
+    initial = accumulate.load_accumulator(ct, c)
+    if at in INTEGERS:
+        return accumulate.integer_sum_of_products(columns, rows, initial, satfinite)
+    if at == "f64":
+        return accumulate.fused_sum_of_products(columns, rows, initial, rounding)
+    if at not in FLOATS:
+        raise NotImplementedError(f"matrix elements of type .{at} are not supported")
+    return accumulate.store_accumulator(dt, accumulate.sum_of_products(columns, rows, initial))
