@@ -1,0 +1,62 @@
+"""Run a case on the CPU backend.
+
+In: a case and its `Run`. Out: the buffers after the launches, and what the kernels printed.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.cpu.device import Device, DeviceArray
+from tessera.frontend.ptx import parse_module
+from tessera.ir import ptx
+from tests.kernels.case import Argument, Case, Run, Struct, address
+
+
+@functools.cache
+def read_module(path: Path) -> ptx.Module:
+    """Each PTX file is parsed once in a test session."""
+    return parse_module(path.read_text(), path.name)
+
+
+def run_case(case: Case, run: Run) -> tuple[dict[str, NDArray], str]:
+    """Run the launches of a case on a fresh device."""
+    with Device() as device:
+        module = device.load(read_module(case.ptx))
+        arrays = {name: device.array(array, name) for name, array in run.buffers.items()}
+        for name, words in run.pointers.items():
+            raw = arrays[name].view().reshape(-1).view(np.uint8)
+            for offset, text in words.items():
+                raw[offset : offset + 8] = np.array([resolve(text, arrays)], np.uint64).view(np.uint8)
+        printed = ""
+        for launch in run.launches:
+            args = [parameter(argument, arrays) for argument in launch.args]
+            result = module[launch.kernel].launch(
+                launch.grid, launch.block, args, shared=launch.smem
+            )
+            printed += result.output
+        return {name: array.numpy() for name, array in arrays.items()}, printed
+
+
+def resolve(text: str, arrays: dict[str, DeviceArray]) -> int:
+    """The device address of `"x+16"`."""
+    name, offset = address(text)
+    return arrays[name].address + offset
+
+
+def parameter(argument: Argument, arrays: dict[str, DeviceArray]) -> Any:
+    """An argument as the backend takes it."""
+    if isinstance(argument, str):
+        name, offset = address(argument)
+        return arrays[name].at(offset)
+    if isinstance(argument, Struct):
+        data = bytearray(argument.data)
+        for offset, text in argument.pointers.items():
+            data[offset : offset + 8] = resolve(text, arrays).to_bytes(8, "little")
+        return bytes(data)
+    return argument
