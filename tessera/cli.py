@@ -84,6 +84,8 @@ def _write(data: bytes, target: str) -> None:
     if target != "-":
         write_file(target, data)
         return
+    if sys.stdout is None:
+        raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -287,7 +289,8 @@ def run(arguments: list[str]) -> int:
     """Run a command line and give back the exit code; nothing escapes from here."""
     try:
         code = cli.main(arguments, prog_name="tessc", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as usage:
         usage.show()

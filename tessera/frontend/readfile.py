@@ -33,7 +33,7 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
     """The text of a file, or of standard input for `-`; raises `TesseraError` if it has none."""
     name = os.fspath(path)
     if name == STDIN:
-        return source_of_bytes(_read_stream(sys.stdin.buffer, STDIN_NAME, limit), STDIN_NAME)
+        return source_of_bytes(_read_stdin(limit), STDIN_NAME)
     if os.path.isdir(name):
         raise TesseraError(
             error(
@@ -48,7 +48,7 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
     except FileNotFoundError:
         raise TesseraError(_missing(name)) from None
     except (OSError, ValueError) as problem:
-        raise TesseraError(_unreadable(name, problem)) from None
+        raise TesseraError(_unreadable(f"`{name}`", problem)) from None
     return source_of_bytes(data, name)
 
 
@@ -75,6 +75,16 @@ def text_to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _read_stdin(limit: int) -> bytes:
+    # Python has no stream where the process was started with the descriptor closed.
+    if sys.stdin is None:
+        raise TesseraError(error("TSR1902", "cannot read standard input: it is closed"))
+    try:
+        return _read_stream(sys.stdin.buffer, STDIN_NAME, limit)
+    except OSError as problem:
+        raise TesseraError(_unreadable("standard input", problem)) from None
+
+
 def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
     """All bytes of a stream; stops at a signature in its head, and at the limit."""
     head = stream.read(_HEAD_BYTES)
@@ -95,23 +105,23 @@ def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
 
 
 def _binary(data: bytes, source: Source) -> Diagnostic | None:
-    """An error where the bytes hold a NUL, or too many control characters for a text."""
-    if 0 in data:
-        at = source.text.find("\0")
-        return error(
-            "TSR1909",
-            f"`{source.name}` has a NUL byte, so it is not text",
-            Span(source, at, at + 1),
-            "for the driver, the text would end here",
-        )
+    """An error where the bytes hold too many control characters for a text, or a NUL."""
     head = data[:_HEAD_BYTES]
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
-    if controls * 20 <= len(head):
+    if controls * 20 > len(head):
+        return error(
+            "TSR1909",
+            f"`{source.name}` holds binary data, not text",
+            notes=(f"control characters in its first {len(head)} bytes: {controls}",),
+        )
+    at = source.text.find("\0")
+    if at < 0:
         return None
     return error(
         "TSR1909",
-        f"`{source.name}` holds binary data, not text",
-        notes=(f"control characters in its first {len(head)} bytes: {controls}",),
+        f"`{source.name}` has a NUL byte, so it is not text",
+        Span(source, at, at + 1),
+        "for the driver, the text would end here",
     )
 
 
@@ -128,4 +138,4 @@ def _missing(name: str) -> Diagnostic:
 
 def _unreadable(name: str, problem: OSError | ValueError) -> Diagnostic:
     reason = getattr(problem, "strerror", None) or str(problem)
-    return error("TSR1902", f"cannot read `{name}`: {reason.lower()}")
+    return error("TSR1902", f"cannot read {name}: {reason.lower()}")

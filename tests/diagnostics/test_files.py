@@ -52,7 +52,7 @@ REFUSED = [
     pytest.param(PTX.decode().encode("utf-16-le"), "TSR1908", "is UTF-16LE text", id="utf-16le"),
     pytest.param(PTX.decode().encode("utf-16-be"), "TSR1908", "is UTF-16BE text", id="utf-16be"),
     pytest.param(PTX.decode().encode("utf-32"), "TSR1908", "is UTF-32 text", id="utf-32"),
-    pytest.param(b"\0" * 999, "TSR1909", "has a NUL byte", id="only NULs"),
+    pytest.param(b"\0" * 999, "TSR1909", "holds binary data", id="only NULs"),
     pytest.param(PTX[:30] + b"\0" + PTX[30:], "TSR1909", "has a NUL byte", id="NUL inside"),
     pytest.param(bytes(range(1, 9)) * 9, "TSR1909", "holds binary data", id="controls"),
     pytest.param(

@@ -324,3 +324,27 @@ def test_ascii_terminal(tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redirection", "words"),
+    [
+        ("-", "<&-", "error[TSR1902]: cannot read standard input: it is closed"),
+        ("saxpy.ptx", ">&-", "error[TSR1911]: cannot write standard output: it is closed"),
+        ("nothing", "2>&-", ""),
+    ],
+    ids=["input", "output", "messages"],
+)
+def test_closed_streams(path: str, arguments: str, redirection: str, words: str) -> None:
+    result = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m tessera analyze {arguments} {redirection}"],
+        cwd=Path(path).parent,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith(words)
+    assert "Traceback" not in result.stderr
