@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError
+from tessera.frontend.cache import ModuleCache
 from tessera.frontend.ptx import load_module
 from tessera.frontend.readfile import read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
@@ -18,6 +19,7 @@ from tessera.ir import ptx
 from tessera.ir.program import Program
 from tessera.ir.ptx_text import print_module
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
+from tessera.settings import read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ def _ptx_parts(program: Program) -> Iterator[str]:
 
 def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The program in a text, with what is odd about it but no error."""
+    cache = _cache()
     warnings: list[Diagnostic] = []
 
     def parse(part: Source) -> ptx.Module:
-        module, found = load_module(part)
+        module, found = load_module(part, cache)
         warnings.extend(found)
         return module
 
@@ -70,3 +73,11 @@ def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     if reading.program is None:
         raise TesseraError((*reading.diagnostics, *warnings))
     return reading.program, (*reading.diagnostics, *warnings)
+
+
+def _cache() -> ModuleCache | None:
+    """Where the settings want parsed modules to be kept."""
+    settings = read_settings()
+    if not settings.use_cache or settings.cache_dir is None:
+        return None
+    return ModuleCache(settings.cache_dir)

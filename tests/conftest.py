@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+# Tests neither see nor fill the user's cache, in this process and in those it starts.
+os.environ["TESSERA_NO_CACHE"] = "1"
+
 # A loaded machine is slow, not wrong: no deadline. `HYPOTHESIS_PROFILE=nightly` looks longer.
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
