@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.cache import ModuleCache
-from tessera.frontend.ptx import load_module
+from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
@@ -61,12 +61,15 @@ def _ptx_parts(program: Program) -> Iterator[str]:
 
 def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The program in a text, with what is odd about it but no error."""
-    cache = _cache()
+    settings = read_settings()
+    cache = ModuleCache(settings.cache_dir) if settings.use_cache and settings.cache_dir else None
     warnings: list[Diagnostic] = []
 
     def parse(part: Source) -> ptx.Module:
         module, found = load_module(part, cache)
         warnings.extend(found)
+        if settings.verify:
+            _check_printing(module)
         return module
 
     reading = examine_trace(source, parse)
@@ -75,9 +78,8 @@ def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     return reading.program, (*reading.diagnostics, *warnings)
 
 
-def _cache() -> ModuleCache | None:
-    """Where the settings want parsed modules to be kept."""
-    settings = read_settings()
-    if not settings.use_cache or settings.cache_dir is None:
-        return None
-    return ModuleCache(settings.cache_dir)
+def _check_printing(module: ptx.Module) -> None:
+    """Under `TESSERA_VERIFY`: the law of every level, that printing loses nothing."""
+    name = "<printed>" if module.source is None else f"<printed {module.source.name}>"
+    if parse_source(Source(name, print_module(module))) != module:
+        raise RuntimeError(f"reading {name} does not give the module that was printed")

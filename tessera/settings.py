@@ -28,7 +28,7 @@ class Settings:
     """`TESSERA_TRACEBACK=1`: show Python tracebacks of internal errors."""
 
     verify: bool
-    """`TESSERA_VERIFY=1`: check every record between stages."""
+    """`TESSERA_VERIFY=1`: check after each stage that its result survives printing and reading."""
 
     color: bool | None
     """False under `NO_COLOR`; None leaves it to the terminal."""

@@ -74,3 +74,11 @@ def test_a_cache_folder_that_cannot_be_made_is_no_error(
     monkeypatch.delenv("TESSERA_NO_CACHE")
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(file / "cache"))
     assert analyze(file).diagnostics == ()
+
+
+def test_verification_between_stages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_VERIFY", "1")
+    assert analyze(file).diagnostics == ()
+    monkeypatch.setattr("tessera.driver.print_module", lambda _: PTX.replace(" k()", " other()"))
+    with pytest.raises(RuntimeError, match="does not give the module that was printed"):
+        analyze(file)
