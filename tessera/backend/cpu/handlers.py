@@ -9,14 +9,19 @@ import numpy as np
 from tessera.backend.cpu import (
     access,
     addressing,
+    async_copy,
     builtins,
+    emit_async,
     emit_atomic,
     emit_control,
     emit_data,
     emit_float,
     emit_integer,
+    emit_matrix,
     emit_warp,
     frames,
+    matrix_ops,
+    mbarrier,
     spaces,
     warp,
 )
@@ -35,6 +40,8 @@ TABLE: dict[str, Handler] = {
     **emit_control.HANDLERS,
     **emit_warp.HANDLERS,
     **emit_atomic.HANDLERS,
+    **emit_async.HANDLERS,
+    **emit_matrix.HANDLERS,
 }
 
 NAMESPACE: dict[str, Any] = {
@@ -52,8 +59,10 @@ NAMESPACE: dict[str, Any] = {
     "floats": floats,
     "approx": approx,
     "convert": convert,
-    **{name: value for module in (access, addressing, builtins, frames, spaces, warp)
+    **{name: value
+       for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops)
        for name, value in vars(module).items() if not name.startswith("__")},
+    "mbarrier": mbarrier,
 }  # fmt: skip
 
 # A block in which lanes wait for others: all lanes of the warp, or of four warps.
