@@ -112,7 +112,7 @@ class _BodyEncoder:
         match operand:
             case ptx.Name(name, None):
                 return name
-            case ptx.Address(parts):
+            case ptx.Address(parts, None):
                 return [0, *(self.operand(part) for part in parts)]
             case ptx.Vector(elements):
                 return [1, *(self.operand(element) for element in elements)]

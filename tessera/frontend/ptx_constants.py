@@ -39,6 +39,8 @@ def float_constant(text: str) -> ptx.Float:
         return ptx.Float(text, int(text[2:], 16), 32)
     if text[:2] in ("0d", "0D"):
         return ptx.Float(text, int(text[2:], 16), 64)
+    if text.startswith((".", "-.")):  # behind an opcode, `.5` would read as a modifier
+        text = text.replace(".", "0.", 1)
     bits: int = struct.unpack("<Q", struct.pack("<d", float(text)))[0]
     return ptx.Float(text, bits, 64)
 

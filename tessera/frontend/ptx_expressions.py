@@ -152,6 +152,11 @@ class ExpressionBuilder:
         """`[a+4]`."""
         return self._noted(ptx.Address(tuple(map(self.operand, children[1:]))), children[0])
 
+    def unified_address(self, children: Sequence[Any]) -> ptx.Address:
+        """`[a].unified`."""
+        address, suffix = children
+        return self._noted(ptx.Address(address.parts, str(suffix)[1:]), suffix)
+
     def operand(self, node: Any, *, is_call: bool = False) -> ptx.Operand:
         """What an expression means where an operand stands."""
         if isinstance(node, Parenthesised):

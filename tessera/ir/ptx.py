@@ -165,9 +165,13 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[a]`, `[a+4]`, `[16]`; with more parts, `[map, {%r0, %r1}]`, `[tex, sampler, {...}]`."""
+    """`[a]`, `[a+4]`, `[16]`; with more parts, `[map, {%r0, %r1}]`, `[tex, sampler, {...}]`.
+
+    `suffix` is the `unified` of `[a].unified`.
+    """
 
     parts: tuple[Operand, ...]
+    suffix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ def print_operand(operand: ptx.Operand) -> str:
             return name if component is None else f"{name}.{component}"
         case ptx.Integer(text) | ptx.Float(text):
             return text
-        case ptx.Address(parts):
-            return f"[{_commas(parts)}]"
+        case ptx.Address(parts, suffix):
+            return f"[{_commas(parts)}]" + (f".{suffix}" if suffix else "")
         case ptx.Offset(base, displacement):
             return f"{print_operand(base)}+{print_operand(displacement)}"
         case ptx.Vector(elements):

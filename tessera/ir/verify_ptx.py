@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 
 from tessera.diagnostics import Diagnostic, Label, error, warning
 from tessera.ir import ptx
-from tessera.ir.opcodes import OPCODES, arity, special_register
+from tessera.ir.opcodes import OPCODES, arity, meaning_of, special_register
 from tessera.ir.ptx_constants import WARP_SIZE_NAME
 from tessera.ir.ptx_locate import name_span, opcode_span, operand_span
 
-NEWEST_VERSION = (9, 0)
+NEWEST_VERSION = (9, 4)
 FUNCTION_DIRECTIVES = frozenset(
     """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
     abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
@@ -52,9 +52,9 @@ class _Scope:
         prefix = name.rstrip(_DIGITS)
         span = self.ranges.get(prefix)
         digits = name[len(prefix) :]
-        if span is None or not digits or (digits[0] == "0" and len(digits) > 1):
+        if span is None or not digits or len(digits) > 10 or int(digits) >= span[0]:
             return None
-        return span[1] if len(digits) < 10 and int(digits) < span[0] else None
+        return span[1]
 
 
 class _Verifier:
@@ -67,7 +67,7 @@ class _Verifier:
         self.scopes: list[_Scope] = []
         self.good: set[int] = set()
         self.known: set[str] = set()
-        self.opcodes: dict[tuple[int, int], bool] = {}
+        self.opcodes: set[tuple[int, int]] = set()
         self.unknown_opcodes: set[str] = set()
 
     def run(self) -> list[Diagnostic]:
@@ -147,9 +147,7 @@ class _Verifier:
             self.declare(outer, variable)
         if function.body is None:
             return
-        self.scopes = [outer]
-        self.block(function.body)
-        self.scopes = []
+        self.block(function.body, outer)
 
     def check_directives(self, function: ptx.Function) -> None:
         for directive in function.directives:
@@ -160,11 +158,11 @@ class _Verifier:
                 headline = f"directive is not known: `.{directive.name}`"
                 self.report("TSR1026", headline, span, hint=hint)
 
-    def block(self, statements: tuple[ptx.Statement, ...]) -> None:
-        scope = _Scope()
+    def block(self, statements: tuple[ptx.Statement, ...], scope: _Scope) -> None:
         for statement in statements:
             if isinstance(statement, ptx.Label | ptx.CallPrototype | ptx.TargetList):
                 earlier = scope.labels.get(statement.name)
+                earlier = scope.declared(statement.name) if earlier is None else earlier
                 if earlier is not None:
                     self.duplicate("TSR1023", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
@@ -187,7 +185,7 @@ class _Verifier:
             case ptx.Variable():
                 self.declare(scope, statement)
             case ptx.Block(statements):
-                self.block(statements)
+                self.block(statements, _Scope())
             case ptx.TargetList(_, _, targets, at):
                 for target in targets:
                     if self.lookup(target) is None:
@@ -199,34 +197,33 @@ class _Verifier:
 
     def check_opcode(self, instruction: ptx.Instruction) -> None:
         opcode, count = instruction.opcode, len(instruction.operands)
-        allowed = arity(opcode)
-        if allowed is None:
-            self.unknown_opcode(instruction)
-        elif not allowed[0] <= count <= allowed[1]:
-            low, high = allowed
+        meaning = meaning_of(instruction)
+        if meaning is not None and not meaning.fits:
+            low, high = arity(opcode) or (0, 0)
             wanted = str(low) if low == high else f"{low} to {high}"
-            operands = "operand" if count == 1 else "operands"
             self.found.append(
                 error(
-                    "TSR1024", f"`{opcode}` takes {wanted} operands, and has {count}",
-                    opcode_span(self.module, instruction), f"{count} {operands} given",
+                    "TSR1024", f"`{opcode}` does not take {count} such operands",
+                    opcode_span(self.module, instruction), f"takes {wanted}",
                 )
             )  # fmt: skip
             return  # every such instruction is reported, not only the first
-        self.opcodes[id(opcode), count] = True
+        if meaning is None:
+            self.unknown_opcode(instruction)
+        self.opcodes.add((id(opcode), count))
 
     def unknown_opcode(self, instruction: ptx.Instruction) -> None:
-        text = str(instruction.opcode)
+        text, name = str(instruction.opcode), instruction.opcode.name
         if text in self.unknown_opcodes:
             return
         self.unknown_opcodes.add(text)
-        near = difflib.get_close_matches(instruction.opcode.name, OPCODES, 1, 0.75)
+        near = difflib.get_close_matches(name, OPCODES, 1, 0.75)
+        hint = f"did you mean `{near[0]}`?" if near and near[0] != name else None
         self.found.append(
             warning(
                 "TSR1025", f"opcode is not known: `{text}`",
                 opcode_span(self.module, instruction),
-                notes=("its address operands count as read and written",),
-                hint=f"did you mean `{near[0]}`?" if near else None,
+                notes=("its address operands count as read and written",), hint=hint,
             )
         )  # fmt: skip
 

@@ -15,7 +15,9 @@ names = st.one_of(
     st.from_regex(r"[_$%][A-Za-z0-9_$]{1,8}", fullmatch=True),
 ).filter(lambda name: name not in KEYWORDS and name != "WARP_SZ")
 modifiers = st.one_of(
-    st.sampled_from(["global", "u32", "v4", "f16x2", "2d", "L2::128B", "shared::cta", "to", "lo"]),
+    st.sampled_from(
+        ["global", "u32", "v4", "sp::2:4", "f16x2", "2d", "L2::128B", "shared::cta", "to", "lo"]
+    ),
     st.from_regex(r"[A-Za-z0-9_]{1,5}(::[A-Za-z0-9_]{1,5}){0,2}", fullmatch=True),
 )
 integers = st.one_of(
@@ -61,9 +63,10 @@ elements = st.one_of(plain_names, components, sinks, numbers)
 vectors = st.lists(elements, min_size=1, max_size=4).map(lambda e: ptx.Vector(tuple(e)))
 offsets = st.builds(ptx.Offset, plain_names, st.one_of(integers, constants))
 addresses = st.builds(
-    lambda first, rest: ptx.Address((first, *rest)),
+    lambda first, rest, suffix: ptx.Address((first, *rest), suffix),
     st.one_of(plain_names, offsets, integers),
     st.lists(st.one_of(plain_names, vectors), max_size=2),
+    st.sampled_from([None, None, "unified"]),
 )
 destinations = st.one_of(plain_names, sinks)
 operands: st.SearchStrategy[ptx.Operand] = st.one_of(
