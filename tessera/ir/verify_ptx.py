@@ -201,12 +201,10 @@ class _Verifier:
         if meaning is not None and not meaning.fits:
             low, high = arity(opcode) or (0, 0)
             wanted = str(low) if low == high else f"{low} to {high}"
-            self.found.append(
-                error(
-                    "TSR1024", f"`{opcode}` does not take {count} such operands",
-                    opcode_span(self.module, instruction), f"takes {wanted}",
-                )
-            )  # fmt: skip
+            headline = f"`{opcode}` takes {wanted} operands, and has {count}"
+            if low <= count <= high:
+                headline = f"operands of `{opcode}` are not in one of its forms"
+            self.found.append(error("TSR1024", headline, opcode_span(self.module, instruction)))
             return  # every such instruction is reported, not only the first
         if meaning is None:
             self.unknown_opcode(instruction)
