@@ -103,7 +103,7 @@ def _mismatch(
 ) -> TesseraError:
     return refuse(
         "TSR5007",
-        f"argument {number} of kernel `{program.kernel.name}` does not fit {describe(formal)}",
+        f"argument {number + 1} of kernel `{program.kernel.name}` does not fit {describe(formal)}",
         program.module.span(formal.at),
         reason,
     )

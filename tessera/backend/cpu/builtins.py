@@ -14,6 +14,7 @@ import numpy as np
 from tessera.backend.cpu.access import load
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import Lanes
+from tessera.backend.cpu.layout import FUNCTION_BASE, FUNCTION_STEP
 from tessera.backend.cpu.memory import Array
 from tessera.backend.cpu.spaces import gather_generic
 
@@ -194,11 +195,10 @@ def open_frame(cx: Lanes, site: int, above: Array) -> None:
 
 def find_function(cx: Lanes, site: int, address: Array) -> Array:
     """The entry blocks of functions called through their addresses."""
-    from tessera.backend.cpu.layout import FUNCTION_BASE, FUNCTION_STEP
-
     entries: Array = cx.chunk.launch.program.function_entries
     number = (address - np.uint64(FUNCTION_BASE)).astype(np.int64) // FUNCTION_STEP
     bad = (number < 0) | (number >= len(entries)) | (address % np.uint64(FUNCTION_STEP) != 0)
+    bad |= entries[np.clip(number, 0, len(entries) - 1)] < 0
     if cx.active is not None:
         bad = bad & cx.active
     if bad.any():

@@ -28,7 +28,7 @@ from tessera.backend.cpu.emit import Unsupported
 from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.initialize import initial_bytes, sized
 from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
-from tessera.backend.cpu.layout import FUNCTION_BASE
+from tessera.backend.cpu.layout import function_addresses
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
 from tessera.backend.cpu.memory import DEFAULT_CAPACITY, AddressSpace, Allocation, Array
 from tessera.backend.cpu.program import KernelProgram, compile_kernel
@@ -163,9 +163,9 @@ class LoadedModule:
         return kernel
 
     def _load_variables(self, prefix: str) -> None:
-        found = {v.name: v for v in self._declared() if v.space in ("global", "const")}
+        found = self._definitions()
         for variable in found.values():
-            if variable.linkage == "extern" and sized(variable) == 0:
+            if variable.linkage == "extern":
                 continue
             allocation = self.device.space.allocate(
                 sized(variable), prefix + variable.name, read_only=variable.space == "const"
@@ -178,6 +178,16 @@ class LoadedModule:
             content = self._initial(variable)
             view = self.device.space.view(self.variables[variable.name].allocation)
             view[:] = np.frombuffer(content, dtype=np.uint8)
+
+    def _definitions(self) -> dict[str, ptx.Variable]:
+        """Variables by name; a definition wins over an `.extern` declaration."""
+        found: dict[str, ptx.Variable] = {}
+        for variable in self._declared():
+            if variable.space not in ("global", "const"):
+                continue
+            if variable.linkage != "extern" or variable.name not in found:
+                found[variable.name] = variable
+        return found
 
     def _declared(self) -> list[ptx.Variable]:
         """Variables of the module, and those that function bodies declare."""
@@ -195,8 +205,9 @@ class LoadedModule:
             array = self.variables.get(name)
             if array is not None:
                 return array.address
-            if any(f.name == name for f in self.module.functions()):
-                return FUNCTION_BASE
+            address = function_addresses(self.module).get(name)
+            if address is not None:
+                return address
             raise Unsupported(f"address of `{name}`")
 
         try:

@@ -129,6 +129,7 @@ class Emitter:
         self.temporaries += 1
         name = f"t{self.temporaries}"
         self.line(f"{name} = {expression}")
+        self.program.probe(expression)
         return name
 
     # --- registers ---------------------------------------------------------------------
@@ -158,6 +159,7 @@ class Emitter:
 
     def write_number(self, number: int, kind: Kind, expression: str) -> None:
         """Set a register; under a guard, only where it holds."""
+        self.program.probe(expression)
         if self.guard is not None:
             old = self.read_number(number, kind)
             expression = f"sel({self.guard}, {expression}, {old})"

@@ -130,9 +130,7 @@ def _emit_approximate(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     a = raw(e, i, t)[0]
     name = i.opcode.name
-    typed = f"{t!r}, " if name in ("ex2", "tanh") else ""
-    tail = "" if name == "tanh" else options(i, "ftz")
-    call(e, i, f"approx.{name}({typed}{a}{tail})", bits(t))
+    call(e, i, f"approx.{name}({t!r}, {a}{options(i, 'ftz')})", bits(t))
 
 
 def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:

@@ -189,7 +189,8 @@ def _emit_wgmma(e: Emitter, i: ptx.Instruction) -> None:
         transposes = [0, [*numbers[2:], 0][0]]
     static = (shape_of(i), *types)
     op = "and" if "and" in modifiers else None
-    settings = f"{scale_d}, {tuple(scales)!r}, {tuple(transposes)!r}, {op!r}"
+    satfinite = "satfinite" in modifiers
+    settings = f"{scale_d}, {tuple(scales)!r}, {tuple(transposes)!r}, {satfinite}, {op!r}"
     operands = f"{fragment(e, d)}, {a_text}, {e.value(b, 'b64')}"
     made = e.temporary(f"wgmma_mma(cx, {e.site}, {static!r}, {operands}, {settings})")
     write_fragment(e, d, made)

@@ -18,6 +18,7 @@ from tessera.backend.cpu import (
     emit_float,
     emit_integer,
     emit_matrix,
+    emit_video,
     emit_warp,
     frames,
     matrix_ops,
@@ -30,7 +31,7 @@ from tessera.backend.cpu.emit_control import save_registers
 from tessera.backend.cpu.emit_integer import Handler
 from tessera.backend.cpu.lanes import blend
 from tessera.backend.cpu.lower import is_warp_wide, member_mask
-from tessera.backend.cpu.numerics import approx, bitwise, compare, convert, floats, integer
+from tessera.backend.cpu.numerics import approx, bitwise, compare, convert, floats, integer, video
 from tessera.ir import ptx
 
 TABLE: dict[str, Handler] = {
@@ -42,6 +43,7 @@ TABLE: dict[str, Handler] = {
     **emit_atomic.HANDLERS,
     **emit_async.HANDLERS,
     **emit_matrix.HANDLERS,
+    **emit_video.HANDLERS,
 }
 
 NAMESPACE: dict[str, Any] = {
@@ -58,6 +60,7 @@ NAMESPACE: dict[str, Any] = {
     "compare": compare,
     "floats": floats,
     "approx": approx,
+    "video": video,
     "convert": convert,
     **{name: value
        for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops)

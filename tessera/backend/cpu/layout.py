@@ -78,6 +78,16 @@ class FunctionLayout:
         self.frame_size = align(self.frame_size, 16)
 
 
+def function_addresses(module: ptx.Module) -> dict[str, int]:
+    """The addresses of the functions of a module, the same for each of its kernels."""
+    names = dict.fromkeys(f.name for f in module.functions() if not f.is_entry)
+    found = {name: FUNCTION_BASE + i * FUNCTION_STEP for i, name in enumerate(names)}
+    for item in module.items:
+        if isinstance(item, ptx.Alias) and item.aliasee in found:
+            found[item.name] = found[item.aliasee]
+    return found
+
+
 def align(offset: int, boundary: int) -> int:
     """The next multiple of a boundary."""
     return -(-offset // boundary) * boundary

@@ -15,9 +15,10 @@ import numpy as np
 from tessera.backend.cpu.access import blame
 from tessera.backend.cpu.emit import Unsupported
 from tessera.backend.cpu.lanes import WARP, Lanes
-from tessera.backend.cpu.memory import Array
-from tessera.backend.cpu.numerics import matrix
-from tessera.backend.cpu.spaces import AddressFault, Gather, Scatter, check_aligned, gather_shared
+from tessera.backend.cpu.memory import UNSIGNED, Array
+from tessera.backend.cpu.numerics import matrix, wgmma
+from tessera.backend.cpu.numerics.matrix import wmma
+from tessera.backend.cpu.spaces import AddressFault, Gather, Scatter, gather_shared
 
 _ROW = 16
 
@@ -173,4 +174,146 @@ def movmatrix(cx: Lanes, value: Array) -> Array:
     return cx.from_warps(matrix.movmatrix(np.ascontiguousarray(cx.to_warps(value))))
 
 
-__all__ = ["Any", "check_aligned", "ldmatrix", "mma", "mma_sparse", "movmatrix", "stmatrix"]
+# --- wmma ----------------------------------------------------------------------------------
+
+
+def _element_addresses(
+    cx: Lanes, addr: Array, stride: Array, which: str, shape: str, t: str, layout: str
+) -> tuple[Array, int]:
+    """The address of every element of a fragment, (warps, 32, elements), and its width."""
+    rows, columns = wmma.positions(which, shape, t)
+    if layout == "col":
+        rows, columns = columns, rows
+    step = cx.to_warps(stride).astype(np.int64)[:, :, None]
+    places = rows.astype(np.int64) * step + columns
+    width = wmma.item_bits(which, t) // 8
+    size = matrix_element_bits(which, t)
+    start = cx.to_warps(addr)[:, :, None]
+    return start + (places * size // 8).astype(addr.dtype), width
+
+
+def matrix_element_bits(which: str, t: str) -> int:
+    """Bits of one element in memory."""
+    sizes = {"f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16}
+    return sizes.get(t, {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}.get(t, 32))
+
+
+def wmma_load(
+    cx: Lanes, gather: Gather, site: int, addr: Array, stride: Array, *form: str
+) -> list[Array]:
+    """wmma.load: a fragment from a matrix in memory."""
+    which, shape, t, layout = form
+    where, width = _element_addresses(cx, addr, stride, which, shape, t, layout)
+    who = np.broadcast_to(places_of(cx)[:, :, None], where.shape)
+    chosen = _chosen(cx, where)
+    items = np.zeros(where.shape, dtype=UNSIGNED[width])
+    try:
+        items[chosen] = gather(cx, site, where[chosen], width, who[chosen])
+    except AddressFault as fault:
+        blame(cx, fault, addr, cx.active)
+        raise
+    return [cx.from_warps(d) for d in wmma.pack(which, t, items)]
+
+
+def wmma_store(
+    cx: Lanes,
+    scatter: Scatter,
+    site: int,
+    addr: Array,
+    stride: Array,
+    values: Sequence[Array],
+    *form: str,
+) -> None:
+    """wmma.store: a fragment to a matrix in memory."""
+    which, shape, t, layout = form
+    where, width = _element_addresses(cx, addr, stride, which, shape, t, layout)
+    who = np.broadcast_to(places_of(cx)[:, :, None], where.shape)
+    items = wmma.unpack_items(which, t, to_warps(cx, values))
+    chosen = _chosen(cx, where)
+    try:
+        scatter(cx, site, where[chosen], width, items.reshape(where.shape)[chosen], who[chosen])
+    except AddressFault as fault:
+        blame(cx, fault, addr, cx.active)
+        raise
+
+
+def _chosen(cx: Lanes, where: Array) -> Array:
+    active = cx.warp_active
+    if active is None:
+        return np.ones(where.shape, dtype=np.bool_)
+    return np.array(np.broadcast_to(active[:, :, None], where.shape))
+
+
+def wmma_mma(
+    cx: Lanes,
+    static: tuple[str, ...],
+    a: Sequence[Array],
+    b: Sequence[Array],
+    c: Sequence[Array],
+    layouts: tuple[str, str],
+    satfinite: bool,
+    op: str | None,
+) -> list[Array]:
+    """wmma.mma; the layouts only matter where fragments are loaded."""
+    parts = (to_warps(cx, x) for x in (a, b, c))
+    made = wmma.mma(*static, *parts, satfinite=satfinite, op=op)
+    return [cx.from_warps(d) for d in made]
+
+
+# --- wgmma ---------------------------------------------------------------------------------
+
+_GROUP = 128
+_ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}
+
+
+def wgmma_mma(
+    cx: Lanes,
+    site: int,
+    static: tuple[str, ...],
+    d: Sequence[Array],
+    a: Sequence[Array] | Array,
+    b: Array,
+    scale_d: Array | bool,
+    scales: tuple[int, int],
+    transposes: tuple[int, int],
+    satfinite: bool,
+    op: str | None,
+) -> list[Array]:
+    """wgmma.mma_async, done at once; the groups of four warps are complete."""
+    shape, dt, at, bt = static
+    _, n, k = wgmma.parse_shape(shape)
+    left: Any
+    if isinstance(a, np.ndarray):
+        left = operand_tile(cx, site, a, at, 64, k, bool(transposes[0]))
+    else:
+        left = to_warps(cx, a)
+    right = operand_tile(cx, site, b, bt, n, k, bool(transposes[1]))
+    keep: Any = scale_d
+    if isinstance(scale_d, np.ndarray):
+        one = scale_d.size == 1
+        keep = bool(scale_d.item()) if one else cx.to_warps(scale_d).reshape(-1)
+    made = wgmma.mma(
+        shape, dt, at, bt, to_warps(cx, d), left, right,
+        scale_d=keep, scale_a=scales[0], scale_b=scales[1], satfinite=satfinite, op=op or "and",
+    )  # fmt: skip
+    return [cx.from_warps(x.reshape(-1, WARP)) for x in made]
+
+
+def operand_tile(
+    cx: Lanes, site: int, descriptor: Array, t: str, rows: int, k: int, mn_major: bool
+) -> Array:
+    """An operand in shared memory as element bits (groups, rows, k)."""
+    simple = cx.kind in ("full", "product") and descriptor.shape[0] == 1
+    if simple and cx.shape[1] % _GROUP == 0:
+        by_group = np.broadcast_to(descriptor, (1, cx.shape[1])).reshape(-1, _GROUP)[:, 0]
+        where = wgmma.chunk_addresses(by_group, rows, k, _ELEMENT_BITS[t], mn_major=mn_major)
+        flat = where.reshape(1, -1).astype(np.uint32)
+        words = gather_shared(cx, site, flat, _ROW, None)
+    else:
+        by_group = np.ascontiguousarray(cx.to_warps(descriptor).reshape(-1, _GROUP)[:, 0])
+        where = wgmma.chunk_addresses(by_group, rows, k, _ELEMENT_BITS[t], mn_major=mn_major)
+        first = places_of(cx).reshape(-1, _GROUP)[:, 0]
+        who = np.repeat(first, where.shape[1])
+        words = gather_shared(cx, site, where.reshape(-1).astype(np.uint32), _ROW, who)
+    chunks = np.ascontiguousarray(words).view(np.uint8).reshape(-1, where.shape[1], _ROW)
+    return wgmma.elements(t, chunks, rows, k, mn_major=mn_major)

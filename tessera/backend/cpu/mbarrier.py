@@ -1,9 +1,11 @@
 """mbarrier objects: 64-bit words in shared memory that count arrivals and bytes.
 
 PTX leaves the word opaque. Ours: bits 0-19 arrivals still pending, 20-39 arrivals expected per
-phase, 40-61 pending bytes plus 2^21, bit 62 the parity of the phase, bit 63 set while the
-object is valid. A phase ends when no arrivals and no bytes are pending; the count then starts
-again from what is expected. A state token is the word as it was before the arrival.
+phase, 40-60 pending bytes plus 2^20, bit 62 the parity of the phase; an object is valid while
+bit 61 is set and bit 63 is not, which neither zeros nor poison satisfy. A phase ends when no
+arrivals and no bytes are
+pending; the count then starts again from what is expected. A state token is the word as it was
+before the arrival.
 
 Lanes act in lane order. Copies complete at once, so waiting is only ever for other threads.
 
@@ -31,10 +33,11 @@ from tessera.backend.cpu.spaces import (
 _COUNT = (1 << 20) - 1
 _EXPECTED_SHIFT = 20
 _BYTES_SHIFT = 40
-_BYTES_BIAS = 1 << 21
-_BYTES_MASK = (1 << 22) - 1
+_BYTES_BIAS = 1 << 20
+_BYTES_MASK = (1 << 21) - 1
 _PHASE = 1 << 62
-_VALID = 1 << 63
+_VALID = 1 << 61
+_MARKS = 1 << 63 | _VALID
 
 
 def pack(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
@@ -50,7 +53,7 @@ def pack(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
 
 def unpack(word: int, site: int) -> tuple[int, int, int, int]:
     """Pending arrivals, expected arrivals, pending bytes, phase."""
-    if not word & _VALID:
+    if word & _MARKS != _VALID:
         raise Fault("TSR5023", "mbarrier used before `mbarrier.init`", site)
     pending_bytes = ((word >> _BYTES_SHIFT) & _BYTES_MASK) - _BYTES_BIAS
     expected = (word >> _EXPECTED_SHIFT) & _COUNT
@@ -174,7 +177,7 @@ def test_wait(
     offset = shared_offset(addr)
     on = cx.enabled(guard)
     words = _load_words(cx, site, offset, on)
-    valid = (words & np.uint64(_VALID)) != 0
+    valid = (words & np.uint64(_MARKS)) == np.uint64(_VALID)
     if on is not None:
         valid = valid | ~np.broadcast_to(on, cx.shape)
     if not valid.all():

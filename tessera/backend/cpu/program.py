@@ -10,6 +10,7 @@ An instruction that the executor lacks is an error here, before anything runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from tessera.backend.cpu.layout import (
     FunctionLayout,
     Place,
     align,
+    function_addresses,
     place_in_order,
     variable_align,
     variable_size,
@@ -38,6 +40,9 @@ from tessera.ir.control_flow import build_control_flow
 from tessera.ir.flatten import FlatFunction, flatten
 
 _STACK_POINTER = 0
+_CALLS_NUMERICS = re.compile(r"\b(integer|bitwise|compare|floats|convert|approx|video)\.")
+_REGISTER = re.compile(r"\br(\d+)([usfp])\b")
+_TEMPORARY = re.compile(r"\bt\d+\b")
 _MOST_ERRORS = 20
 
 
@@ -112,6 +117,7 @@ class ProgramBuilder:
         self.module = module
         self.kernel = kernel
         self.functions = _functions_by_name(module)
+        self.addresses = function_addresses(module)
         self.stack_pointer = _STACK_POINTER
         self.register_kinds: list[Kind] = [Kind("u", 8)]
         self.always_out: set[int] = {_STACK_POINTER}
@@ -127,6 +133,7 @@ class ProgramBuilder:
         self.shared_static = 0
         self.shared_dynamic = False
         self.problems: list[Any] = []
+        self.probed: set[str] = set()
 
     # --- used by the emitters ------------------------------------------------------------
 
@@ -153,6 +160,28 @@ class ProgramBuilder:
         self.namespace[name] = value
         return name
 
+    def probe(self, expression: str) -> None:
+        """Try a call of `numerics` on zeros: forms that it lacks are refused before a launch."""
+        if not _CALLS_NUMERICS.search(expression) or "cx" in expression:
+            return
+        form = _REGISTER.sub(self._shown_kind, expression)
+        if form in self.probed or _TEMPORARY.search(form):
+            return
+        self.probed.add(form)
+        found = {m.group(0): m for m in _REGISTER.finditer(expression)}
+        values = {name: self._zero(match) for name, match in found.items()}
+        try:
+            eval(expression, self.namespace, values)
+        except NotImplementedError as reason:
+            raise Unsupported(str(reason)) from None
+
+    def _shown_kind(self, match: re.Match[str]) -> str:
+        return f"R{match.group(2)}{self.register_kinds[int(match.group(1))].width}"
+
+    def _zero(self, match: re.Match[str]) -> Array:
+        kind = Kind(match.group(2), self.register_kinds[int(match.group(1))].width)
+        return _constant_array(0, kind)
+
     # --- the pipeline --------------------------------------------------------------------
 
     def build(self) -> KernelProgram:
@@ -176,10 +205,32 @@ class ProgramBuilder:
             flat, leaders = lower(flatten(self.functions[name]))
             self.flats[name], self.leaders[name] = flat, leaders
             used = dict.fromkeys(n for i in flat.instructions for n in names_in(i))
+            if any(_is_indirect_call(i, self.functions) for i in flat.instructions):
+                used |= self._listed_functions()
             edges[name] = [self.resolve(n) for n in used if self._has_body(n)]
             pending.extend(edges[name])
         self.edges = edges
         return _postorder(edges, self.kernel.name)
+
+    def _listed_functions(self) -> dict[str, None]:
+        """Functions whose address some initialiser or some instruction takes."""
+        found: dict[str, None] = {}
+        pending: list[Any] = [v.initializer for v in self.module.variables() if v.initializer]
+        while pending:
+            item = pending.pop()
+            if isinstance(item, ptx.InitializerList):
+                pending.extend(item.elements)
+            elif isinstance(item, ptx.Name):
+                found[item.name] = None
+            elif isinstance(item, ptx.Generic | ptx.MaskedByte):
+                pending.append(item.operand)
+        for function in self.module.functions():
+            for statement in ptx.walk_statements(function.body or ()):
+                if isinstance(statement, ptx.Instruction) and statement.opcode.name == "mov":
+                    found.update(dict.fromkeys(names_in(statement)))
+                elif isinstance(statement, ptx.TargetList) and statement.kind == "calltargets":
+                    found.update(dict.fromkeys(statement.targets))
+        return dict.fromkeys(sorted(found))
 
     def _has_body(self, name: str) -> bool:
         function = self.functions.get(self.resolve(name))
@@ -205,10 +256,9 @@ class ProgramBuilder:
             for register in flat.registers:
                 self._add_register(layout, register.name, register.type)
             self._place_variables(layout)
-        for number, name in enumerate(order):
-            place = Place("function", FUNCTION_BASE + number * FUNCTION_STEP)
-            for layout in self.layouts.values():
-                layout.outer[name] = place
+        for layout in self.layouts.values():
+            for name, address in self.addresses.items():
+                layout.outer.setdefault(name, Place("function", address))
         for name, layout in self.layouts.items():
             layout.recursive = _reaches(self.edges, name, name)
             if layout.recursive:
@@ -349,9 +399,17 @@ class ProgramBuilder:
             shared_dynamic=self.shared_dynamic,
             parameters=tuple(offsets.values()),
             parameter_size=parameter_size,
-            function_entries=np.array([numbers[f"{name}:0"] for name in order], dtype=np.int64),
+            function_entries=self._function_entries(numbers),
             frame_limit=max(layout.frame_size for layout in self.layouts.values()),
         )
+
+    def _function_entries(self, numbers: dict[str, int]) -> Array:
+        """The entry block of each function by the number in its address, -2 if not compiled."""
+        entries = np.full(len(self.addresses) + 1, -2, dtype=np.int64)
+        for name, address in self.addresses.items():
+            place = (address - FUNCTION_BASE) // FUNCTION_STEP
+            entries[place] = max(entries[place], numbers.get(f"{name}:0", -2))
+        return entries
 
     def _decide_outputs(self) -> None:
         """A block gives back what some later block reads; recursion saves what must survive."""
@@ -436,6 +494,14 @@ def names_in(instruction: ptx.Instruction) -> Iterator[str]:
                 pending.extend((operand.left, operand.right))
             case _:
                 pass
+
+
+def _is_indirect_call(instruction: ptx.Instruction, functions: dict[str, ptx.Function]) -> bool:
+    """Whether what a call names is a register and no function."""
+    if instruction.opcode.name != "call":
+        return False
+    callee = next((o for o in instruction.operands if isinstance(o, ptx.Name)), None)
+    return callee is not None and callee.name.split("#")[0] not in functions
 
 
 def _functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.cpu.barriers import (
+    NAMED,
     Barriers,
     ClusterBarrier,
     covers_whole_ctas,
@@ -234,6 +235,7 @@ class ChunkRunner:
             size = -(-chunk.threads // WARP) * WARP
             expected = None if count is None else int(count.item())
             simple = expected is None or (expected == size and self.alive is None)
+            _check_barrier_number(int(number.item()), block)
             alone = self.barriers.idle(int(number.item()))
             if simple and alone and covers_whole_ctas(chunk, lanes, self.alive):
                 self._pass_barrier(block, lanes, predicate, operation, register)
@@ -243,8 +245,7 @@ class ChunkRunner:
         pairs = np.stack([numbers.astype(np.int64), counts.astype(np.int64)])
         shown = pairs if lanes.active is None else pairs[:, lanes.active]
         for name, wanted in np.unique(shown.reshape(2, -1).T, axis=0):
-            if name > 15:
-                raise Fault("TSR5023", f"barrier number {name} (0 to 15 exist)", block.site)
+            _check_barrier_number(int(name), block)
             flags = lanes.narrow((pairs[0] == name) & (pairs[1] == wanted))
             self._meet(block, flags, int(name), int(wanted), value, lanes)
 
@@ -391,6 +392,12 @@ class ChunkRunner:
         more = f" (and in {ctas - 1} more CTAs)" if ctas > 1 else ""
         cta = chunk.cta_coordinates(row)
         return f"CTA {cta}: warps {shown} ({len(cols)} threads) wait for {what}{where}{more}"
+
+
+def _check_barrier_number(number: int, block: CompiledBlock) -> None:
+    if number >= NAMED:
+        site = block.site + block.length - 1
+        raise Fault("TSR5023", f"barrier number {number} (0 to {NAMED - 1} exist)", site)
 
 
 _ENDS: dict[str, Any] = {
