@@ -82,6 +82,9 @@ def open_contents(program: Program, folder: str | os.PathLike[str], *, seed: int
     """The contents of a program whose trace stands in `folder`; headers are checked here."""
     if program.resident is None:
         return Contents(None, seed)
+    if os.path.basename(program.resident) != program.resident or "\\" in program.resident:
+        message = f"`{program.resident}` is not a plain file name"
+        raise TesseraError(error("TSR1180", message))
     return open_contents_file(program, Path(folder) / program.resident, seed=seed)
 
 

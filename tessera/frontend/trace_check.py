@@ -14,7 +14,7 @@ from math import prod
 from tessera.frontend.trace_fields import Fields
 from tessera.frontend.trace_findings import Findings
 from tessera.frontend.trace_kernels import Kernel, Parameter
-from tessera.frontend.trace_modules import OpenModule
+from tessera.frontend.trace_modules import OpenModule, code_for
 from tessera.frontend.trace_values import Values
 from tessera.ir.program import (
     POINTER_BYTES,
@@ -52,15 +52,15 @@ def check_launch(opened: OpenLaunch, values: Values) -> None:
     # Variants of a module agree on parameters, so any kernel serves to check the arguments.
     _check_arguments(launch.arguments, kernel, opened.fields, values)
     _check_cluster(launch.grid, launch.cluster, opened.fields, values.findings)
-    blocks: dict[str, tuple[Triple, Fields]] = {}
+    blocks = {code.arch: (launch.block, opened.fields) for code in module.variants}
     for variant, fields in opened.variants:
         _check_variant(launch, variant, kernel, fields, values)
-        if variant.block is not None:
-            blocks[variant.arch] = (variant.block, fields)
-    for code in module.variants:
-        block, fields = blocks.get(code.arch, (launch.block, opened.fields))
-        own_kernel = module.kernels[code.arch].get(launch.kernel, kernel)
-        if not _block_fits(block, own_kernel, fields, code.arch, values.findings):
+        block = (launch.block, opened.fields) if variant.block is None else (variant.block, fields)
+        blocks[variant.arch] = block
+    for arch, (block_of_arch, fields) in blocks.items():
+        code = module.kernels[code_for(module, arch) or module.variants[0].arch]
+        own_kernel = code.get(launch.kernel, kernel)
+        if not _block_fits(block_of_arch, own_kernel, fields, arch, values.findings):
             return
 
 

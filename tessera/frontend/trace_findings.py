@@ -7,6 +7,7 @@ at hand, so that one fault is reported once and the next record is read as usual
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -15,7 +16,7 @@ from tessera.diagnostics import Diagnostic, Label, Severity, Source, Span, error
 MAX_ERRORS = 20
 
 _LONGEST_NAME = 80
-_MAX_CANDIDATES = 20_000
+_MAX_CANDIDATES = 1000
 
 
 class RecordAbandoned(Exception):
@@ -95,8 +96,13 @@ class Findings:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known names, or None if none is near."""
-    candidates = list(known)[:_MAX_CANDIDATES]
-    near = difflib.get_close_matches(name[:_LONGEST_NAME], candidates, n=2, cutoff=0.6)
+    wanted = name[:_LONGEST_NAME]
+    candidates = list(known)
+    if len(candidates) > _MAX_CANDIDATES:  # comparing is slow: those of about the same length
+        slack = 1 + len(wanted) // 4
+        similar = (word for word in candidates if abs(len(word) - len(wanted)) <= slack)
+        candidates = list(itertools.islice(similar, _MAX_CANDIDATES))
+    near = difflib.get_close_matches(wanted, candidates, n=2, cutoff=0.6)
     if not near:
         return None
     return "did you mean " + " or ".join(f"`{word}`" for word in near) + "?"

@@ -23,7 +23,7 @@ from tessera.frontend.trace_check import (
 )
 from tessera.frontend.trace_fields import Fields, read_stream
 from tessera.frontend.trace_findings import did_you_mean
-from tessera.frontend.trace_modules import Modules, OpenModule
+from tessera.frontend.trace_modules import Modules, OpenModule, code_for
 from tessera.frontend.trace_steps import Steps
 from tessera.frontend.trace_values import Values
 from tessera.ir.program import Argument, Launch, LaunchVariant, Triple
@@ -155,7 +155,7 @@ class Launches:
     def _check_arch(self, opened: OpenLaunch, arch: str, at: int) -> None:
         place = (at, at + len(arch))
         known = [code.arch for code in opened.module.variants]
-        if arch not in known and not opened.module.broken:
+        if code_for(opened.module, arch) is None and not opened.module.broken:
             self.findings.fail(
                 "TSR1152",
                 f"module `{opened.module.name}` has no code for `{arch}`",

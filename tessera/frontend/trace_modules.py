@@ -39,6 +39,27 @@ class OpenModule:
     variables: dict[str, ModuleVariable] = field(default_factory=dict)  # of the first variant
 
 
+def code_for(module: OpenModule, arch: str) -> str | None:
+    """The architecture of the code that runs on `arch`: its own, else the newest older one.
+
+    Code with a suffix (`sm_90a`) runs on its own architecture only. Where the module has code
+    for the same number with another suffix, an `arch` is more likely misspelt than meant.
+    """
+    known = [code.arch for code in module.variants]
+    if arch in known:
+        return arch
+    number = _number(arch)
+    if number is None or number in map(_number, known):
+        return None
+    older = [name for name in known if name[-1].isdecimal() and (_number(name) or 0) < number]
+    return max(older, key=lambda name: _number(name) or 0, default=None)
+
+
+def _number(arch: str) -> int | None:
+    found = re.fullmatch(r"sm_([0-9]{1,4})[a-z]?", arch)
+    return int(found[1]) if found else None
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleRecord:
     """A `module` record whose PTX is still to come. `arch` is None where it is not given."""

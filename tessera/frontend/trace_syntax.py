@@ -74,6 +74,7 @@ _HUMAN_NAMES = {
 _WORD = re.compile(r"[A-Za-z0-9_$.+%:-]+|\S")
 _FIELD_WITHOUT_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*=)([\[{])?")
 _MAX_LIST_DEPTH = 8
+_PLAIN_RECORDS = (("launch", "KERNEL"), ("buffer", "NAME"), ("variant", "ARCH"))
 
 
 class SyntaxFault(Exception):
@@ -222,12 +223,6 @@ def parse_record(text: str) -> tuple[list[Token], list[Field]]:
     return _parse_record_by_grammar(text) if plain is None else plain
 
 
-def parse_argument(text: str) -> ArgumentSyntax:
-    """One argument of a launch, without space around it."""
-    plain = _plain_argument(text)
-    return cast("ArgumentSyntax", _parse(text, "argument")) if plain is None else plain
-
-
 def parse_value(rule: str, text: str) -> Any:
     """The syntax of one value; `rule` is one of the grammar's start rules."""
     if rule == "attributes":
@@ -240,9 +235,9 @@ def parse_value(rule: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
-    """Regular expressions made of terminals: a whole launch, one field, one simple argument."""
+    """Regular expressions made of terminals: whole records, one field, one simple argument."""
 
-    launch: re.Pattern[str]
+    records: tuple[tuple[str, re.Pattern[str]], ...]
     field: re.Pattern[str]
     address: re.Pattern[str]
     scalar: re.Pattern[str]
@@ -255,7 +250,10 @@ def _patterns() -> _Patterns:
 
     field, name = terminal("FIELD"), terminal("BUFFER")
     return _Patterns(
-        launch=re.compile(rf"[ \t]*launch[ \t]+({terminal('KERNEL')})(?:[ \t]+{field})*[ \t\r]*"),
+        records=tuple(
+            (kind, re.compile(rf"[ \t]*{word}[ \t]+({terminal(kind)})(?:[ \t]+{field})*[ \t\r]*"))
+            for word, kind in _PLAIN_RECORDS
+        ),
         field=re.compile(field),
         address=re.compile(rf"({name})(?:\+({terminal('INTEGER')}))?"),
         scalar=re.compile(rf"({name}):({terminal('VALUE')})"),
@@ -263,29 +261,28 @@ def _patterns() -> _Patterns:
 
 
 def _plain_record(text: str) -> tuple[list[Token], list[Field]] | None:
-    """A launch without comments: what the grammar would give, at a tenth of the cost."""
+    """A common record without comments: what the grammar would give, at a tenth of the cost."""
     patterns = _patterns()
-    found = patterns.launch.fullmatch(text)
-    if found is None:
-        return None
-    start, end = found.span(1)
-    fields = [_field(field[0], field.start()) for field in patterns.field.finditer(text, end)]
-    return [Token("KERNEL", found[1], start_pos=start, end_pos=end)], fields
-
-
-def _plain_argument(text: str) -> AddressSyntax | ScalarSyntax | None:
-    """An address or a scalar written without spaces, as the grammar would give it."""
-    patterns = _patterns()
-    if found := patterns.address.fullmatch(text):
-        return AddressSyntax(_token("BUFFER", found, 1), _token("INTEGER", found, 2))
-    if found := patterns.scalar.fullmatch(text):
-        return ScalarSyntax(_token("BUFFER", found, 1), _token("VALUE", found, 2))
+    for kind, pattern in patterns.records:
+        if found := pattern.fullmatch(text):
+            start, end = found.span(1)
+            name = Token(kind, found[1], start_pos=start, end_pos=end)
+            fields = patterns.field.finditer(text, end)
+            return [name], [_field(field[0], field.start()) for field in fields]
     return None
 
 
-def _token(kind: str, found: re.Match[str], group: int) -> Any:
-    start, end = found.span(group)
-    return None if start < 0 else Token(kind, found[group], start_pos=start, end_pos=end)
+def plain_argument(text: str) -> tuple[str, str, str] | None:
+    """`x+4` as ("x", "+", "4"), `x` as ("x", "+", "0"), `u32:7` as ("u32", ":", "7").
+
+    None for anything else, which the grammar then reads or refuses.
+    """
+    patterns = _patterns()
+    if found := patterns.address.fullmatch(text):
+        return found[1], "+", found[2] or "0"
+    if found := patterns.scalar.fullmatch(text):
+        return found[1], ":", found[2]
+    return None
 
 
 def _field(text: str, at: int) -> Field:

@@ -27,8 +27,8 @@ from tessera.frontend.trace_syntax import (
     ScalarSyntax,
     SyntaxFault,
     WordSyntax,
-    parse_argument,
     parse_value,
+    plain_argument,
 )
 from tessera.ir.data_type import DataType
 from tessera.ir.program import (
@@ -62,6 +62,7 @@ class Values:
         self.buffers: dict[str, Buffer] = {}
         self._by_id: dict[BufferId, Buffer] = {}
         self._syntax: dict[tuple[str, str], Any] = {}
+        self._triples: dict[tuple[str, str], Triple] = {}
         self._arguments: dict[str, Argument] = {}
 
     def declare(self, buffer: Buffer) -> None:
@@ -81,11 +82,14 @@ class Values:
 
     def triple(self, text: str, at: int, what: str, high: Triple) -> Triple:
         """`X,Y,Z`, each from 1 to its part of `high`."""
+        known = self._triples.get((what, text))
+        if known is not None:
+            return known
         x, y, z = (
             self._bounded(token, at, f"{what}.{axis}", 1, limit)
             for token, axis, limit in zip(self._parse("triple", text, at), "xyz", high, strict=True)
         )
-        return (x, y, z)
+        return self._triples.setdefault((what, text), (x, y, z))
 
     def shape(self, text: str, at: int) -> tuple[int, ...]:
         """`32x32`: extents from 1."""
@@ -236,17 +240,41 @@ class Values:
         start = 1
         for piece in text[1:-1].split(","):
             bare = piece.strip()
-            argument = self._arguments.get(bare)
+            argument = self._arguments.get(bare) or self._plain_argument(bare)
             if argument is None:
                 place = at + start + len(piece) - len(piece.lstrip())
                 try:
-                    syntax = parse_argument(bare)
+                    syntax = parse_value("argument", bare)
                 except SyntaxFault:
                     return None
                 argument = self._arguments[bare] = self._argument(syntax, place)
             arguments.append(argument)
             start += len(piece) + 1
         return tuple(arguments)
+
+    def _plain_argument(self, text: str) -> Argument | None:
+        """An address or a scalar that nothing is wrong with; None where more has to be said."""
+        names = plain_argument(text)
+        if names is None:
+            return None
+        first, separator, second = names
+        argument: Argument
+        if separator == ":":
+            kind = _DATA_TYPES.get(first)
+            if kind is None or not is_scalar_type(kind):
+                return None
+            try:
+                argument = Scalar(kind, scalar_bits(kind, second))
+            except ValueError:
+                return None
+        else:
+            buffer = self.buffers.get(first)
+            offset = int(second, 0) if len(second) <= _LONGEST_INTEGER else -1
+            if buffer is None or not 0 <= offset <= buffer.bytes:
+                return None
+            argument = Pointer(buffer.id, offset)
+        self._arguments[text] = argument
+        return argument
 
     def _argument(self, syntax: ArgumentSyntax, at: int) -> Argument:
         match syntax:

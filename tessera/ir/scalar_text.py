@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from tessera.ir.data_type import DataType
 
@@ -76,6 +77,7 @@ def scalar_bits(kind: DataType, text: str) -> int:
     return _integer_bits(kind, text) if layout is None else _float_bits(kind, layout, text)
 
 
+@lru_cache(maxsize=4096)
 def scalar_text(kind: DataType, bits: int) -> str:
     """A text that gives these bits back: the shortest, or the exact value of a narrow float."""
     if layout := FORMATS.get(kind):

@@ -65,7 +65,8 @@ def _modules(modules: Sequence[Module]) -> Iterator[str]:
     for module in modules:
         for index, variant in enumerate(module.variants):
             yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if index else "\n")
-            yield variant.text
+            # A record must start its line, whatever made this text.
+            yield variant.text if variant.text.endswith("\n") else variant.text + "\n"
 
 
 def _buffer(buffer: Buffer) -> str:

@@ -186,6 +186,16 @@ def test_other_endings_are_refused(tmp_path: Path) -> None:
     assert code_of(lambda: open_contents_file(wanted, tmp_path / "data.pkl")) == "TSR1180"
 
 
+@pytest.mark.parametrize("name", ["../data.npz", "/data.npz", "a/data.npz", "a\\data.npz"])
+def test_a_program_cannot_name_a_file_elsewhere(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    np.savez(tmp_path / "data.npz", x=np.zeros(4, np.uint8))
+    assert code_of(lambda: open_contents(program(buffer("x", 4), resident=name), folder)) == (
+        "TSR1180"
+    )
+
+
 def test_wrong_size_and_unknown_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.zeros(5, np.uint8), xx=np.zeros(4, np.uint8))
     with pytest.raises(TesseraError) as caught:

@@ -445,3 +445,13 @@ def test_hostile_lines_are_refused_quickly(line: str) -> None:
     assert time.process_time() - start < 5
     assert 1 <= len(found) <= 20
     assert all(len(d.headline) < 500 for d in found)
+
+
+def test_suggestions_among_many_names_are_quick() -> None:
+    buffers = "".join(f"//! buffer activation_{i:05} bytes=4 role=temp\n" for i in range(10_000))
+    wrong = "".join(f"//! memset activatoin_{i:05} bytes=4 value=0\n" for i in range(30))
+    start = time.process_time()
+    found = faults("//! tessera.trace 1\n" + buffers + wrong)
+    assert time.process_time() - start < 15
+    assert len(found) == 20
+    assert (found[0].hint or "").startswith("did you mean `activation_00000` or")
