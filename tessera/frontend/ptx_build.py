@@ -170,9 +170,9 @@ class ModuleBuilder(ExpressionBuilder):
         self.faults.forget_places()
         return ptx.Directive(str(name)[1:], tuple(map(self.constant, values)))
 
-    def directive_pragma(self, children: Sequence[ptx.Pragma]) -> ptx.Directive:
+    def directive_pragma(self, children: Sequence[Token]) -> ptx.Directive:
         """`.pragma` between a function's head and its body."""
-        return ptx.Directive("pragma", children[0].strings)
+        return ptx.Directive("pragma", self.pragma(children).strings)
 
     flag = directive
 

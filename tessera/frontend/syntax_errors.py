@@ -67,7 +67,7 @@ class Recovery:
         text = self.source.text
         if position >= len(text):
             return self._at_end(fault)
-        if isinstance(fault, UnexpectedCharacters):
+        if isinstance(fault, UnexpectedCharacters) or not text[position : position + 2].isascii():
             special = self._bad_characters(position)
             if special is not None:
                 return special

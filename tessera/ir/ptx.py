@@ -379,7 +379,7 @@ class Target:
     at: int = field(default=-1, compare=False, repr=False)
 
 
-Item = Function | Variable | SourceFile | Location | Section | Alias | Pragma | Target
+Item = Function | Variable | SourceFile | Section | Alias | Pragma | Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

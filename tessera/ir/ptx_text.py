@@ -219,8 +219,6 @@ def _item(item: ptx.Item) -> Iterator[str]:
         case ptx.SourceFile():
             extra = "".join(f", {n}" for n in (item.timestamp, item.size) if n is not None)
             yield f'.file {item.index} "{item.name}"{extra}'
-        case ptx.Location():
-            yield _location(item)
         case ptx.Section(text):
             yield text
         case ptx.Alias(name, aliasee):
