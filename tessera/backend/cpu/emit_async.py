@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Kind, Unsupported
+from tessera.backend.cpu.emit import Emitter, Kind, Unsupported, kind_of
 from tessera.backend.cpu.emit_data import space_of
-from tessera.backend.cpu.emit_integer import Handler
+from tessera.backend.cpu.emit_integer import Handler, bits, last_type
+from tessera.backend.cpu.tensor_map import FIELDS
 from tessera.ir import ptx
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -112,7 +113,7 @@ def _emit_tensor(e: Emitter, i: ptx.Instruction, op: str | None = None) -> None:
     address, _ = e.address(memory, "shared")
     if not isinstance(tensor, ptx.Address) or len(tensor.parts) < 2:
         raise Unsupported("tensor copy without coordinates")
-    map_address, _ = e.address(ptx.Address(tensor.parts[:1]), "generic")
+    map_address, space = e.address(ptx.Address(tensor.parts[:1]), "generic")
     place = tensor.parts[1]
     elements = place.elements if isinstance(place, ptx.Vector) else (place,)
     coordinates = ", ".join(e.value(o, "s32") for o in elements)
@@ -122,11 +123,11 @@ def _emit_tensor(e: Emitter, i: ptx.Instruction, op: str | None = None) -> None:
         barrier, _ = e.address(rest.pop(0), "shared")
         if "multicast::cluster" in modifiers:
             mask = e.value(rest.pop(0), "u16")
-        places = f"{address}, {map_address}, [{coordinates}], {barrier}, {mask}, {e.guard}"
-        e.line(f"load_tensor(cx, {e.site}, {places})")
+        where = f"{address}, {space!r}, {map_address}, [{coordinates}]"
+        e.line(f"load_tensor(cx, {e.site}, {where}, {barrier}, {mask}, {e.guard})")
     else:
-        places = f"{address}, {map_address}, [{coordinates}], {op!r}, {e.guard}"
-        e.line(f"store_tensor(cx, {e.site}, {places})")
+        where = f"{address}, {space!r}, {map_address}, [{coordinates}]"
+        e.line(f"store_tensor(cx, {e.site}, {where}, {op!r}, {e.guard})")
 
 
 # --- mbarrier ------------------------------------------------------------------------------
@@ -206,4 +207,42 @@ _ACTIONS: dict[str, Handler] = {
     "pending_count": _emit_pending,
 }
 
-HANDLERS: dict[str, Handler] = {"cp": _emit_cp, "mbarrier": _emit_mbarrier}
+# --- tensor maps, and stores that signal -----------------------------------------------------
+
+
+def _emit_tensormap(e: Emitter, i: ptx.Instruction) -> None:
+    modifiers = i.opcode.modifiers
+    if modifiers[0] == "cp_fenceproxy":
+        target, _ = e.address(i.operands[0], "global")
+        source, _ = e.address(i.operands[1], "shared")
+        e.line(f"copy_map(cx, {e.site}, {target}, {source})")
+        return
+    field = next((m for m in modifiers if m in FIELDS), None)
+    if modifiers[0] != "replace" or field is None:
+        raise Unsupported(f"tensormap.{modifiers[0]}")
+    address, space = e.address(i.operands[0], space_of(i))
+    ordinal = e.integer(i.operands[1]) if len(i.operands) == 3 else 0
+    value = e.value(i.operands[-1], modifiers[-1])
+    places = f"{space!r}, {address}, {field!r}, {ordinal}, {value}, {e.guard}"
+    e.line(f"replace_map(cx, {e.site}, {places})")
+
+
+def emit_store_async(e: Emitter, i: ptx.Instruction) -> None:
+    """st.async: store into another CTA's shared memory and tell its mbarrier."""
+    t = bits(last_type(i))
+    width = kind_of(t).width
+    address, _ = e.address(i.operands[0], "shared")
+    source = i.operands[1]
+    elements = source.elements if isinstance(source, ptx.Vector) else (source,)
+    values = ", ".join(e.value(element, t) for element in elements)
+    barrier, _ = e.address(i.operands[2], "shared")
+    e.line(f"store(cx, scatter_shared, {e.site}, {address}, {width}, [{values}], {e.guard})")
+    size = e.program.constant(width * len(elements), Kind("u", 4))
+    e.line(f"mbarrier.expect_bytes(cx, {e.site}, {barrier}, {size}, -1, {e.guard})")
+
+
+HANDLERS: dict[str, Handler] = {
+    "cp": _emit_cp,
+    "mbarrier": _emit_mbarrier,
+    "tensormap": _emit_tensormap,
+}

@@ -12,8 +12,6 @@ _OPERATIONS = ("add", "exch", "cas", "min", "max", "inc", "dec", "and", "or", "x
 
 
 def _emit_atomic(e: Emitter, i: ptx.Instruction) -> None:
-    if "async" in i.opcode.modifiers:
-        raise Unsupported("red.async")
     t = last_type(i)
     op = next((m for m in _OPERATIONS if m in i.opcode.modifiers), None)
     if op is None:
@@ -39,6 +37,10 @@ def _emit_atomic(e: Emitter, i: ptx.Instruction) -> None:
         e.line(text)
     else:
         e.write(target, bits(t), text)
+    if "async" in i.opcode.modifiers:
+        barrier, _ = e.address(operands[2], "shared")
+        size = e.program.constant(width, Kind("u", 4))
+        e.line(f"mbarrier.expect_bytes(cx, {e.site}, {barrier}, {size}, -1, {e.guard})")
 
 
 def emit_vector(

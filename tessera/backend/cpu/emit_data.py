@@ -123,8 +123,6 @@ def load_one(e: Emitter, i: ptx.Instruction, address: str, space: str) -> None:
 
 
 def _emit_st(e: Emitter, i: ptx.Instruction) -> None:
-    if "async" in i.opcode.modifiers:
-        raise Unsupported("st.async")
     t = bits(last_type(i))
     width = kind_of(t).width
     address, space = e.address(i.operands[0], space_of(i))

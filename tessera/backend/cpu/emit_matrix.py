@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backend.cpu.emit import TYPES, Emitter, Kind, Unsupported, kind_of
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, call
-from tessera.backend.cpu.matrix_ops import check_mma
+from tessera.backend.cpu.matrix_ops import check_mma, check_wmma, has_sparse
 from tessera.ir import ptx
 
 _FORMATS = TYPES | {"tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "b1", "u4", "s4"}
@@ -26,6 +26,16 @@ def fragment(e: Emitter, operand: ptx.Operand) -> str:
             width = 4
         parts.append(e.value(element, f"b{8 * width}"))
     return f"[{', '.join(parts)}]"
+
+
+def kinds(e: Emitter, operand: ptx.Operand) -> list[str]:
+    """The NumPy types of the registers of a fragment."""
+    found = []
+    for element in registers(operand):
+        known = isinstance(element, ptx.Name) and element.name in e.layout.registers
+        width = e.register(element.name)[1].width if known else 4  # type: ignore[union-attr]
+        found.append(f"u{width}")
+    return found
 
 
 def write_fragment(e: Emitter, operand: ptx.Operand, results: str) -> None:
@@ -64,7 +74,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
     op = "xor" if "xor" in modifiers else "and" if "and" in modifiers else None
     satfinite = "satfinite" in modifiers
     static = (shape_of(i), *types)
-    check_mma(static, layouts, satfinite, op)
+    check_mma(static, [kinds(e, o) for o in i.operands[1:4]], layouts, satfinite, op)
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     settings = f"{tuple(layouts)!r}, {satfinite}, {op!r}"
     made = e.temporary(f"mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
@@ -75,6 +85,8 @@ def _emit_mma_sparse(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
     if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
         raise Unsupported("sparse mma with block scaling")
+    if not has_sparse():
+        raise Unsupported("sparse matrices")
     static = (shape_of(i), *formats_of(i))
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     metadata = e.value(i.operands[4], "b32")
@@ -161,7 +173,9 @@ def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
     layouts = tuple(m for m in modifiers if m in ("row", "col"))
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     static = (shape_of(i), *types)
-    settings = f"{layouts!r}, {'satfinite' in modifiers}, {op!r}"
+    satfinite = "satfinite" in modifiers
+    check_wmma(static, [kinds(e, o) for o in i.operands[1:4]], satfinite, op)
+    settings = f"{layouts!r}, {satfinite}, {op!r}"
     made = e.temporary(f"wmma_mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
     write_fragment(e, i.operands[0], made)
 

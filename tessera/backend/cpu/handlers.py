@@ -24,6 +24,7 @@ from tessera.backend.cpu import (
     matrix_ops,
     mbarrier,
     spaces,
+    tensor_copy,
     warp,
 )
 from tessera.backend.cpu.emit import Emitter, Kind, Unsupported, constant_value
@@ -63,7 +64,8 @@ NAMESPACE: dict[str, Any] = {
     "video": video,
     "convert": convert,
     **{name: value
-       for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops)
+       for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops,
+                      tensor_copy)
        for name, value in vars(module).items() if not name.startswith("__")},
     "mbarrier": mbarrier,
 }  # fmt: skip
@@ -78,6 +80,8 @@ _CONTROL = frozenset({"bra", "brx", "ret", "exit"})
 def emit(e: Emitter, instruction: ptx.Instruction) -> None:
     """Emit one instruction under its guard."""
     handler = TABLE.get(instruction.opcode.name)
+    if instruction.opcode.name == "st" and "async" in instruction.opcode.modifiers:
+        handler = emit_async.emit_store_async
     if handler is None:
         raise Unsupported("no such instruction in the executor")
     e.guard = None

@@ -22,7 +22,7 @@ RETURN = "%return"
 BARRIERS = frozenset({"bar", "barrier"})
 WARP_WIDE = frozenset(
     {"shfl", "vote", "match", "redux", "elect", "mma", "ldmatrix", "stmatrix", "movmatrix",
-     "wmma", "wgmma", "tcgen05"}
+     "wmma", "wgmma", "tcgen05", "tensormap"}
 )  # fmt: skip
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
 _FULL = 0xFFFFFFFF
@@ -42,6 +42,8 @@ def is_warp_wide(instruction: ptx.Instruction) -> bool:
         return "warp" in instruction.opcode.modifiers
     if name in ("vote", "shfl", "match"):
         return True
+    if name == "tensormap":
+        return "cp_fenceproxy" in instruction.opcode.modifiers
     return name in WARP_WIDE
 
 

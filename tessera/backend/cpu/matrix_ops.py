@@ -6,7 +6,6 @@ file brings registers into (warps, 32), gathers what lies in memory, and spreads
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,39 +15,60 @@ from tessera.backend.cpu.access import blame
 from tessera.backend.cpu.emit import Unsupported
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
-from tessera.backend.cpu.numerics import matrix, wgmma
+from tessera.backend.cpu.numerics import matrix, quiet, wgmma
 from tessera.backend.cpu.numerics.matrix import wmma
+from tessera.backend.cpu.numerics.matrix.mma import parse_shape
 from tessera.backend.cpu.spaces import AddressFault, Gather, Scatter, gather_shared
 
 _ROW = 16
 
 
-@functools.cache
-def _probe(
-    static: tuple[str, ...], layouts: tuple[str, ...], satfinite: bool, op: str | None
-) -> str:
-    """Try a multiplication of zeros; gives what is wrong, or nothing."""
-    width = np.uint64 if static[1] == "f64" else np.uint32
-    zero = np.zeros((1, WARP), dtype=width)
-    sizes = matrix.register_counts(static[0], *static[1:])
-    parts = [[zero] * n for n in sizes]
-    settings = {"alayout": layouts[0], "blayout": layouts[1], "satfinite": satfinite, "op": op}
+_MMA: Any = matrix.mma
+_MMA_SPARSE: Any = getattr(matrix, "mma_sp", None)
+_WMMA: Any = wmma.mma
+
+
+def try_on_zeros(
+    function: Any, static: tuple[str, ...], parts: list[list[Any]], **rest: Any
+) -> None:
+    """Refuse a form that `numerics` does not have, before anything runs.
+
+    `parts` holds the NumPy type of each register of each fragment.
+    """
+    if function is None:
+        raise Unsupported("no such form in the executor")
+    zeros = [[np.zeros((1, WARP), dtype=kind) for kind in part] for part in parts]
     try:
-        matrix.mma(*static, *parts, **settings)
+        with quiet():
+            function(*static, *zeros, **rest)
     except NotImplementedError as reason:
-        return str(reason)
-    return ""
+        raise Unsupported(str(reason)) from None
+    except (ValueError, IndexError, KeyError, TypeError) as reason:
+        raise Unsupported(f"operands that do not fit the shape ({reason})") from None
 
 
 def check_mma(
-    static: tuple[str, ...], layouts: Sequence[str], satfinite: bool, op: str | None
+    static: tuple[str, ...],
+    parts: list[list[Any]],
+    layouts: Sequence[str],
+    satfinite: bool,
+    op: str | None,
 ) -> None:
-    """Refuse a form of `mma` that `numerics` does not have, before anything runs."""
-    if not hasattr(matrix, "register_counts"):
-        return
-    reason = _probe(static, tuple(layouts), satfinite, op)
-    if reason:
-        raise Unsupported(reason)
+    """Whether `mma` has this form."""
+    settings = {"alayout": layouts[0], "blayout": layouts[1], "satfinite": satfinite, "op": op}
+    try_on_zeros(_MMA, static, parts, **settings)
+
+
+def check_wmma(
+    static: tuple[str, ...], parts: list[list[Any]], satfinite: bool, op: str | None
+) -> None:
+    """Whether `wmma.mma` has this form."""
+    try_on_zeros(_WMMA, static, parts, satfinite=satfinite, op=op)
+
+
+def has_sparse() -> bool:
+    """Whether `numerics` multiplies sparse matrices."""
+    return _MMA_SPARSE is not None
 
 
 def to_warps(cx: Lanes, values: Sequence[Array]) -> list[Array]:
@@ -68,9 +88,7 @@ def mma(
 ) -> list[Array]:
     """mma.sync."""
     parts = (to_warps(cx, x) for x in (a, b, c))
-    made = matrix.mma(
-        *static, *parts, alayout=layouts[0], blayout=layouts[1], satfinite=satfinite, op=op
-    )
+    made = _MMA(*static, *parts, alayout=layouts[0], blayout=layouts[1], satfinite=satfinite, op=op)
     return [cx.from_warps(d) for d in made]
 
 
@@ -87,7 +105,7 @@ def mma_sparse(
 ) -> list[Array]:
     """mma.sp.sync."""
     parts = (to_warps(cx, x) for x in (a, b, c))
-    made = matrix.mma_sp(
+    made = _MMA_SPARSE(
         *static,
         *parts,
         cx.to_warps(metadata),
@@ -256,7 +274,7 @@ def wmma_mma(
 ) -> list[Array]:
     """wmma.mma; the layouts only matter where fragments are loaded."""
     parts = (to_warps(cx, x) for x in (a, b, c))
-    made = wmma.mma(*static, *parts, satfinite=satfinite, op=op)
+    made = _WMMA(*static, *parts, satfinite=satfinite, op=op)
     return [cx.from_warps(d) for d in made]
 
 
@@ -281,7 +299,7 @@ def wgmma_mma(
 ) -> list[Array]:
     """wgmma.mma_async, done at once; the groups of four warps are complete."""
     shape, dt, at, bt = static
-    _, n, k = wgmma.parse_shape(shape)
+    _, n, k = parse_shape(shape)
     left: Any
     if isinstance(a, np.ndarray):
         left = operand_tile(cx, site, a, at, 64, k, bool(transposes[0]))

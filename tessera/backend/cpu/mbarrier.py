@@ -185,7 +185,8 @@ def test_wait(
         raise Fault("TSR5023", "mbarrier used before `mbarrier.init`", site, lane)
     phase = (words & np.uint64(_PHASE)) != 0
     asked = (state & state.dtype.type(1)) != 0 if parity else (state & np.uint64(_PHASE)) != 0
-    return phase != asked
+    over: Array = phase != asked
+    return over
 
 
 def _load_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:

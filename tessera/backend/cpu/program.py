@@ -34,6 +34,7 @@ from tessera.backend.cpu.layout import (
 from tessera.backend.cpu.liveness import live_out
 from tessera.backend.cpu.lower import RETURN, lower
 from tessera.backend.cpu.memory import UNSIGNED, Array
+from tessera.backend.cpu.numerics import quiet
 from tessera.diagnostics import Span, TesseraError, error
 from tessera.ir import ptx
 from tessera.ir.control_flow import build_control_flow
@@ -171,7 +172,8 @@ class ProgramBuilder:
         found = {m.group(0): m for m in _REGISTER.finditer(expression)}
         values = {name: self._zero(match) for name, match in found.items()}
         try:
-            eval(expression, self.namespace, values)
+            with quiet():
+                eval(expression, self.namespace, values)
         except NotImplementedError as reason:
             raise Unsupported(str(reason)) from None
 
