@@ -63,6 +63,10 @@ pytest: $(ready)
 slow: $(ready)
 	$(python) -m pytest -q -m 'slow and not gpu' $(PYTEST_ARGS)
 
+bench: $(ready)
+	$(python) benchmarks/parse.py
+	$(python) benchmarks/trace_read.py
+
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
