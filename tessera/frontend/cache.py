@@ -1,6 +1,6 @@
 """Parsed modules on disk, found by the content they were parsed from.
 
-A file holds a magic line with the format and the release that wrote it, the checksum and size of
+A file holds a magic line that names the format and the code that wrote it, the checksum and size of
 an index, the index (everything but function bodies, as JSON), and the bodies, each with a checksum
 of its own in the index. Reading the index alone costs a small part of parsing; bodies are
 materialised when asked for.
@@ -14,6 +14,7 @@ number of processes can share a folder. Nothing in a file is executed (`cache_co
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -28,18 +29,35 @@ from tessera import __version__
 from tessera.diagnostics import Source
 from tessera.frontend.bulk import collector_paused
 from tessera.frontend.cache_codec import decode_body, decode_record, encode_body, encode_record
+from tessera.frontend.grammar import PACKAGE, grammar_text
 from tessera.ir import ptx
 
 FORMAT = 1
-MAGIC = f"tessera-module {FORMAT} {__version__}\n".encode()
 SUFFIX = ".module"
 MAX_FOLDER_BYTES = 1 << 30
 _CHECKSUM_BYTES = 16
-_HEADER_BYTES = len(MAGIC) + _CHECKSUM_BYTES + 8
+# What decides how a text becomes a module; two releases that differ here share no files.
+_SOURCES = (
+    "frontend/ptx*.py",
+    "frontend/cache*.py",
+    "ir/ptx.py",
+    "ir/verify_ptx.py",
+    "ir/opcodes/**/*.py",
+)
 
 
 def _checksum(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+@functools.cache
+def magic() -> bytes:
+    """The first line of a file: format, release, and a digest of the code that reads PTX."""
+    digest = hashlib.blake2b(grammar_text("ptx").encode(), digest_size=12)
+    for pattern in _SOURCES:
+        for path in sorted(PACKAGE.glob(pattern)):
+            digest.update(path.read_bytes())
+    return f"tessera-module {FORMAT} {__version__} {digest.hexdigest()}\n".encode()
 
 
 def content_key(text: str) -> str:
@@ -187,24 +205,25 @@ def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
     header = [module.version, module.target, module.address_size, is_clean]
     index = json.dumps([header, items, bodies], separators=(",", ":")).encode("ascii")
     size = len(index).to_bytes(8, "little")
-    return b"".join((MAGIC, _checksum(index), size, index, *blobs))
+    return b"".join((magic(), _checksum(index), size, index, *blobs))
 
 
 def _decode_file(data: bytes, source: Source) -> CachedModule | None:
-    if not data.startswith(MAGIC) or len(data) < _HEADER_BYTES:
+    line = magic()
+    start = len(line) + _CHECKSUM_BYTES + 8
+    if not data.startswith(line) or len(data) < start:
         return None
-    checksum = data[len(MAGIC) : len(MAGIC) + _CHECKSUM_BYTES]
-    size = int.from_bytes(data[_HEADER_BYTES - 8 : _HEADER_BYTES], "little")
-    index = memoryview(data)[_HEADER_BYTES : _HEADER_BYTES + size]
+    checksum = data[len(line) : len(line) + _CHECKSUM_BYTES]
+    size = int.from_bytes(data[start - 8 : start], "little")
+    index = memoryview(data)[start : start + size]
     if _checksum(index) != checksum:
         return None
     (version, target, address_size, is_clean), items, bodies = json.loads(bytes(index))
-    start = _HEADER_BYTES + size
     module = ptx.Module(
         version=(version[0], version[1]), target=tuple(target), address_size=address_size,
         items=tuple(_decode_item(item, source) for item in items), source=source,
     )  # fmt: skip
-    places = tuple(e and (e[0], start + e[1], e[2], e[3]) for e in bodies)
+    places = tuple(e and (e[0], start + size + e[1], e[2], e[3]) for e in bodies)
     return CachedModule(module, is_clean, places, data)
 
 

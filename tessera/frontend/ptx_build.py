@@ -263,7 +263,7 @@ class ModuleBuilder(ExpressionBuilder):
         declarators = [c for c in children if isinstance(c, tuple) and isinstance(c[0], Token)]
         keyword, bank = next(q[1:] for q in qualifiers if q[0] == "space")
         first = linkage or keyword
-        common = self._qualify(qualifiers[1:], keyword)
+        common = self._qualify([q for q in qualifiers if q[0] != "space"], keyword)
         common = replace(
             common, space=str(keyword)[1:], bank=bank, at=first.start_pos or 0,
             linkage=str(linkage)[1:] if linkage else None,
@@ -326,9 +326,9 @@ class ModuleBuilder(ExpressionBuilder):
                 statements.append(child)
         return _Body(tuple(statements), _at(children), depth + 1)
 
-    def block(self, children: Sequence[_Body]) -> _Nested:
+    def block(self, children: Sequence[Any]) -> _Nested:
         """A body inside a body."""
-        body = children[0]
+        body = self.body(children)
         if body.depth == MAX_DEPTH:
             self.faults.add(
                 "TSR1008", "blocks are nested too deeply", body.at, body.at + 1,

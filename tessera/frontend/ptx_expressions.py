@@ -134,7 +134,7 @@ class ExpressionBuilder:
         """`name[index]`."""
         name, _, index = children
         inner = self.operand(index)
-        if not isinstance(inner, ptx.Offset):
+        if not isinstance(inner, ptx.Offset | ptx.Name):
             inner = self.constant(index)
         return self._noted(ptx.Subscript(str(name), inner), name)
 

@@ -15,7 +15,7 @@ from tessera.ir.ptx_locate import locate_parts
 from tessera.ir.ptx_text import print_module, print_operand
 from tests.property.ptx_strategies import instructions, modules
 
-GAPS = [" ", "\n", "\t\t", "/* c */", ' // c ; { "\n', "\r\n", "/**/ /***/", "  \n \n"]
+GAPS = [" ", "\n", "\t\t", " /* c */", ' // c ; { "\n', "\r\n", " /**/ /***/", "  \n \n"]
 
 
 def parse(text: str, *, with_runs: bool = True) -> ptx.Module:

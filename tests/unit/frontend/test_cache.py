@@ -115,7 +115,7 @@ def test_a_truncated_file_is_parsed_anew(folder: Path, keep: int) -> None:
 
 def test_another_release_is_not_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, source, _ = stored(folder)
-    monkeypatch.setattr(cache_module, "MAGIC", b"tessera-module 1 9.9.9\n")
+    monkeypatch.setattr(cache_module, "magic", lambda: b"tessera-module 1 9.9.9 0\n")
     assert cache.find(source) is None
 
 
@@ -127,7 +127,7 @@ def test_a_pickle_is_not_run(folder: Path, tmp_path: Path) -> None:
     cache, source, path = stored(folder)
     path.write_bytes(pickle.dumps(Trap()))
     assert load_module(source, cache)[0] == parse_module(TEXT)
-    path.write_bytes(cache_module.MAGIC + pickle.dumps(Trap()))
+    path.write_bytes(cache_module.magic() + pickle.dumps(Trap()))
     assert load_module(source, cache)[0] == parse_module(TEXT)
     assert not (tmp_path / "trapped").exists()
 

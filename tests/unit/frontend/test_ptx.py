@@ -10,6 +10,7 @@ from tessera.diagnostics import Source, TesseraError, summarise
 from tessera.frontend.ptx import parse_module, parse_source
 from tessera.ir import ptx
 from tessera.ir.ptx_constants import integer_value
+from tessera.ir.ptx_text import print_module
 
 HEADER = ".version 8.4\n.target sm_90a\n.address_size 64\n"
 
@@ -137,6 +138,23 @@ def test_module_scope() -> None:
     assert p.attributes == (ptx.Attribute(name="managed"),)
     address = ptx.Binary("+", ptx.Generic(NAME("q")), ptx.Integer("8", 8))
     assert p.initializer == ptx.InitializerList((address, ptx.Integer("0", 0)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".func f() { ret; }\n.shared .align 4 .b8 tile[128];",
+        '.pragma "nounroll";\n.shared .b32 s;\n.entry k() .pragma "x"; { .shared .b32 q; ret; }',
+        ".extern .func n .visible .entry k() { ret; }",
+        ".extern .func n",
+        ".align 16 .global .b32 a;\n.visible .attribute(.managed) .global .b32 b;",
+        ".shared .b32 s[4];\n.entry k() { .reg .b32 r; ld.shared.u32 r, s[r]; ret; }",
+    ],
+)
+def test_rare_but_valid(text: str) -> None:
+    module = parse_module(HEADER + text)
+    assert module == parse_source(Source("t.ptx", HEADER + text), with_runs=False)
+    assert parse_module(print_module(module)) == module
 
 
 def test_crlf_comments_and_non_ascii_comments() -> None:
