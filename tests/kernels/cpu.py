@@ -17,6 +17,9 @@ from tessera.frontend.ptx import parse_module
 from tessera.ir import ptx
 from tests.kernels.case import Argument, Case, Run, Struct, address
 
+# The longest case takes 7000 steps; a hanging one must not hold up the tests.
+MAX_STEPS = 200_000
+
 
 @functools.cache
 def read_module(path: Path) -> ptx.Module:
@@ -32,12 +35,14 @@ def run_case(case: Case, run: Run) -> tuple[dict[str, NDArray], str]:
         for name, words in run.pointers.items():
             raw = arrays[name].view().reshape(-1).view(np.uint8)
             for offset, text in words.items():
-                raw[offset : offset + 8] = np.array([resolve(text, arrays)], np.uint64).view(np.uint8)
+                raw[offset : offset + 8] = np.array([resolve(text, arrays)], np.uint64).view(
+                    np.uint8
+                )
         printed = ""
         for launch in run.launches:
             args = [parameter(argument, arrays) for argument in launch.args]
             result = module[launch.kernel].launch(
-                launch.grid, launch.block, args, shared=launch.smem
+                launch.grid, launch.block, args, shared=launch.smem, max_steps=MAX_STEPS
             )
             printed += result.output
         return {name: array.numpy() for name, array in arrays.items()}, printed
