@@ -63,13 +63,31 @@ def load_vector(
     width: int,
     count: int,
     guard: Array | None = None,
+    olds: Sequence[Array] = (),
 ) -> list[Array]:
-    """`count` words of `width` bytes each from consecutive places, aligned as a whole."""
+    """`count` words of `width` bytes each from consecutive places, aligned as a whole.
+
+    Lanes switched off by `guard` keep the values of `olds`.
+    """
+    parts = _load_parts(cx, gather, site, addr, width, count, guard)
+    if guard is None or cx.enabled(guard) is None:
+        return parts
+    return [blend(guard, part, old) for part, old in zip(parts, olds, strict=True)]
+
+
+def _load_parts(
+    cx: Lanes,
+    gather: Gather,
+    site: int,
+    addr: Array,
+    width: int,
+    count: int,
+    guard: Array | None,
+) -> list[Array]:
     total = width * count
     if total <= 16:
         return split_words(load(cx, gather, site, addr, total, guard), width, count)
-    on = cx.enabled(guard)
-    if on is None:
+    if cx.enabled(guard) is None:
         check_aligned(site, addr, total)
     parts: list[Array] = []
     for start in range(0, total, 16):

@@ -28,7 +28,7 @@ class BufferAccess:
     writes: tuple[tuple[int, int], ...]
 
 
-class _Direction:
+class Direction:
     """The reads, or the writes."""
 
     def __init__(self, space: AddressSpace) -> None:
@@ -36,8 +36,10 @@ class _Direction:
         self.maps: dict[int, Array] = {}
         self.touched: dict[int, set[int]] = {}
         self.ranges: list[tuple[int, int]] = []
+        self.rows: list[tuple[int, int, int, int]] = []
 
     def map_for(self, width: int) -> Array:
+        """The flags for words of a width, over the whole space."""
         flags = self.maps.get(width)
         if flags is None:
             flags = np.frombuffer(reserve(self.space.capacity // width), dtype=np.bool_)
@@ -54,6 +56,32 @@ class _Direction:
         if len(ranges) > _MERGE_ABOVE:
             self.ranges = merge(np.array(ranges, dtype=np.int64))
 
+    def add_rows(self, start: int, pitch: int, count: int, length: int) -> None:
+        """`count` ranges of `length` bytes, `pitch` bytes apart."""
+        self.rows.append((start, pitch, count, length))
+        if len(self.rows) > _MERGE_ABOVE:
+            merged = merge(self._row_ranges())
+            self.rows = []
+            self.ranges.extend(merged)
+
+    def _row_ranges(self) -> Array:
+        """The ranges of all rows, one per line."""
+        kinds: dict[tuple[int, int, int], list[int]] = {}
+        for start, pitch, count, length in self.rows:
+            kinds.setdefault((pitch, count, length), []).append(start)
+        parts = [np.zeros((0, 2), dtype=np.int64)]
+        for (pitch, count, length), starts in kinds.items():
+            firsts = np.unique(np.array(starts, dtype=np.int64))
+            all_starts = (firsts[:, None] + np.arange(count) * pitch).reshape(-1)
+            parts.append(np.stack([all_starts, all_starts + length], axis=1))
+        return np.concatenate(parts)
+
+    def touch(self, offset: int, width: int) -> None:
+        """Flags of this width have been set in the allocation at `offset`."""
+        allocation = self.space.find(self.space.base + offset)
+        assert allocation is not None, "accesses are checked against the table first"
+        self.touched.setdefault(width, set()).add(allocation.address)
+
     def add_words(self, indices: Array, width: int, allocations: tuple[int, ...]) -> None:
         """Words of `width` bytes by index, inside allocations given by their start address."""
         self.map_for(width)[indices] = True
@@ -62,6 +90,8 @@ class _Direction:
     def finish(self) -> list[tuple[int, int]]:
         """All ranges, merged; forgets them."""
         parts: list[Any] = [np.array(self.ranges, dtype=np.int64).reshape(-1, 2)]
+        parts.append(self._row_ranges())
+        self.rows = []
         for width, starts in self.touched.items():
             parts.extend(self._collect(width, start) for start in starts)
         self.ranges = []
@@ -75,6 +105,9 @@ class _Direction:
         size = allocation.size if allocation is not None else 0
         first = offset // width
         flags = self.maps[width][first : first + -(-size // width)]
+        if flags.all():
+            flags[:] = False
+            return np.array([[first, first + len(flags)]], dtype=np.int64) * width
         padded = np.zeros(len(flags) + 2, dtype=np.int8)
         padded[1:-1] = flags
         flags[:] = False
@@ -88,8 +121,8 @@ class AccessLog:
 
     def __init__(self, space: AddressSpace) -> None:
         self.space = space
-        self.reads = _Direction(space)
-        self.writes = _Direction(space)
+        self.reads = Direction(space)
+        self.writes = Direction(space)
 
     def finish(self) -> tuple[BufferAccess, ...]:
         """What was touched since the last call, by allocation, in address order."""

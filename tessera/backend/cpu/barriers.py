@@ -29,8 +29,8 @@ class Barriers:
     def __init__(self, chunk: Any) -> None:
         self.chunk = chunk
         count = chunk.ctas * chunk.threads
-        self.resume = np.full(count, -1, dtype=np.int64)
-        self.site = np.full(count, -1, dtype=np.int64)
+        self.resume = np.zeros(count, dtype=np.int64)
+        self.site = np.zeros(count, dtype=np.int64)
         self.parked: dict[int, Array] = {}
         self.votes: dict[int, Array] = {}
         self.extra: dict[int, Array] = {}

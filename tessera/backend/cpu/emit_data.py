@@ -71,12 +71,18 @@ def _emit_ld(e: Emitter, i: ptx.Instruction) -> None:
         e.write(target, t, text if kind.form == "u" else f"{text}.view({kind.dtype})")
         return
     address, space = e.address(i.operands[1], space_of(i))
-    if count == 1 and not isinstance(target, ptx.Vector):
-        load_one(e, i, address, space)
-        return
     targets = target.elements if isinstance(target, ptx.Vector) else (target,)
+    if len(targets) == 1:
+        load_one(e, i, targets[0], address, space)
+        return
     shape = f"{kind.width}, {len(targets)}, {e.guard}"
-    parts = e.temporary(f"load_vector(cx, gather_{space}, {e.site}, {address}, {shape})")
+    text = f"load_vector(cx, gather_{space}, {e.site}, {address}, {shape}"
+    olds = old_values(e, targets, kind)
+    if olds is not None:
+        parts = e.temporary(f"{text}, [{', '.join(olds)}])")
+        e.guard = None
+    else:
+        parts = e.temporary(f"{text})")
     for number, element in enumerate(targets):
         text = f"{parts}[{number}]"
         if kind.form != "u":
@@ -97,11 +103,28 @@ def parameter_offset(e: Emitter, operand: ptx.Operand) -> int | None:
     return None if moved is None else place.offset + moved
 
 
-def load_one(e: Emitter, i: ptx.Instruction, address: str, space: str) -> None:
+def old_values(e: Emitter, targets: tuple[ptx.Operand, ...], kind: Kind) -> list[str] | None:
+    """The present values of the targets of a guarded vector load, as raw bits."""
+    if e.guard is None:
+        return None
+    found: list[str] = []
+    for target in targets:
+        if isinstance(target, ptx.Sink):
+            found.append(e.program.constant(0, Kind("u", kind.width)))
+            continue
+        if not isinstance(target, ptx.Name):
+            raise Unsupported("destination of a load")
+        number, held = e.register(target.name)
+        if held.width != kind.width:
+            raise Unsupported("guarded vector load into registers of another width")
+        found.append(e.read_number(number, Kind("u", kind.width)))
+    return found
+
+
+def load_one(e: Emitter, i: ptx.Instruction, target: ptx.Operand, address: str, space: str) -> None:
     """One word. A guarded load hands in the old value, which the load then keeps."""
     t = last_type(i)
     kind = kind_of(t)
-    target = i.operands[0]
     if isinstance(target, ptx.Sink):
         e.line(f"load(cx, gather_{space}, {e.site}, {address}, {kind.width}, {e.guard})")
         return

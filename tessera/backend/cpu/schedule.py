@@ -49,12 +49,26 @@ class ChunkRunner:
         self.alive: Array | None = None
         self.alive_count = chunk.ctas * chunk.threads
         self.parked: dict[int, Array] = {}
-        self.barriers = Barriers(chunk)
-        self.cluster = ClusterBarrier(chunk)
+        self._barriers: Barriers | None = None
+        self._cluster: ClusterBarrier | None = None
         self.steps = 0
         self.streaks: dict[int, tuple[int, int]] = {}
         self.stepped_back: set[int] = set()
         self.rounds = 0
+
+    @property
+    def barriers(self) -> Barriers:
+        """The barriers of the CTAs, made when first used."""
+        if self._barriers is None:
+            self._barriers = Barriers(self.chunk)
+        return self._barriers
+
+    @property
+    def cluster(self) -> ClusterBarrier:
+        """The barriers of the clusters, made when first used."""
+        if self._cluster is None:
+            self._cluster = ClusterBarrier(self.chunk)
+        return self._cluster
 
     # --- the loop ----------------------------------------------------------------------
 
@@ -188,15 +202,17 @@ class ChunkRunner:
 
     def _leave(self, lanes: Lanes) -> None:
         """The lanes have exited; others may have waited for nothing else."""
-        if self.alive is None:
-            self.alive = np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
-        self.alive &= ~lanes.flags()
         self.alive_count -= lanes.count
         if self.alive_count == 0:
             return
-        for number in list(self.barriers.parked):
-            self._release(number)
-        self._release_cluster()
+        if self.alive is None:
+            self.alive = np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
+        self.alive &= ~lanes.flags()
+        if self._barriers is not None:
+            for number in list(self._barriers.parked):
+                self._release(number)
+        if self._cluster is not None:
+            self._release_cluster()
         for number, flags in list(self.parked.items()):
             del self.parked[number]
             self._arrive_flags(number, flags)

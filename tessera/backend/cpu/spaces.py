@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tessera.backend.cpu.access_log import Direction
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import Lanes
 from tessera.backend.cpu.memory import UNSIGNED, WORDS, AddressSpace, Array
@@ -52,9 +53,13 @@ def gather_global(cx: Lanes, site: int, addr: Array, width: int, who: Array | No
     """Words of device memory."""
     launch = cx.chunk.launch
     space: AddressSpace = launch.space
-    index, run, owners = _resolve(space, site, addr, width)
     if launch.watch is not None:
         launch.watch.read_global(cx, site, addr, width, who)
+    block = _find_block(space, addr, width, apart=False)
+    if block is not None:
+        _log_block(launch.log.reads, block, addr.shape, width)
+        return _block_view(space.words[width], block, addr.shape).copy()
+    index, run, owners = _resolve(space, site, addr, width)
     if run is not None:
         launch.log.reads.add_range(run * width, (run + addr.size) * width)
         return space.words[width][run : run + addr.size].reshape(addr.shape).copy()
@@ -68,18 +73,85 @@ def scatter_global(
     """Store words to device memory."""
     launch = cx.chunk.launch
     space: AddressSpace = launch.space
+    if launch.watch is not None:
+        launch.watch.write_global(cx, site, addr, width, who)
     shape = np.broadcast_shapes(addr.shape, values.shape)
+    block = _find_block(space, addr, width, apart=True) if shape == addr.shape else None
+    if block is not None and not launch.has_read_only:
+        _log_block(launch.log.writes, block, shape, width)
+        _block_view(space.words[width], block, shape)[...] = values
+        return
     index, run, owners = _resolve(space, site, addr, width)
     if launch.has_read_only:
         _check_writable(space, site, owners)
-    if launch.watch is not None:
-        launch.watch.write_global(cx, site, addr, width, who)
     if run is not None and shape == addr.shape:
         launch.log.writes.add_range(run * width, (run + addr.size) * width)
         space.words[width][run : run + addr.size].reshape(addr.shape)[...] = values
         return
+    if run is not None:
+        index = (addr - np.uint64(space.base)).view(np.int64) >> _SHIFT[width]
     launch.log.writes.add_words(index, width, owners)
     space.words[width][np.broadcast_to(index, shape)] = values
+
+
+def _find_block(
+    space: AddressSpace, addr: Array, width: int, *, apart: bool
+) -> tuple[int, int, int] | None:
+    """First word, words between rows and between columns, if addresses are such a grid.
+
+    That is what `base + row * pitch + column * step` gives; it needs no gather. `apart` asks
+    for rows that do not overlap. None means "not seen to be so", also for anything that has to
+    be reported.
+    """
+    if addr.ndim != 2 or addr.shape[0] < 2 or addr.shape[1] < 2:
+        return None
+    height, length = addr.shape
+    first = int(addr[0, 0])
+    step = int(addr[0, 1]) - first
+    pitch = int(addr[1, 0]) - first
+    span = (length - 1) * step + width
+    if step < width or pitch < (span if apart else 0) or (step | pitch | first) % width:
+        return None
+    end = first + (height - 1) * pitch + span
+    if int(addr[-1, -1]) != end - width:
+        return None
+    place = bisect.bisect(space.starts, first) - 1
+    if place < 0 or end > space.ends[place]:
+        return None
+    starts = addr[:, :1]
+    columns = addr[:1] - starts[0]
+    if not (starts[1:] - starts[:-1] == pitch).all():
+        return None
+    if not (columns[0, 1:] - columns[0, :-1] == step).all():
+        return None
+    if not (addr - starts == columns).all():
+        return None
+    return (first - space.base) // width, pitch // width, step // width
+
+
+def _block_view(words: Array, block: tuple[int, int, int], shape: tuple[int, ...]) -> Array:
+    """The words of a grid, in place."""
+    start, pitch, step = block
+    height, length = shape
+    span = (length - 1) * step + 1
+    if pitch >= span and start + height * pitch <= len(words):
+        return words[start : start + height * pitch].reshape(height, pitch)[:, :span:step]
+    size = words.itemsize
+    return np.lib.stride_tricks.as_strided(words[start:], shape, (pitch * size, step * size))
+
+
+def _log_block(
+    direction: Direction, block: tuple[int, int, int], shape: tuple[int, ...], width: int
+) -> None:
+    start, pitch, step = block
+    height, length = shape
+    if step == 1 and pitch == length:
+        direction.add_range(start * width, (start + height * length) * width)
+    elif step == 1:
+        direction.add_rows(start * width, pitch * width, height, length * width)
+    else:
+        direction.touch(start * width, width)
+        _block_view(direction.map_for(width), block, shape)[...] = True
 
 
 def _resolve(
@@ -95,18 +167,18 @@ def _resolve(
         owners = _check_all(space, site, addr, width)
     if width > 1:
         check_aligned(site, addr, width)
+    if high - low == (addr.size - 1) * width and _is_run(addr, width):
+        return addr, (low - space.base) // width, owners
     index = (addr - np.uint64(space.base)).view(np.int64) >> _SHIFT[width]
-    if high - low == (addr.size - 1) * width and _is_run(index):
-        return index, (low - space.base) // width, owners
     return index, None, owners
 
 
-def _is_run(index: Array) -> bool:
-    """Whether indices go up by one in lane order."""
-    flat = index.reshape(-1)
+def _is_run(addr: Array, width: int) -> bool:
+    """Whether addresses go up by one word in lane order."""
+    flat = addr.reshape(-1)
     if flat.size < 2:
         return True
-    return bool((flat[1:] - flat[:-1] == 1).all())
+    return bool((flat[1:] - flat[:-1] == width).all())
 
 
 def check_aligned(site: int, addr: Array, width: int) -> None:
