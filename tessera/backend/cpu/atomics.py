@@ -37,7 +37,7 @@ _LONG_RUN = 24
 
 def step_of(op: str, t: str, ftz: bool) -> Step:
     """One application: the new word from the old word and the operands, as raw bits."""
-    width = int(t[1:3]) // 8 if t[0] in "usb" and t != "b128" else 0
+    width = int(t[1:]) // 8 if t[0] in "usb" and t[1:].isdigit() else 0
     signed = t[0] == "s"
     if op == "cas":
         return _swap_where_equal

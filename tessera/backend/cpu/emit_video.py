@@ -5,7 +5,7 @@ Source: PTX ISA 9.0, sections 9.7.15.
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Unsupported
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_integer import Handler, call, types_of
 from tessera.ir import ptx
 
@@ -77,7 +77,22 @@ def _emit_vset(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def _emit_simd(e: Emitter, i: ptx.Instruction) -> None:
-    raise Unsupported("SIMD video instruction")
+    name, lanes = i.opcode.name[:-1], int(i.opcode.name[-1])
+    modifiers = i.opcode.modifiers
+    a, asel, _ = _source(e, i.operands[1])
+    b, bsel, _ = _source(e, i.operands[2])
+    c = e.value(i.operands[3], "b32")
+    target, mask = _target(i.operands[0])
+    settings = f"lanes={lanes}, mask={mask!r}, asel={asel!r}, bsel={bsel!r}"
+    settings += f", add={'add' in modifiers}"
+    if name == "vset":
+        at, bt = types_of(i)
+        compared = next(m for m in modifiers if m in _COMPARISONS)
+        text = f"video.vset_simd({compared!r}, {at!r}, {bt!r}, {a}, {b}, {c}, {settings})"
+    else:
+        head = ", ".join(repr(x) for x in (name, *types_of(i)))
+        text = f"video.simd({head}, {a}, {b}, {c}, {settings}, sat={'sat' in modifiers})"
+    e.write(target, "b32", text)
 
 
 HANDLERS: dict[str, Handler] = {
