@@ -77,7 +77,6 @@ def scalar_bits(kind: DataType, text: str) -> int:
     return _integer_bits(kind, text) if layout is None else _float_bits(kind, layout, text)
 
 
-@lru_cache(maxsize=4096)
 def scalar_text(kind: DataType, bits: int) -> str:
     """A text that gives these bits back: the shortest, or the exact value of a narrow float."""
     if layout := FORMATS.get(kind):
@@ -156,6 +155,7 @@ def _exact_bits(kind: DataType, text: str) -> int:
     return int(text, 16)
 
 
+@lru_cache(maxsize=4096)  # a trace repeats few floats, and the shortest text is searched for
 def _float_text(kind: DataType, layout: FloatFormat, bits: int) -> str:
     sign_bit = 1 << (layout.bits - 1)
     magnitude, sign = bits & (sign_bit - 1), "-" if bits & sign_bit else ""
