@@ -23,7 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# module: (source, compiler, architecture)
+# module: (source, compiler, architecture); what ends in _strict fuses no products and sums, so that
+# every rounding is in the PTX and none is left to ptxas
 CUDA = {
     "elementwise": ("elementwise", "nvrtc", "sm_80"),
     "reduce": ("reduce", "nvrtc", "sm_80"),
@@ -40,6 +41,8 @@ CUDA = {
     "mma_sm80": ("mma", "nvcc", "sm_80"),
     "mma_sm89": ("mma", "nvcc", "sm_89"),
     "model": ("model", "nvrtc", "sm_80"),
+    "rows_strict": ("rows", "nvcc", "sm_80"),
+    "model_strict": ("model", "nvrtc", "sm_80"),
     "async": ("async", "nvcc", "sm_80"),
     "hopper": ("hopper", "nvcc", "sm_90a"),
     "system": ("system", "nvcc", "sm_75"),
@@ -58,7 +61,7 @@ def nvcc_path() -> Path:
     raise SystemExit("cannot find the toolkit of nvcc")
 
 
-def compile_nvcc(source: Path, arch: str) -> str:
+def compile_nvcc(source: Path, arch: str, strict: bool) -> str:
     """PTX by nvcc."""
     target = Path(os.environ.get("TMPDIR", "/tmp")) / f"{source.stem}.{arch}.ptx"
     command = [
@@ -66,6 +69,7 @@ def compile_nvcc(source: Path, arch: str) -> str:
         "-ptx",
         f"-arch={arch}",
         "-std=c++17",
+        f"-fmad={str(not strict).lower()}",
         source.name,
         "-o",
         str(target),
@@ -85,11 +89,12 @@ def nvrtc_library() -> ctypes.CDLL:
     raise SystemExit("the package nvidia-cuda-nvrtc is not installed")
 
 
-def compile_nvrtc(source: Path, arch: str) -> str:
+def compile_nvrtc(source: Path, arch: str, strict: bool) -> str:
     """PTX by NVRTC, with the toolkit's headers."""
     nvrtc = nvrtc_library()
     include = nvcc_path().parents[1] / "include"
     flags = [f"--gpu-architecture={arch}", "--std=c++17", f"-I{include}", f"-I{include / 'cccl'}"]
+    flags.append(f"--fmad={str(not strict).lower()}")
     program = ctypes.c_void_p()
     text = source.read_text().encode()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 0, None, None)
@@ -111,7 +116,9 @@ def build_cuda(name: str) -> None:
     """One module from CUDA C++."""
     source, compiler, arch = CUDA[name]
     path = HERE / "sources" / f"{source}.cu"
-    text = (compile_nvrtc if compiler == "nvrtc" else compile_nvcc)(path, arch)
+    text = (compile_nvrtc if compiler == "nvrtc" else compile_nvcc)(
+        path, arch, name.endswith("_strict")
+    )
     (HERE / "ptx" / f"{name}.ptx").write_text(text)
 
 

@@ -4,7 +4,7 @@ Needs Python 3.12, NumPy and `cuda-bindings`; run from the repository's root:
 
     python tests/data/kernels/record_h200.py OUT_FOLDER [NAME...]
 
-Writes cases.npz and probes.npz (the bytes of every output buffer), recording.json (machine,
+With names, only those items are recorded; what OUT_FOLDER holds of others stays. Writes cases.npz and probes.npz (the bytes of every output buffer), recording.json (machine,
 a digest of the inputs of each item, its status, and how it differs from the NumPy reference) and
 prints a summary. Items run in a worker process; after a fault the worker is replaced, since a CUDA
 context does not survive one, so that a fault costs one item only.
@@ -118,9 +118,9 @@ def supervise(folder: Path, names: list[str]) -> None:
 
 def collect(folder: Path, out: Path) -> None:
     """Join the rows and outputs."""
-    arrays: dict[str, dict[str, np.ndarray]] = {"case": {}, "probe": {}}
+    arrays = {kind: earlier_arrays(out / f"{kind}s.npz") for kind in ("case", "probe")}
     report: dict[str, object] = {"machine": json.loads((folder / "machine.json").read_text())}
-    rows: dict[str, object] = {}
+    rows = earlier_rows(out / "recording.json")
     for number, (kind, case) in enumerate(all_items()):
         if not done(folder, number):
             continue
@@ -135,6 +135,19 @@ def collect(folder: Path, out: Path) -> None:
         np.savez_compressed(out / f"{kind}s.npz", **table)
     (out / "recording.json").write_text(json.dumps(report, indent=1) + "\n")
     summary(rows)
+
+
+def earlier_arrays(path: Path) -> dict[str, np.ndarray]:
+    """What an earlier run left, if there was one."""
+    if not path.exists():
+        return {}
+    with np.load(path) as saved:
+        return {name: saved[name] for name in saved.files}
+
+
+def earlier_rows(path: Path) -> dict[str, object]:
+    """The rows of an earlier run, if there was one."""
+    return json.loads(path.read_text())["items"] if path.exists() else {}
 
 
 def summary(rows: dict[str, object]) -> None:

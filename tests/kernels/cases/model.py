@@ -206,4 +206,7 @@ BUILDERS = (
     paged_attention, grouped_gemm, route_top2, selective_scan, conv2d, depthwise1d, fft256, dropout,
     threefry, embedding, cross_entropy,
 )  # fmt: skip
-CASES = tuple(Case(build.__name__, "model", build) for build in BUILDERS)
+CASES = (
+    *(Case(build.__name__, "model", build) for build in BUILDERS),
+    *(Case(f"{build.__name__}_strict", "model_strict", build) for build in BUILDERS),
+)

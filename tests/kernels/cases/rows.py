@@ -57,4 +57,8 @@ def rope(rng: Rng) -> Run:
     return Run({"q": q, "positions": positions}, [launch], {"q": Expect(expected, atol=2e-3)})
 
 
-CASES = tuple(Case(build.__name__, "rows", build) for build in (softmax, layernorm, rmsnorm, rope))
+BUILDERS = (softmax, layernorm, rmsnorm, rope)
+CASES = (
+    *(Case(build.__name__, "rows", build) for build in BUILDERS),
+    *(Case(f"{build.__name__}_strict", "rows_strict", build) for build in BUILDERS),
+)

@@ -197,6 +197,30 @@ def dropout(rng: Rng) -> Run:
     return triton_run("triton_dropout", 3, args, buffers, {"out": expect})
 
 
+def copy_3d(rng: Rng) -> Run:
+    """Tiles that stick out: TMA fills with zeros what it reads there, and writes nothing."""
+    sizes = (3, 13, 28)
+    x = rng.f32(*sizes)
+    buffers = {"out": np.zeros_like(x), "x": x}
+    args = ["out", "x", *(I32(size) for size in sizes)]
+    expect = x * F32(2) + F32(1)
+    return triton_run("triton_copy_3d_90", (2, 2, 2), args, buffers, {"out": expect})
+
+
+def reduce_tiles(rng: Rng) -> Run:
+    m, n = 32, 96
+    x = rng.integers(-9999, 9999, m, n)
+    tiles = x.reshape(4, 8, 3, 32).transpose(0, 2, 1, 3).reshape(12, 8, 32)
+    start, low = rng.integers(-99, 99, 8, 32), np.full((8, 32), -(2**31), I32)
+    expect: dict[str, Expect | NDArray] = {
+        "total": (start + tiles.sum(0)).astype(I32),
+        "top": tiles.max(0),
+    }
+    buffers = {"total": start, "top": low, "x": x}
+    args = ["total", "top", "x", I32(m), I32(n)]
+    return triton_run("triton_reduce_tiles_90", (4, 3), args, buffers, expect)
+
+
 def scan_rows(rng: Rng) -> Run:
     x = rng.integers(-99, 99, 3, 451)
     buffers = {"out": np.zeros_like(x), "x": x}
@@ -262,6 +286,11 @@ CASES = (
     product("triton_matmul_int8_80", "s8", (64, 128, 96), out="s32", rows_b=False, tol=0),
     product("triton_matmul_int8_90", "s8", (64, 128, 192), out="s32", rows_b=False, tol=0),
     product("triton_matmul_tma_90", "bf16", (112, 80, 160), out="bf16", rows_b=False, tol=2**-7),
+    product(
+        "triton_matmul_special_90", "bf16", (112, 80, 320), out="bf16", rows_b=False, tol=2**-7
+    ),
+    Case("triton_copy_3d_90", "triton_copy_3d_90", copy_3d),
+    Case("triton_reduce_tiles_90", "triton_reduce_tiles_90", reduce_tiles),
     attention("triton_attention_80", "f16", 32, True),
     attention("triton_attention_90", "bf16", 64, True),
     attention("triton_attention_full_90", "f16", 32, False),

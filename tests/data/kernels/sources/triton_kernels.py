@@ -100,6 +100,44 @@ def matmul_tma(c, a, b, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 @triton.jit
+def matmul_specialized(c, a, b, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A producer warp copies tiles, the others multiply them."""
+    da = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
+    db = tl.make_tensor_descriptor(b, shape=[N, K], strides=[K, 1], block_shape=[BN, BK])
+    dc = tl.make_tensor_descriptor(c, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in tl.range(0, K, BK, warp_specialize=True):
+        acc = tl.dot(da.load([m, start]), db.load([n, start]).T, acc)
+    dc.store([m, n], acc.to(c.dtype.element_ty))
+
+
+@triton.jit
+def copy_3d(out, x, D0, D1, D2, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr):
+    """Tiles that stick out of the tensor on every side but the first."""
+    src = tl.make_tensor_descriptor(
+        x, shape=[D0, D1, D2], strides=[D1 * D2, D2, 1], block_shape=[B0, B1, B2]
+    )
+    dst = tl.make_tensor_descriptor(
+        out, shape=[D0, D1, D2], strides=[D1 * D2, D2, 1], block_shape=[B0, B1, B2]
+    )
+    at = [tl.program_id(0) * B0, tl.program_id(1) * B1, tl.program_id(2) * B2]
+    tile = src.load(at)
+    dst.store(at, tile * 2 + 1)
+
+
+@triton.jit
+def reduce_tiles(total, top, x, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    """Every block adds its tile to one tile, and takes the maximum, through TMA reductions."""
+    src = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    add = tl.make_tensor_descriptor(total, shape=[BM, BN], strides=[BN, 1], block_shape=[BM, BN])
+    most = tl.make_tensor_descriptor(top, shape=[BM, BN], strides=[BN, 1], block_shape=[BM, BN])
+    tile = src.load([tl.program_id(0) * BM, tl.program_id(1) * BN])
+    add.atomic_add([0, 0], tile)
+    most.atomic_max([0, 0], tile)
+
+
+@triton.jit
 def attention(
     out,
     q,
@@ -316,6 +354,33 @@ TABLE = {
         4,
         3,
         (3, 4, 5),
+    ),
+    "triton_matmul_special_90": (
+        matmul_specialized,
+        90,
+        "*bf16 *bf16 *bf16 i32 i32 i32",
+        GEMM90,
+        4,
+        3,
+        (3, 4, 5),
+    ),
+    "triton_copy_3d_90": (
+        copy_3d,
+        90,
+        "*fp32 *fp32 i32 i32 i32",
+        {"B0": 2, "B1": 8, "B2": 16},
+        4,
+        1,
+        (4,),
+    ),
+    "triton_reduce_tiles_90": (
+        reduce_tiles,
+        90,
+        "*i32 *i32 *i32 i32 i32",
+        {"BM": 8, "BN": 32},
+        4,
+        1,
+        (3, 4),
     ),
     "triton_attention_80": (
         attention,
