@@ -79,6 +79,10 @@ class Messages:
             click.echo("\r\x1b[K", err=True, nl=False, color=True)
 
 
+class ReaderGone(Exception):
+    """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
+
+
 def _write(data: bytes, target: str) -> None:
     """Data to a file, or to standard output for `-`."""
     if target != "-":
@@ -86,9 +90,12 @@ def _write(data: bytes, target: str) -> None:
         return
     if sys.stdout is None:
         raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
 
 
 # --- commands ----------------------------------------------------------------------------------
@@ -247,12 +254,12 @@ def explain(code: str | None) -> int:
       tessc explain
     """
     if code is None:
-        for known in codes.CODES:
-            click.echo(f"{known.code}  {known.severity.value:<7}  {known.title}")
+        rows = (f"{c.code}  {c.severity.value:<7}  {c.title}\n" for c in codes.CODES)
+        _write("".join(rows).encode(), "-")
         return 0
     entry = codes.find_code(code)
     if entry is not None:
-        click.echo(codes.explain(entry), nl=False)
+        _write(codes.explain(entry).encode(), "-")
         return 0
     near = ", ".join(f"`{near.code}` ({near.title})" for near in codes.near_codes(code))
     hint = f"did you mean {near}?" if near else "`tessc explain` lists all codes."
@@ -273,7 +280,7 @@ def completion(shell: str) -> int:
     script = get_completion_class(shell)
     if script is None:
         raise click.UsageError(f"this version of click cannot complete for `{shell}`")
-    click.echo(script(cli, {}, "tessc", "_TESSC_COMPLETE").source())
+    _write(script(cli, {}, "tessc", "_TESSC_COMPLETE").source().encode(), "-")
     return 0
 
 
@@ -297,7 +304,7 @@ def run(arguments: list[str]) -> int:
         return usage.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (ReaderGone, BrokenPipeError):
         _silence_stdout()
         return 0
     except OSError as problem:
