@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tessera.backend.cpu.numerics.bits import Bits, Bools, Operand, bits
 from tessera.backend.cpu.numerics.convert_packed import decode_table
 from tessera.backend.cpu.numerics.formats import widen
-from tessera.backend.cpu.numerics.matrix import accumulate
-from tessera.backend.cpu.numerics.matrix.elements import FLOATS, element_bits, slices_of_a
+from tessera.backend.cpu.numerics.matrix.accumulate import product
+from tessera.backend.cpu.numerics.matrix.elements import element_bits, matrix_a
 from tessera.backend.cpu.numerics.matrix.mma import parse_shape
 
 Values = NDArray[Any]
@@ -31,7 +31,7 @@ Values = NDArray[Any]
 _SWIZZLE_BYTES = {0: 16, 1: 128, 2: 64, 3: 32}
 _SWIZZLE_MASK = {0: 0, 1: 7, 2: 3, 3: 1}
 _CHUNK = 16
-# Warpgroups per step: an accumulator of 64 x 256 float64 is 128 KiB.
+# Warpgroups per step: an accumulator of 64 x 256 float32 is 64 KiB.
 _GROUPS = 4
 
 
@@ -126,39 +126,23 @@ def mma(
     parts = []
     for start in range(0, groups, _GROUPS):
         part = slice(start, start + _GROUPS)
-        columns = [column[part, :, None] for column in left]
-        rows = [row[part, None, :] for row in right]
-        parts.append(_multiply(dt, at, columns, rows, c[part], satfinite, op))
+        columns, rows = left[:, part, :, None], right[:, part, None, :]
+        parts.append(
+            product(dt, at, dt, columns, rows, c[part], satfinite=satfinite, op=op, is_wgmma=True)
+        )
     return _store(dt, np.concatenate(parts), shape_of_lanes)
 
 
-def _multiply(
-    dt: str,
-    at: str,
-    columns: list[Values],
-    rows: list[Values],
-    c: Bits,
-    satfinite: bool,
-    op: str,
-) -> Bits:
-    if at == "b1":
-        return accumulate.bit_sum(columns, rows, c, op)
-    initial = accumulate.load_accumulator(dt, c)
-    if at not in FLOATS:
-        return accumulate.integer_sum_of_products(columns, rows, initial, satfinite)
-    return accumulate.store_accumulator(dt, accumulate.sum_of_products(columns, rows, initial))
-
-
 def _values(t: str, raw: Bits) -> Values:
-    """Values of element bits: float64, int32, or words for b1."""
+    """Values of element bits: float32, int32, or words for b1."""
     if t == "b1":
         return raw
     if t == "tf32":
-        return (raw & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        return (raw & np.uint32(0xFFFFE000)).view(np.float32)
     if t in ("f16", "bf16"):
-        return widen(t, raw).astype(np.float64)
+        return widen(t, raw)
     if t in ("e4m3", "e5m2"):
-        return decode_table(t).take(raw)
+        return decode_table(t).astype(np.float32).take(raw)
     if t in ("s8", "u8"):
         return raw.view(np.int8 if t == "s8" else np.uint8).astype(np.int32)
     raise NotImplementedError(f"wgmma elements of type .{t} are not supported")
@@ -175,9 +159,9 @@ def _a_from_memory(t: str, raw: Bits) -> Values:
 
 def _a_from_registers(t: str, registers: Sequence[Operand]) -> Values:
     """[K, G, 64] values: warp w of a group holds rows 16w to 16w + 15."""
-    slices = np.stack(slices_of_a(t, registers, 16))
-    k, warps = slices.shape[0], slices.shape[-1]
-    split = slices.reshape(k, 2, 8, warps // 4, 4).transpose(0, 3, 4, 1, 2)
+    rows = matrix_a(t, registers, 16)
+    k, warps = rows.shape[0], rows.shape[-1]
+    split = rows.reshape(k, 2, 8, warps // 4, 4).transpose(0, 3, 4, 1, 2)
     return split.reshape(k, warps // 4, 64)
 
 

@@ -1,9 +1,8 @@
 """Matrix elements out of registers, and accumulators in and out of them.
 
-Registers of many warps are turned so that the warp is the last axis: [register, lane, warp]. An
-operation on a whole fragment then runs over long contiguous rows, and picking the elements of one
-k is a view. `lane` is split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment
-layouts are.
+Registers of many warps are turned so that the warp is the last axis: [register, lane, warp], and
+matrices become [k, row, warp]: operations on one k then run over long contiguous rows. `lane` is
+split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment layouts are.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -35,7 +34,6 @@ ELEMENT_BITS = {
     "b1": 1,
 }
 INTEGERS = ("s8", "u8", "s4", "u4")
-FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 _FP8 = ("e4m3", "e5m2")
 
 
@@ -69,19 +67,19 @@ def lane_shape(registers: Sequence[Operand]) -> tuple[int, ...]:
 
 
 def unpack(t: str, turned: Bits) -> list[Values]:
-    """The elements of each register, lowest first: float64 values, int32, or 32-bit words (b1)."""
+    """The elements of each register, lowest first: float32 (f64: float64), int32, words (b1)."""
     if t == "f64":
         return [turned.view(np.float64)]
     if t == "b1":
         return [turned]
     if t == "tf32":
-        return [(turned & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)]
+        return [(turned & np.uint32(0xFFFFE000)).view(np.float32)]
     if t == "bf16":
         low, high = turned << np.uint32(16), turned & np.uint32(0xFFFF0000)
-        return [part.view(np.float32).astype(np.float64) for part in (low, high)]
+        return [part.view(np.float32) for part in (low, high)]
     if t == "f16":
         low, high = turned.astype(np.uint16), (turned >> np.uint32(16)).astype(np.uint16)
-        return [widen("f16", part).astype(np.float64) for part in (low, high)]
+        return [widen("f16", part) for part in (low, high)]
     size = element_bits(t)
     return [_small(t, turned, size, index) for index in range(32 // size)]
 
@@ -93,39 +91,31 @@ def _small(t: str, turned: Bits, size: int, index: int) -> Values:
         return (turned << up).view(np.int32) >> np.int32(32 - size)
     field = (turned >> np.uint32(size * index)) & np.uint32((1 << size) - 1)
     if t in _FP8:
-        return decode_table(t).take(field)
+        return decode_table(t).astype(np.float32).take(field)
     return field.view(np.int32)
 
 
-def slices_of_a(t: str, registers: Sequence[Operand], rows: int) -> list[Values]:
-    """For each k by rising order, the column of A as [row / 8, row % 8, 1, warp]."""
+def matrix_a(t: str, registers: Sequence[Operand], rows: int) -> Values:
+    """A as [k, row, warp]."""
     turned = gather(registers, 64 if t == "f64" else 32)
     halves = rows // 8
     chunks, warps = turned.shape[0] // halves, turned.shape[2]
-    elements = [part.reshape(chunks, halves, 8, 4, warps) for part in unpack(t, turned)]
-    return [
-        part[chunk, :, :, thread, None, :]
-        for chunk in range(chunks)
-        for thread in range(4)
-        for part in elements
-    ]
+    # [element, chunk, row half, group, thread, warp]
+    parts = np.stack([part.reshape(chunks, halves, 8, 4, warps) for part in unpack(t, turned)])
+    return parts.transpose(1, 4, 0, 2, 3, 5).reshape(-1, rows, warps)
 
 
-def slices_of_b(t: str, registers: Sequence[Operand]) -> list[Values]:
-    """For each k by rising order, the row of B as [1, 1, column, warp]."""
+def matrix_b(t: str, registers: Sequence[Operand]) -> Values:
+    """B as [k, column, warp]."""
     turned = gather(registers, 64 if t == "f64" else 32)
     chunks, warps = turned.shape[0], turned.shape[2]
-    elements = [part.reshape(chunks, 8, 4, warps) for part in unpack(t, turned)]
-    return [
-        part[chunk, None, None, :, thread, :]
-        for chunk in range(chunks)
-        for thread in range(4)
-        for part in elements
-    ]
+    # [element, chunk, group, thread, warp]
+    parts = np.stack([part.reshape(chunks, 8, 4, warps) for part in unpack(t, turned)])
+    return parts.transpose(1, 3, 0, 2, 4).reshape(-1, 8, warps)
 
 
 def accumulator_of(t: str, registers: Sequence[Operand], rows: int) -> Bits:
-    """The bits of C as [row / 8, row % 8, column, warp] for 8 columns."""
+    """The bits of C as [row, column, warp] for 8 columns."""
     turned = gather(registers, 64 if t == "f64" else 32)
     halves, warps = rows // 8, turned.shape[2]
     if t == "f16":
@@ -133,12 +123,12 @@ def accumulator_of(t: str, registers: Sequence[Operand], rows: int) -> Bits:
         split = pairs.reshape(2, halves, 8, 4, warps).transpose(1, 2, 3, 0, 4)
     else:
         split = turned.reshape(halves, 2, 8, 4, warps).transpose(0, 2, 3, 1, 4)
-    return split.reshape(halves, 8, 8, warps)
+    return split.reshape(rows, 8, warps)
 
 
 def registers_of(t: str, total: Bits, shape: tuple[int, ...]) -> list[Bits]:
-    """Registers of D from the bits of [row / 8, row % 8, column, warp]."""
-    halves, warps = total.shape[0], total.shape[3]
+    """Registers of D from its bits [row, column, warp]."""
+    halves, warps = total.shape[0] // 8, total.shape[2]
     split = total.reshape(halves, 8, 4, 2, warps).transpose(0, 3, 1, 2, 4)
     if t == "f16":
         wide = split.astype(np.uint32)

@@ -17,21 +17,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.cpu.numerics.bits import Bits, Operand
-from tessera.backend.cpu.numerics.matrix import accumulate, volta
+from tessera.backend.cpu.numerics.matrix import volta
+from tessera.backend.cpu.numerics.matrix.accumulate import product
 from tessera.backend.cpu.numerics.matrix.elements import (
-    FLOATS,
     INTEGERS,
     Values,
     accumulator_of,
     element_bits,
     lane_shape,
+    matrix_a,
+    matrix_b,
     registers_of,
-    slices_of_a,
-    slices_of_b,
 )
 
-# Warps per step: accumulator and products stay in the second-level cache.
-_WARPS = 128
+# Warps per step: the repeated rows of A stay in the second-level cache.
+_WARPS = 64
 
 _SHAPES = {
     16: ("m16n8k8", "m16n8k16"),
@@ -73,9 +73,17 @@ def mma(
         return volta.mma_m8n8k4(dt, ct, a, b, c, alayout, blayout)
     _check(shape, dt, at, bt, ct, alayout, blayout)
     m, _, _ = parse_shape(shape)
-    columns = slices_of_a(at, a, m)
-    rows = slices_of_b(bt, b)
-    total = multiply(dt, at, ct, columns, rows, accumulator_of(ct, c, m), satfinite, op, rounding)
+    total = multiply(
+        dt,
+        at,
+        ct,
+        matrix_a(at, a, m),
+        matrix_b(bt, b),
+        accumulator_of(ct, c, m),
+        satfinite=satfinite,
+        op=op,
+        rounding=rounding,
+    )
     return registers_of(dt, total, lane_shape([*a, *b, *c]))
 
 
@@ -95,59 +103,42 @@ def multiply(
     dt: str,
     at: str,
     ct: str,
-    columns: Sequence[Values],
-    rows: Sequence[Values],
+    a: Values,
+    b: Values,
     c: Bits,
+    *,
     satfinite: bool = False,
     op: str | None = None,
     rounding: str = "rn",
 ) -> Bits:
-    """Bits of D, warp last, from the slices of A and B over k and the bits of C."""
-    warps = np.broadcast_shapes(c.shape, columns[0].shape, rows[0].shape)[-1]
-    shape = (*c.shape[:-1], warps)
-    if c.shape != shape:
-        c = np.broadcast_to(c, shape)
+    """Bits of D [row, column, warp] from values [k, row, warp], [k, column, warp] and C's bits."""
+    warps = max(a.shape[-1], b.shape[-1], c.shape[-1])
+    a, b, c = (_spread(part, warps) for part in (a, b, c))
+    (depth, rows, _), columns = a.shape, b.shape[1]
     parts = []
     for start in range(0, warps, _WARPS):
         chunk = slice(start, start + _WARPS)
-        parts.append(
-            _multiply(
-                dt,
-                at,
-                ct,
-                [_part(x, chunk) for x in columns],
-                [_part(y, chunk) for y in rows],
-                np.ascontiguousarray(c[..., chunk]),
-                satfinite,
-                op,
-                rounding,
-            )
+        left = a[..., chunk]
+        right = np.ascontiguousarray(b[..., chunk]).reshape(depth, 1, -1)
+        initial = np.ascontiguousarray(c[..., chunk]).reshape(rows, -1)
+        total = product(
+            dt,
+            at,
+            ct,
+            np.ascontiguousarray(left),
+            right,
+            initial,
+            satfinite=satfinite,
+            op=op,
+            rounding=rounding,
+            # Repeated rows of A make every operation on one k a few long contiguous loops.
+            spread=lambda x: x.repeat(columns, axis=1).reshape(depth, rows, -1),
         )
+        parts.append(total.reshape(rows, columns, -1))
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
-def _part(values: Values, chunk: slice) -> Values:
-    return values if values.shape[-1] == 1 else values[..., chunk]
-
-
-def _multiply(
-    dt: str,
-    at: str,
-    ct: str,
-    columns: Sequence[Values],
-    rows: Sequence[Values],
-    c: Bits,
-    satfinite: bool,
-    op: str | None,
-    rounding: str,
-) -> Bits:
-    if at == "b1":
-        return accumulate.bit_sum(columns, rows, c, op or "xor")
-    initial = accumulate.load_accumulator(ct, c)
-    if at in INTEGERS:
-        return accumulate.integer_sum_of_products(columns, rows, initial, satfinite)
-    if at == "f64":
-        return accumulate.fused_sum_of_products(columns, rows, initial, rounding)
-    if at not in FLOATS:
-        raise NotImplementedError(f"matrix elements of type .{at} are not supported")
-    return accumulate.store_accumulator(dt, accumulate.sum_of_products(columns, rows, initial))
+def _spread(values: Values, warps: int) -> Values:
+    if values.shape[-1] == warps:
+        return values
+    return np.broadcast_to(values, (*values.shape[:-1], warps))

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.cpu.numerics.bits import Bits, Operand
-from tessera.backend.cpu.numerics.matrix import accumulate
+from tessera.backend.cpu.numerics.formats import widen
+from tessera.backend.cpu.numerics.matrix.accumulate import chained_product
 from tessera.backend.cpu.numerics.matrix.elements import Values, gather, lane_shape, scatter, unpack
 
 # [upper, pair, thread] of a lane: lane = 16 * upper + 4 * pair + thread.
@@ -33,13 +34,11 @@ def mma_m8n8k4(
     shape = lane_shape([*a, *b, *c])
     left = _matrix(a, transposed=alayout == "col")
     right = _matrix(b, transposed=blayout == "row")
-    initial = accumulate.load_accumulator(ct, _load_c(ct, c))
-    total = accumulate.sum_of_products(
-        [left[:, k, :, None, :] for k in range(4)],
-        [right[:, k, None, :, :] for k in range(4)],
-        initial,
+    initial = widen(ct, _load_c(ct, c))
+    total = chained_product(
+        dt, left.swapaxes(0, 1)[:, :, :, None], right.swapaxes(0, 1)[:, :, None], initial
     )
-    return _store_d(dt, accumulate.store_accumulator(dt, total), shape)
+    return _store_d(dt, total, shape)
 
 
 def _matrix(registers: Sequence[Operand], transposed: bool) -> Values:

@@ -126,9 +126,17 @@ def mma(
 ) -> list[Bits]:
     """The registers of D = A * B + C."""
     left, right = _factor("a", shape, at, a), _factor("b", shape, bt, b)
-    columns = [left[:, k, None, :] for k in range(left.shape[1])]
-    rows = [right[k, None, :, :] for k in range(right.shape[0])]
-    total = multiply(dt, at, ct, columns, rows, _load(shape, ct, c), satfinite, op, rounding)
+    total = multiply(
+        dt,
+        at,
+        ct,
+        left.swapaxes(0, 1),
+        right,
+        _load(shape, ct, c),
+        satfinite=satfinite,
+        op=op,
+        rounding=rounding,
+    )
     row, column = positions("d", shape, dt)
     items = total[row.T, column.T]
     out = lane_shape([*a, *b, *c])

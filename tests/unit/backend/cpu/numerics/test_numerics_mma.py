@@ -139,7 +139,9 @@ def random_elements(t, rng, shape):
         # The low bits of a tf32 operand do not count.
         return (raw >> 16 if t == "bf16" else raw | 0xFFF).astype(np.uint64)
     if t in ("e4m3", "e5m2"):
-        return (rng.integers(0, 0x60, shape) | rng.integers(0, 2, shape) << 7).astype(np.uint64)
+        middle = 0x38 if t == "e4m3" else 0x3C
+        codes = middle + rng.integers(-8, 8, shape)
+        return (codes | rng.integers(0, 2, shape) << 7).astype(np.uint64)
     return rng.integers(0, 1 << int(t[1:]), shape).astype(np.uint64)
 
 
@@ -205,7 +207,9 @@ def test_mma(shape, dt, at, bt, ct):
     rng = np.random.default_rng(m * k)
     size = size_of(at)
     a, b = random_elements(at, rng, (WARPS, m, k)), random_elements(bt, rng, (WARPS, n, k))
-    c = random_elements("s16" if ct == "s32" else ct if ct != "f32" else "tf32", rng, (WARPS, m, n))
+    c = random_elements({"s32": "s16", "f32": "tf32"}.get(ct, ct), rng, (WARPS, m, n))
+    if ct == "f32":
+        c &= np.uint64(0xFFFFE000)
     a_registers = place(at, a, A_LAYOUTS[shape, size], m * k // 32)
     b_registers = place(bt, b, lambda g, t, i: (g, b_layout(size, t, i)), n * k // 32)
     c_registers = place({"f32": "u32", "s32": "u32"}.get(ct, ct), c, c_position, m * n // 32)
@@ -266,6 +270,8 @@ def test_volta_products_per_quad_pair(dt, ct, alayout, blayout):
     rng = np.random.default_rng(1)
     a, b = (random_elements("f16", rng, (4, 8, 4)) for _ in range(2))
     c = random_elements("f16" if ct == "f16" else "tf32", rng, (4, 8, 8))
+    if ct == "f32":
+        c &= np.uint64(0xFFFFE000)
 
     def position(layout, lane, i):
         low = lane % 4
