@@ -216,6 +216,8 @@ def test_no_more_than_twenty_faults() -> None:
         (HEADER + '.file 1 "open\n', "error[TSR1005]"),
         (HEADER + ".entry k() .foo 3 { ret; }", "error[TSR1026] directive is not known: `.foo`"),
         (HEADER + "\0", "error[TSR1006]"),
+        (HEADER + ".global .align 1.5 .b8 x;", "error[TSR1001] unexpected `1.5`"),
+        (HEADER + ".entry k() { .reg .b32 %r<1.5>; }", "error[TSR1001] unexpected `1.5`"),
         (HEADER + ".entry k " + "{" * 200_000, "error[TSR1003]"),
         (HEADER + ".entry k " + "{" * 50_000 + "}" * 50_000, "error[TSR1008]"),
         (HEADER + ".entry k() { mov.b32 a, " + "- " * 50_000 + "1; }", "error[TSR1008]"),
