@@ -4,8 +4,10 @@ Needs Python 3.12, NumPy and `cuda-bindings`; run from the repository's root:
 
     python tests/data/kernels/record_h200.py OUT_FOLDER [NAME...]
 
-With names, only those items are recorded; what OUT_FOLDER holds of others stays. Writes cases.npz and probes.npz (the bytes of every output buffer), recording.json (machine,
-a digest of the inputs of each item, its status, and how it differs from the NumPy reference) and
+With names, only those items are recorded; what OUT_FOLDER holds of others stays.
+
+Writes cases.npz and probes.npz (the bytes of every output buffer), recording.json (machine, a
+digest of the inputs of each item, its status, and how it differs from the NumPy reference) and
 prints a summary. Items run in a worker process; after a fault the worker is replaced, since a CUDA
 context does not survive one, so that a fault costs one item only.
 """
