@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.memory import AddressSpace, Allocation, Array, reserve
 
 _MERGE_ABOVE = 1 << 16
@@ -42,7 +43,15 @@ class Direction:
         """The flags for words of a width, over the whole space."""
         flags = self.maps.get(width)
         if flags is None:
-            flags = np.frombuffer(reserve(self.space.capacity // width), dtype=np.bool_)
+            wanted = self.space.capacity // width
+            flags = np.frombuffer(reserve(wanted), dtype=np.bool_)
+            if len(flags) < wanted:
+                raise refuse(
+                    "TSR5020",
+                    "not enough address space to log what a launch touches",
+                    hint="give the device less memory: `Device(memory_bytes=...)`",
+                    exit_code=6,
+                )
             self.maps[width] = flags
         return flags
 

@@ -43,8 +43,11 @@ def copy_small(
     given = np.full((1, 1), size, dtype=np.uint32) if from_size is None else from_size
     if ignore is not None:
         given = np.where(ignore, np.uint32(0), given)
-    if int(given.max()) > size:
-        raise Fault("TSR5023", f"cp.async of {size} bytes from {int(given.max())} bytes", site)
+    on = cx.enabled(guard)
+    checked = given if on is None else np.where(on, given, np.uint32(0))
+    if int(checked.max()) > size:
+        most = int(checked.max())
+        raise Fault("TSR5023", f"cp.async of {size} bytes from {most} bytes", site)
     whole = given == size
     reads = whole if guard is None else whole & guard
     words = load(cx, gather_global, site, source, size, reads)

@@ -270,6 +270,7 @@ class Kernel:
             number=device.launches,
             start_ns=device.now_ns,
             max_steps=max_steps,
+            has_read_only=any(a.read_only for a in device.space.table),
             output=[],
             parameters={},
             tensor_maps={},

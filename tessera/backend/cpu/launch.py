@@ -21,7 +21,7 @@ from tessera.backend.cpu.program import KernelProgram
 from tessera.backend.cpu.schedule import DONE, ChunkRunner
 
 LANES = 1 << 15
-DEFAULT_STEPS = 1 << 27
+DEFAULT_STEPS = 1 << 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class Launch:
     max_steps: int = DEFAULT_STEPS
     watch: object | None = None
     has_other_chunks: bool = False
+    has_read_only: bool = False
     output: list[str]
     parameters: dict[tuple[int, int], Array]
     tensor_maps: dict[int, object]
@@ -70,11 +71,6 @@ class Launch:
     def cluster_size(self) -> int:
         """CTAs in a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
-
-    @property
-    def has_read_only(self) -> bool:
-        """Whether some memory must not be written."""
-        return any(a.read_only for a in self.space.table)
 
     def parameter(self, offset: int, width: int) -> Array:
         """A parameter word as a value that all lanes share."""

@@ -6,7 +6,8 @@
   said once, by the scheduler.
 - A `call` is followed by `%return`, where the lanes come back: copying results and restoring
   registers must not happen on other paths that meet there.
-- `leaders` lists where blocks must start beside branch targets.
+- `leaders` lists where blocks must start beside branch targets. Lanes wait for their warp at
+  the start of a block, so what other lanes may be waiting to see must be in an earlier block.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 
 from tessera.backend.cpu.emit import constant_value
 from tessera.ir import ptx
+from tessera.ir.control_flow import ends_block
 from tessera.ir.flatten import FlatFunction, LabelIndex
 
 RETURN = "%return"
@@ -26,6 +28,7 @@ WARP_WIDE = frozenset(
 )  # fmt: skip
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
 _FULL = 0xFFFFFFFF
+_SEEN_BY_OTHERS = frozenset({"st", "atom", "red", "mbarrier", "cp", "stmatrix"})
 
 
 def is_cta_barrier(instruction: ptx.Instruction) -> bool:
@@ -86,7 +89,14 @@ def lower(flat: FlatFunction) -> tuple[FlatFunction, tuple[int, ...]]:
         labels.setdefault(label.index, []).append(label.name)
     moved: list[LabelIndex] = []
     leaders: list[int] = []
+    dirty = False
     for number, instruction in enumerate(flat.instructions):
+        if number in labels or ends_block(instruction):
+            dirty = False
+        if is_warp_wide(instruction) and dirty:
+            leaders.append(len(instructions))
+            dirty = False
+        dirty = dirty or instruction.opcode.name in _SEEN_BY_OTHERS
         moved.extend(LabelIndex(name, len(instructions)) for name in labels.get(number, ()))
         if _needs_branch(instruction):
             guard = instruction.guard

@@ -329,6 +329,8 @@ def operand_tile(
         words = gather_shared(cx, site, flat, _ROW, None)
     else:
         by_group = np.ascontiguousarray(cx.to_warps(descriptor).reshape(-1, _GROUP)[:, 0])
+        if cx.warp_active is not None:
+            by_group[~cx.warp_active.reshape(-1, _GROUP).all(axis=1)] = 0
         where = wgmma.chunk_addresses(by_group, rows, k, _ELEMENT_BITS[t], mn_major=mn_major)
         first = places_of(cx).reshape(-1, _GROUP)[:, 0]
         who = np.repeat(first, where.shape[1])

@@ -27,7 +27,7 @@ POISON = 0xCB
 GUARD = 256
 ALIGNMENT = 256
 DEVICE_SHIFT = 40
-DEFAULT_CAPACITY = 64 << 30
+DEFAULT_CAPACITY = 16 << 30
 
 UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # 16-byte words are moved as pairs of floats: a gather copies their bits unchanged.
