@@ -27,6 +27,7 @@ import numpy as np
 from tessera.backend.cpu.numerics import float16, float32
 from tessera.backend.cpu.numerics.bits import Bits, Operand, bits, blocked, packed
 from tessera.backend.cpu.numerics.float32 import F32, load, store
+from tessera.backend.cpu.numerics.float64 import finish_f64
 from tessera.backend.cpu.numerics.formats import finish, flush
 from tessera.backend.cpu.numerics.rounding import F64
 
@@ -203,7 +204,8 @@ def rsqrt(t: str, a: Operand, *, ftz: bool = False) -> Bits:
     if t == "f64":
         if ftz:
             return _upper_word(_rsqrt, a)
-        return finish("f64", _rsqrt(bits(64, a).view(np.float64)))
+        x = bits(64, a).view(np.float64)
+        return finish_f64(_rsqrt(x), x)
     return _apply(
         lambda x: _rsqrt(x.astype(np.float64)).astype(np.float32), "rsqrt", t, a, ftz, halves=False
     )
@@ -233,7 +235,13 @@ def sqrt(t: str, a: Operand, *, ftz: bool = False) -> Bits:
 def div(a: Operand, b: Operand, *, ftz: bool = False) -> Bits:
     """`div.approx.f32`: a * (1/b), where 1/b is zero for |b| above 2^126."""
     reciprocal = rcp("f32", b, ftz=True) if ftz else flush("f32", rcp("f32", b))
-    return float32.mul(a, reciprocal, "rn", ftz, False)
+    quotient = float32.mul(a, reciprocal, "rn", ftz, False)
+    divisor = bits(32, b)
+    tiny = (divisor & np.uint32(0x7FFFFFFF)) < np.uint32(0x00800000)
+    if ftz or not tiny.any():
+        return quotient
+    # Without `.ftz` a subnormal divisor counts, though its reciprocal may overflow.
+    return np.where(tiny, float32.div(a, b, "rn", False), quotient)
 
 
 def div_full(a: Operand, b: Operand, *, ftz: bool = False) -> Bits:

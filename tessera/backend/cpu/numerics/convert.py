@@ -108,14 +108,34 @@ def _float_to_float(
     format_of(dt)
     raw = bits(format_of(st).width, a)
     if ftz and st == "f32":
-        raw = flush("f32", raw)
+        raw = finish("f32", flush("f32", raw).view(np.float32).copy())
     if rounding in _TO_INTEGRAL:
         values = _TO_INTEGRAL[rounding](widen(st, raw))
         rounding = "rn"
     else:
         values = widen(st, raw)
     result = _encode(dt, values, rounding or "rn", satfinite)
+    if "f64" in (dt, st) or (dt, st) == ("f32", "bf16"):
+        result = _with_payloads(dt, st, raw, result)
     return _clamped(dt, result, ftz, sat, relu)
+
+
+def _with_payloads(dt: str, st: str, raw: Bits, result: Bits) -> Bits:
+    """NaNs keep sign and upper payload where f64 takes part (quieted), and from bf16 to f32."""
+    values = widen(st, raw)
+    if not values.size or (top := values.max()) == top:
+        return result
+    nan = values != values
+    source, target = FORMATS[st], FORMATS[dt]
+    lanes = raw[nan].astype(np.uint64)
+    shift = target.mantissa - source.mantissa
+    fraction = lanes & np.uint64((1 << source.mantissa) - 1)
+    fraction = fraction << np.uint64(shift) if shift >= 0 else fraction >> np.uint64(-shift)
+    if (dt, st) != ("f32", "bf16"):
+        fraction |= np.uint64(1 << (target.mantissa - 1))
+    sign = (lanes >> np.uint64(source.width - 1)) << np.uint64(target.width - 1)
+    result[nan] = (sign | np.uint64(target.infinity) | fraction).astype(result.dtype)
+    return result
 
 
 def _encode(dt: str, values: F64, rounding: str, satfinite: bool) -> Bits:
@@ -166,7 +186,9 @@ def to_tf32(a: Operand, rounding: str, satfinite: bool = False, relu: bool = Fal
         rounded = np.minimum(rounded & np.uint32(0x7FFFFFFF), largest) | sign
     if relu:
         rounded = np.where(sign != 0, np.uint32(0), rounded)
-    return np.where(magnitude > 0x7F800000, np.uint32(0x7FFFFFFF), rounded)
+    # `.rna` only cuts a NaN, the other modes make it canonical; recorded on an H200.
+    nan = raw & ~cut if rounding == "rna" else np.uint32(0x7FFFE000)
+    return np.where(magnitude > 0x7F800000, nan, rounded)
 
 
 def cvt_pack(dt: str, st: str, a: Operand, b: Operand, c: Operand | None = None) -> Bits:

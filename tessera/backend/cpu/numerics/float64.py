@@ -5,6 +5,9 @@ nearest result lies: the sign of an error that error-free transformations give. 
 while nothing overflows or underflows, so lanes with extreme exponents are computed with
 Python's integers instead (`exact`); such lanes are rare.
 
+NaN: f64 keeps payloads. A NaN operand is returned quieted (b before c before a; a first for
+`div`), an invalid operation gives 0xfff8000000000000; recorded on an H200.
+
 Source: PTX ISA, floating-point instructions; T. J. Dekker, "A floating-point technique for
 extending the available precision"; Boldo and Melquiond (see `rounding`).
 """
@@ -18,17 +21,31 @@ import numpy as np
 
 from tessera.backend.cpu.numerics import exact
 from tessera.backend.cpu.numerics.bits import Bits, Bools, Operand, bits, blocked
-from tessera.backend.cpu.numerics.formats import finish
 from tessera.backend.cpu.numerics.rounding import F64, check_mode, make_odd, two_sum
 
 _SPLITTER = np.float64(2**27 + 1)
 # Exponents inside which products, quotients and their error terms stay normal.
+_DEFAULT_NAN, _QUIET = np.uint64(0xFFF8000000000000), np.uint64(0x0008000000000000)
 _LOW, _HIGH = np.float64(2.0**-400), np.float64(2.0**400)
 
 
 def load(a: Operand) -> F64:
     """The values of an operand."""
     return bits(64, a).view(np.float64)
+
+
+def finish_f64(values: F64, *operands: F64) -> Bits:
+    """The bits of results; a NaN is the first NaN among `operands`, quieted, or the default one."""
+    raw = values.view(np.uint64)
+    if not values.size or (top := values.max()) == top:
+        return raw
+    lost = np.nonzero(values != values)
+    found = np.full(lost[0].shape, _DEFAULT_NAN, np.uint64)
+    for operand in reversed(operands):
+        lanes = np.broadcast_to(operand, values.shape)[lost]
+        found = np.where(lanes != lanes, lanes.view(np.uint64) | _QUIET, found)
+    raw[lost] = found
+    return raw
 
 
 def two_product(x: F64, y: F64) -> tuple[F64, F64]:
@@ -59,16 +76,16 @@ def _moderate(*values: F64) -> Bools:
 
 def _patched(
     result: F64, easy: Bools, function: Callable[..., int], mode: str, *operands: F64
-) -> Bits:
+) -> F64:
     """`result`, with lanes that are not easy recomputed by an exact integer function."""
-    raw = finish("f64", result)
+    raw = result.view(np.uint64)
     if easy.all():
-        return raw
+        return result
     where = np.nonzero(np.broadcast_to(~easy, raw.shape))
     lanes = [np.broadcast_to(value, raw.shape)[where].view(np.uint64) for value in operands]
     columns = zip(*(lane.tolist() for lane in lanes), strict=True)
     raw[where] = np.array([function(*lane, mode) for lane in columns], np.uint64)
-    return raw
+    return result
 
 
 def step_f64(nearest: F64, error: F64, rounding: str) -> F64:
@@ -90,27 +107,31 @@ def add(a: Operand, b: Operand, rounding: str) -> Bits:
     """a + b."""
     x, y = load(a), load(b)
     if rounding == "rn":
-        return finish("f64", x + y)
+        return finish_f64(x + y, y, x)
     total, error = two_sum(x, y)
     # A zero sum of opposite signs depends on the mode; the integer path knows.
     easy = _moderate(x, y) & (total != 0)
-    return _patched(step_f64(total, error, rounding), easy, exact.add, rounding, x, y)
+    result = _patched(step_f64(total, error, rounding), easy, exact.add, rounding, x, y)
+    return finish_f64(result, y, x)
 
 
 def sub(a: Operand, b: Operand, rounding: str) -> Bits:
     """a - b."""
+    x, y = load(a), load(b)
     if rounding == "rn":
-        return finish("f64", load(a) - load(b))
-    return add(a, (-load(b)).view(np.uint64), rounding)
+        return finish_f64(x - y, y, x)
+    return finish_f64(add(a, (-y).view(np.uint64), rounding).view(np.float64), y, x)
 
 
 def mul(a: Operand, b: Operand, rounding: str) -> Bits:
     """a * b."""
     x, y = load(a), load(b)
     if rounding == "rn":
-        return finish("f64", x * y)
+        return finish_f64(x * y, y, x)
     product, error = two_product(x, y)
-    return _patched(step_f64(product, error, rounding), _moderate(x, y), exact.mul, rounding, x, y)
+    stepped = step_f64(product, error, rounding)
+    result = _patched(stepped, _moderate(x, y), exact.mul, rounding, x, y)
+    return finish_f64(result, y, x)
 
 
 def fma(a: Operand, b: Operand, c: Operand, rounding: str) -> Bits:
@@ -132,21 +153,21 @@ def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
     odd = make_odd(*two_sum(tail, rest))
     result = high + odd if rounding == "rn" else step_f64(*two_sum(high, odd), rounding)
     easy = _moderate(x, y, z) & (result != 0)
-    return _patched(result, easy, exact.fma, rounding, x, y, z)
+    return finish_f64(_patched(result, easy, exact.fma, rounding, x, y, z), y, z, x)
 
 
 def div(a: Operand, b: Operand, rounding: str) -> Bits:
     """a / b."""
     x, y = load(a), load(b)
     if rounding == "rn":
-        return finish("f64", x / y)
+        return finish_f64(x / y, x, y)
     quotient = x / y
     product, error = two_product(quotient, y)
     # (x - product) is exact; its sign, corrected by the divisor's, is that of the error.
     remainder = (x - product) - error
     easy = _moderate(x, y, quotient) & (quotient != 0)
     stepped = step_f64(quotient, remainder * np.sign(y), rounding)
-    return _patched(stepped, easy, exact.div, rounding, x, y)
+    return finish_f64(_patched(stepped, easy, exact.div, rounding, x, y), x, y)
 
 
 def sqrt(a: Operand, rounding: str) -> Bits:
@@ -154,10 +175,11 @@ def sqrt(a: Operand, rounding: str) -> Bits:
     x = load(a)
     root = np.sqrt(x)
     if rounding == "rn":
-        return finish("f64", root)
+        return finish_f64(root, x)
     square, error = two_product(root, root)
     easy = _moderate(x) & (x > 0)
-    return _patched(step_f64(root, (x - square) - error, rounding), easy, exact.sqrt, rounding, x)
+    stepped = step_f64(root, (x - square) - error, rounding)
+    return finish_f64(_patched(stepped, easy, exact.sqrt, rounding, x), x)
 
 
 def rcp(a: Operand, rounding: str) -> Bits:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.backend.cpu.numerics import float16, float32, float64
 from tessera.backend.cpu.numerics.bits import Bits, Bools, Operand, bits, packed, unsigned
-from tessera.backend.cpu.numerics.formats import flush, format_of
+from tessera.backend.cpu.numerics.formats import flush, format_of, widen
 from tessera.backend.cpu.numerics.minmax import extremum
 
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
@@ -199,7 +199,19 @@ def abs(t: str, a: Operand, *, ftz: bool = False) -> Bits:
     """`abs`: clears the sign."""
     if t in PACKED:
         return packed(lambda x: abs(PACKED[t], x, ftz=ftz), _width(t), a)
-    return _magnitude(t, _flushed(t, a, ftz))
+    raw = _flushed(t, a, ftz)
+    return _keep_nan(t, raw, _magnitude(t, raw))
+
+
+def _keep_nan(t: str, raw: Bits, result: Bits) -> Bits:
+    """A NaN operand of `abs` or `neg` becomes canonical; f64 keeps its sign and payload."""
+    values = widen(t, raw)
+    if not values.size or (top := values.max()) == top:
+        return result
+    nan = values != values
+    quiet = raw[nan] | raw.dtype.type(1 << 51) if t == "f64" else format_of(t).nan
+    result[nan] = quiet
+    return result
 
 
 def _magnitude(t: str, a: Operand) -> Bits:
@@ -217,7 +229,7 @@ def neg(t: str, a: Operand, *, ftz: bool = False) -> Bits:
     if t in PACKED:
         return packed(lambda x: neg(PACKED[t], x, ftz=ftz), _width(t), a)
     raw = _flushed(t, a, ftz)
-    return raw ^ raw.dtype.type(format_of(t).sign)
+    return _keep_nan(t, raw, raw ^ raw.dtype.type(format_of(t).sign))
 
 
 def copysign(t: str, a: Operand, b: Operand) -> Bits:

@@ -1,7 +1,7 @@
 """Integer arithmetic of PTX: wraps, saturates, widens and carries exactly as the ISA says.
 
-In and out: register bits (`bits`). Division by zero is unspecified in PTX; the result is all
-ones (and the dividend for `rem`), as on the hardware, and INT_MIN / -1 wraps.
+In and out: register bits (`bits`). Division by zero is unspecified in PTX; quotient and remainder
+are all ones, as on an H200, and INT_MIN / -1 wraps.
 
 Source: PTX ISA, integer arithmetic and extended-precision integer arithmetic instructions.
 """
@@ -193,13 +193,14 @@ def div(t: str, a: Operand, b: Operand) -> Bits:
 
 
 def rem(t: str, a: Operand, b: Operand) -> Bits:
-    """`rem`: has the dividend's sign; the dividend itself for a zero divisor."""
+    """`rem`: has the dividend's sign; all ones for a zero divisor."""
     width, is_signed = integer_type(t)
     x, y = bits(width, a), bits(width, b)
     zero = y == 0
-    safe = y + zero if zero.any() else y
-    # With a zero divisor this subtracts the quotient by 1 times 0.
-    return x - _quotient(x, safe, is_signed) * y
+    if not zero.any():
+        return x - _quotient(x, y, is_signed) * y
+    safe = y + zero
+    return (x - _quotient(x, safe, is_signed) * safe) | -zero.astype(x.dtype)
 
 
 def _quotient(x: Bits, y: Bits, is_signed: bool) -> Bits:

@@ -63,4 +63,6 @@ def _with_nans(t: str, x: Bits, y: Bits, is_min: bool, nan: bool) -> Bits:
     )
     result = np.where(x_nan, y, np.where(y_nan, x, result))
     lost = (x_nan | y_nan) if nan else (x_nan & y_nan)
-    return np.where(lost, dtype.type(form.nan), result)
+    # f64 keeps the payload of the second operand.
+    quiet = y | dtype.type(1 << 51) if t == "f64" else dtype.type(form.nan)
+    return np.where(lost, quiet, result)

@@ -226,7 +226,7 @@ def simd(
         value = _operate(op, x, y)
         return _clamp(dt, value, size) if sat else value
 
-    return _by_lane(compute, dt, at, bt, a, b, c, lanes, mask, asel, bsel, add)
+    return _by_lane(compute, at, bt, a, b, c, lanes, mask, asel, bsel, add)
 
 
 def vset_simd(
@@ -246,13 +246,12 @@ def vset_simd(
     """`vset2`/`vset4`."""
     return _by_lane(
         lambda x, y: _compared(comparison, x, y),
-        "u32", at, bt, a, b, c, lanes, mask, asel, bsel, add,
+        at, bt, a, b, c, lanes, mask, asel, bsel, add,
     )  # fmt: skip
 
 
 def _by_lane(
     compute: Any,
-    dt: str,
     at: str,
     bt: str,
     a: Operand,
@@ -279,11 +278,8 @@ def _by_lane(
             continue
         value = compute(_lane(at, pair, lanes, first), _lane(bt, pair, lanes, second))
         if add:
-            # The lane's result, cut to its width and extended, is summed onto c.
-            cut = value & field
-            if dt[0] == "s":
-                cut = (cut ^ (1 << (size - 1))) - (1 << (size - 1))
-            result = result + (cut & 0xFFFFFFFF).astype(np.uint32)
+            # The lane's result is summed onto c with all its bits.
+            result = result + (value & 0xFFFFFFFF).astype(np.uint32)
         else:
             position = np.uint32(size * index)
             cleared = result & ~np.uint32(field << (size * index))

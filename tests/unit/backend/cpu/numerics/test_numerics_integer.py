@@ -138,7 +138,7 @@ def test_division_truncates_and_never_raises(t):
         return -1 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
     def remainder(x, y):
-        return x if y == 0 else to_int(x, t) - quotient(x, y) * to_int(y, t)
+        return -1 if y == 0 else to_int(x, t) - quotient(x, y) * to_int(y, t)
 
     check(integer.div(t, a, b), quotient, a, b, width=width)
     check(integer.rem(t, a, b), remainder, a, b, width=width)
