@@ -12,90 +12,24 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tessera import __version__, codes, render
+from tessera import __version__, cli_run, codes, render
 from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
-from tessera.output import write_file
+from tessera.messages import Messages, ReaderGone, form_option, write_data
 from tessera.settings import read_settings
 
 EXIT_ERRORS = 1
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-_SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-# --- messages ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """How to show findings on standard error."""
-
-    color: str = "auto"
-    form: str = "full"
-
-    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Print findings in the form chosen."""
-        found = tuple(diagnostics)
-        if not found:
-            return
-        if self.form == "json":
-            text = render.render_json(found)
-        elif self.form == "concise":
-            text = render.render_concise(found)
-        else:
-            text = render.render_full(found, self._colored())
-        click.echo(text, err=True, color=True)
-
-    def _colored(self) -> bool:
-        if self.color != "auto":
-            return self.color == "always"
-        return sys.stderr.isatty() and read_settings().color is not False
-
-    @contextmanager
-    def waiting(self, path: str) -> Iterator[None]:
-        """Say on a terminal that a large file is being read, and take it back afterwards."""
-        try:
-            size = os.path.getsize(path)
-        except (OSError, ValueError):
-            size = 0
-        if size < _SLOW_BYTES or not sys.stderr.isatty() or self.form == "json":
-            yield
-            return
-        click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)
-        try:
-            yield
-        finally:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
-
-
-class ReaderGone(Exception):
-    """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
-
-
-def _write(data: bytes, target: str) -> None:
-    """Data to a file, or to standard output for `-`."""
-    if target != "-":
-        write_file(target, data)
-        return
-    if sys.stdout is None:
-        raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise ReaderGone from None
 
 
 # --- commands ----------------------------------------------------------------------------------
@@ -112,7 +46,7 @@ def _write(data: bytes, target: str) -> None:
 )
 @click.pass_context
 def cli(context: click.Context, color: str) -> None:
-    """Read PTX kernels and traces of kernel launches, and say what is in them.
+    """Read PTX kernels and traces of kernel launches, say what is in them, and run them.
 
     A file is PTX, as nvcc, NVRTC, Triton and Numba write it, or a trace: PTX with `//!` records
     that list buffers and launches.
@@ -121,20 +55,10 @@ def cli(context: click.Context, color: str) -> None:
     Examples:
       tessc analyze kernel.ptx           what each kernel declares and does
       tessc analyze trace.ptx --json     the same for a trace, for a program
+      tessc run trace.ptx                run it here, without a GPU
       tessc explain TSR1905              what a diagnostic code means
     """
     context.obj = Messages(color)
-
-
-def _form_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["full", "concise", "json"]),
-        default="full",
-        show_default=True,
-        help="How to show errors and warnings on standard error.",
-    )(command)
 
 
 @cli.command(short_help="Summarise a PTX file or a trace.")
@@ -153,7 +77,7 @@ def _form_option(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["ptx"]),
     help="Print the program at this level in place of the report.",
 )
-@_form_option
+@form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option(
     "-o",
@@ -203,11 +127,11 @@ def analyze(
             data = report.report_json(found).encode()
         else:
             data = report.report_text(found).encode(errors="replace")
-        _write(data, output)
+        write_data(data, output)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         if as_json and output == "-":
-            _write(report.failure_json(file, failure.diagnostics).encode(), "-")
+            write_data(report.failure_json(file, failure.diagnostics).encode(), "-")
         return failure.exit_code
     messages.show(found.diagnostics)
     return _exit_code(found.diagnostics, strict)
@@ -255,11 +179,11 @@ def explain(code: str | None) -> int:
     """
     if code is None:
         rows = (f"{c.code}  {c.severity.value:<7}  {c.title}\n" for c in codes.CODES)
-        _write("".join(rows).encode(), "-")
+        write_data("".join(rows).encode(), "-")
         return 0
     entry = codes.find_code(code)
     if entry is not None:
-        _write(codes.explain(entry).encode(), "-")
+        write_data(codes.explain(entry).encode(), "-")
         return 0
     near = ", ".join(f"`{near.code}` ({near.title})" for near in codes.near_codes(code))
     hint = f"did you mean {near}?" if near else "`tessc explain` lists all codes."
@@ -280,8 +204,11 @@ def completion(shell: str) -> int:
     script = get_completion_class(shell)
     if script is None:
         raise click.UsageError(f"this version of click cannot complete for `{shell}`")
-    _write(script(cli, {}, "tessc", "_TESSC_COMPLETE").source().encode(), "-")
+    write_data(script(cli, {}, "tessc", "_TESSC_COMPLETE").source().encode(), "-")
     return 0
+
+
+cli.add_command(cli_run.run)
 
 
 # --- the process -------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR5021", "a call cannot be made"),
     Code("TSR5022", "the CPU backend cannot run a library operator"),
     Code("TSR5023", "an instruction is used against its rules"),
+    Code("TSR5040", "there is nothing to run"),
+    Code("TSR5041", "no variant is for that architecture"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

@@ -1,25 +1,37 @@
 """The pipelines behind the commands: straight lines from a file to a result.
 
-`load` reads a trace or a PTX file; `analyze` summarises it. Both raise `TesseraError` where the
-input cannot be used, and return findings that are no errors with the result.
+`load` reads a trace or a PTX file; `analyze` summarises it; `run` runs it on the CPU backend. All
+raise `TesseraError` where the input cannot be used, and return findings that are no errors with
+the result.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, Source, TesseraError
+from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.frontend.cache import ModuleCache
+from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
+from tessera.frontend.contents_write import write_contents
 from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
-from tessera.ir.program import Program
+from tessera.ir.program import Buffer, Launch, LibraryCall, Memcpy, Memset, Program, Role
 from tessera.ir.ptx_text import print_module
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
 from tessera.settings import read_settings
+
+if TYPE_CHECKING:
+    from tessera.backend.cpu.run import RunResult
+
+WORK = (Launch, Memset, Memcpy, LibraryCall)
+# A request starts with these; outputs and temporaries start out poisoned, unless the file has them.
+_FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,93 @@ def analyze(path: str | os.PathLike[str]) -> Report:
     source = read_source(path)
     program, diagnostics = _read_program(source)
     return Report(source.name, program, summarise_program(program), diagnostics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to run a trace on one device."""
+
+    arch: str | None = None
+    seed: int = 0
+    max_steps: int | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """A trace that ran to its end: the bytes it leaves, and what each launch did."""
+
+    name: str
+    program: Program
+    result: RunResult
+    seconds: float
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def kept(self) -> Iterator[tuple[Buffer, Bytes]]:
+        """The outputs and states of the trace with their bytes, in file order."""
+        for buffer in self.program.buffers:
+            if buffer.name in self.result.buffers:
+                yield buffer, self.result.buffers[buffer.name]
+
+
+def run(
+    path: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+) -> RunReport:
+    """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
+    from tessera.backend.cpu.launch import DEFAULT_STEPS
+    from tessera.backend.cpu.run import run_program
+
+    options = options or RunOptions()
+    source = read_source(path)
+    program, diagnostics = _read_program(source)
+    _check_runnable(program, source, options.arch)
+    started = time.perf_counter()
+    with _open_data(program, source, options) as contents:
+        given = {
+            buffer.name: contents.read(buffer)
+            for buffer in program.buffers
+            if buffer.role in _FILLED or contents.is_given(buffer)
+        }
+    result = run_program(
+        program, given, arch=options.arch, on_step=on_step,
+        max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
+    )  # fmt: skip
+    seconds = time.perf_counter() - started
+    return RunReport(
+        name=source.name, program=program, result=result, seconds=seconds, diagnostics=diagnostics
+    )
+
+
+def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
+    """Write outputs and states by buffer name, to a `.npz` or `.safetensors` file."""
+    write_contents(path, report.kept())
+
+
+def _open_data(program: Program, source: Source, options: RunOptions) -> Contents:
+    if options.data is not None:
+        return open_contents_file(program, options.data, seed=options.seed)
+    return open_contents(program, os.path.dirname(source.name) or ".", seed=options.seed)
+
+
+def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
+    if not any(isinstance(step, WORK) for step in program.steps):
+        raise TesseraError(
+            error(
+                "TSR5040", f"there is nothing to run in `{source.name}`",
+                notes=("it has no launch, memset or memcpy record",),
+                hint="a trace is PTX with `//!` records; `tessc analyze` summarises plain PTX",
+            )
+        )  # fmt: skip
+    known = sorted({v.arch for module in program.modules for v in module.variants})
+    if arch is not None and arch not in known:
+        raise TesseraError(
+            error(
+                "TSR5041", f"no module of `{source.name}` has a variant for `{arch}`",
+                hint=f"choose one of: {', '.join(known)}",
+            )
+        )  # fmt: skip
 
 
 def emit_ptx(program: Program) -> bytes:

@@ -213,12 +213,12 @@ class _Flattener:
                 return self.rename_name(operand)
             case ptx.Not() | ptx.Negated():
                 return type(operand)(self.plain(operand.operand))
-            case ptx.Pair():
-                return ptx.Pair(self.half(operand.first), self.half(operand.second))
+            case ptx.Pair(first, second):
+                return ptx.Pair(self.half(first), self.single(second))
             case ptx.Vector() | ptx.Group():
                 return type(operand)(tuple(map(self.rename, operand.elements)))
             case ptx.Address():
-                return ptx.Address(tuple(map(self.rename, operand.parts)))
+                return ptx.Address(tuple(map(self.rename, operand.parts)), operand.suffix)
             case ptx.Offset():
                 moved = self.rename_constant(operand.displacement)
                 return ptx.Offset(self.plain(operand.base), moved)
@@ -229,7 +229,12 @@ class _Flattener:
             case _:
                 return self.rename_constant(operand)
 
-    def half(self, operand: ptx.Name | ptx.Sink) -> ptx.Name | ptx.Sink:
+    def half(self, operand: ptx.Name | ptx.Sink | ptx.Vector) -> ptx.Name | ptx.Sink | ptx.Vector:
+        if isinstance(operand, ptx.Vector):
+            return ptx.Vector(tuple(map(self.rename, operand.elements)))
+        return self.single(operand)
+
+    def single(self, operand: ptx.Name | ptx.Sink) -> ptx.Name | ptx.Sink:
         return operand if isinstance(operand, ptx.Sink) else self.plain(operand)
 
     def rename_subscript(self, operand: ptx.Subscript) -> ptx.Subscript:
@@ -321,6 +326,7 @@ class _Flattener:
             if declared is None:
                 continue
             digits = name[end:]
-            if (digits == "0" or digits[0] != "0") and int(digits) < (declared.count or 0):
-                return declared, name + declared.unique[end:]
+            if len(digits) <= 10 and int(digits) < (declared.count or 0):
+                number = str(int(digits))  # ptxas takes `%r01` for `%r1`
+                return declared, name[:end] + number + declared.unique[end:]
         return None

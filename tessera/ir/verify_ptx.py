@@ -49,12 +49,11 @@ class _Scope:
         found = self.names.get(name)
         if found is not None or not self.ranges:
             return found
-        prefix = name.rstrip(_DIGITS)
-        span = self.ranges.get(prefix)
-        digits = name[len(prefix) :]
-        if span is None or not digits or len(digits) > 10 or int(digits) >= span[0]:
-            return None
-        return span[1]
+        for end in range(len(name.rstrip(_DIGITS)), len(name)):  # `%r1<20>` declares `%r10` too
+            span = self.ranges.get(name[:end])
+            if span is not None and len(name) - end <= 10 and int(name[end:]) < span[0]:
+                return span[1]
+        return None
 
 
 class _Verifier:

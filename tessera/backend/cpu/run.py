@@ -11,7 +11,7 @@ the one for the oldest architecture.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -55,13 +55,20 @@ def run_program(
     device: Device | None = None,
     arch: str | None = None,
     max_steps: int = DEFAULT_STEPS,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> RunResult:
-    """Run a trace; buffers that `contents` does not name start out poisoned."""
+    """Run a trace; buffers that `contents` does not name start out poisoned.
+
+    `on_step` is called before each step with its number and the number of steps, and at the end.
+    """
     refuse_library_calls(program)
     machine = _Machine(program, device or Device(), arch, max_steps)
     machine.fill(contents)
-    for step in program.steps:
+    report = on_step or (lambda done, total: None)
+    for number, step in enumerate(program.steps):
+        report(number, len(program.steps))
         machine.step(step)
+    report(len(program.steps), len(program.steps))
     return RunResult(buffers=machine.kept(), launches=machine.launches)
 
 

@@ -147,6 +147,7 @@ def test_module_scope() -> None:
         '.pragma "nounroll";\n.shared .b32 s;\n.entry k() .pragma "x"; { .shared .b32 q; ret; }',
         ".extern .func n .visible .entry k() { ret; }",
         ".extern .func n",
+        ".entry k() { .reg .b32 %r<5>, %a1<20>; mov.b32 %r01, %a119; ret; }",
         ".align 16 .global .b32 a;\n.visible .attribute(.managed) .global .b32 b;",
         ".shared .b32 s[4];\n.entry k() { .reg .b32 r; ld.shared.u32 r, s[r]; ret; }",
     ],

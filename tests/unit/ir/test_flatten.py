@@ -51,8 +51,13 @@ def test_plain_name_declared_before_a_counted_prefix_does_not_clash():
 
 
 def test_a_counted_name_beyond_its_count_is_not_declared():
-    flat = flatten(body(reg("%r", count=4), mov("%r3", "%r4", guard="%r01")))
+    flat = flatten(body(reg("%r", count=4), mov("%r3", "%r4")))
     assert [r.name for r in flat.registers] == ["%r3"]
+
+
+def test_leading_zeros_in_a_counted_name_mean_nothing():
+    flat = flatten(body(reg("%r", count=4), mov("%r3", "%r1", guard="%r01")))
+    assert sorted(r.name for r in flat.registers) == ["%r1", "%r3"]
 
 
 def test_prefix_that_ends_in_digits():

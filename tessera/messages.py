@@ -1,0 +1,92 @@
+"""What the commands print: findings on standard error, data on standard output or in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tessera import render
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.output import write_file
+from tessera.settings import read_settings
+
+_SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """How to show findings on standard error."""
+
+    color: str = "auto"
+    form: str = "full"
+
+    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Print findings in the form chosen."""
+        found = tuple(diagnostics)
+        if not found:
+            return
+        if self.form == "json":
+            text = render.render_json(found)
+        elif self.form == "concise":
+            text = render.render_concise(found)
+        else:
+            text = render.render_full(found, self._colored())
+        click.echo(text, err=True, color=True)
+
+    def _colored(self) -> bool:
+        if self.color != "auto":
+            return self.color == "always"
+        return sys.stderr.isatty() and read_settings().color is not False
+
+    @contextmanager
+    def waiting(self, path: str) -> Iterator[None]:
+        """Say on a terminal that a large file is being read, and take it back afterwards."""
+        try:
+            size = os.path.getsize(path)
+        except (OSError, ValueError):
+            size = 0
+        if size < _SLOW_BYTES or not sys.stderr.isatty() or self.form == "json":
+            yield
+            return
+        click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)
+        try:
+            yield
+        finally:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+
+
+def form_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The `--format` option of a command."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["full", "concise", "json"]),
+        default="full",
+        show_default=True,
+        help="How to show errors and warnings on standard error.",
+    )(command)
+
+
+class ReaderGone(Exception):
+    """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
+
+
+def write_data(data: bytes, target: str) -> None:
+    """Data to a file, or to standard output for `-`."""
+    if target != "-":
+        write_file(target, data)
+        return
+    if sys.stdout is None:
+        raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
