@@ -1,0 +1,9 @@
+// Counter-based random numbers, as array libraries generate them.
+typedef unsigned int u32; typedef unsigned long long u64;
+__device__ __forceinline__ uint4 round_(uint4 c, uint2 k) { u32 h0 = __umulhi(0xD2511F53u, c.x), l0 = 0xD2511F53u * c.x, h1 = __umulhi(0xCD9E8D57u, c.z), l1 = 0xCD9E8D57u * c.z; return make_uint4(h1 ^ c.y ^ k.x, l1, h0 ^ c.w ^ k.y, l0); }
+__device__ uint4 philox(uint4 c, uint2 k) { for (int i = 0; i < 10; ++i) { c = round_(c, k); k.x += 0x9E3779B9u; k.y += 0xBB67AE85u; } return c; }
+template <typename T> __device__ T unit(u32 x); template <> __device__ float unit<float>(u32 x) { return x * 2.3283064e-10f; } template <> __device__ double unit<double>(u32 x) { return x * 2.3283064365386963e-10; }
+template <typename T> __global__ void uniform(T* out, u64 n, u64 seed) { for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < n / 4; i += (u64)gridDim.x * blockDim.x) { uint4 r = philox(make_uint4((u32)i, (u32)(i >> 32), 0, 0), make_uint2((u32)seed, (u32)(seed >> 32))); out[4 * i] = unit<T>(r.x); out[4 * i + 1] = unit<T>(r.y); out[4 * i + 2] = unit<T>(r.z); out[4 * i + 3] = unit<T>(r.w); } }
+template __global__ void uniform<float>(float*, u64, u64); template __global__ void uniform<double>(double*, u64, u64);
+extern "C" __global__ void box_muller(float2* out, u64 n, u64 seed) { u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; if (i >= n) return; uint4 r = philox(make_uint4((u32)i, 1, 2, 3), make_uint2((u32)seed, 7)); float u = unit<float>(r.x) + 1e-7f, t = 6.2831853f * unit<float>(r.y), m = sqrtf(-2 * logf(u)); out[i] = make_float2(m * cosf(t), m * sinf(t)); }
+extern "C" __global__ void shuffle(u32* p, u32 n, u64 seed) { for (u32 i = threadIdx.x; i < n; i += blockDim.x) { u32 l = i & 0xffff, r = i >> 16; for (int k = 0; k < 4; ++k) { u32 f = philox(make_uint4(r, k, 0, 0), make_uint2((u32)seed, 0)).x & 0xffff; u32 t = l ^ f; l = r; r = t; } p[i] = l | (r << 16); } }
