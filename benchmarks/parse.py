@@ -1,0 +1,283 @@
+"""How fast is PTX read, against ptxas on the same files, the same core, the same run.
+
+    python benchmarks/parse.py [--quick] [--repeats N] [--json FILE]
+
+Measures, per file of the corpus, a cold parse to the finished IR (no cache, grammar built before)
+and `ptxas -O3`; growth with size at three sizes up to 20 MB, with peak memory in a process of its
+own; and what debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on
+one core: the process pins itself, and ptxas inherits that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tessera.frontend.ptx import parse_module  # noqa: E402
+from tests.helpers.corpus import extracted, manifest  # noqa: E402
+from tests.helpers.ptxas import find_ptxas  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "parse.json"
+SIZES_MB = (5, 10, 20)
+HEADER = (
+    ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n"
+)
+ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
+
+
+def timed(action: Callable[[], object], repeats: int) -> list[float]:
+    """Wall-clock seconds of each repeat; garbage of earlier ones is collected in between."""
+    seconds = []
+    for _ in range(repeats):
+        gc.collect()
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def summary(seconds: Sequence[float]) -> dict[str, float]:
+    """Median and spread of some repeats."""
+    middle = statistics.median(seconds)
+    return {
+        "median_s": round(middle, 6),
+        "min_s": round(min(seconds), 6),
+        "max_s": round(max(seconds), 6),
+    }
+
+
+def measure_ptxas(path: Path, entry: dict[str, Any], repeats: int) -> list[float] | None:
+    """Seconds of `ptxas -O3`, or None where it is absent."""
+    executable = find_ptxas()
+    if executable is None:
+        return None
+    command = [executable, "-O3", "-arch", entry["arch"], *entry["ptxas_options"]]
+    with tempfile.TemporaryDirectory() as folder:
+        full = [*command, "-o", str(Path(folder, "out.cubin")), str(path)]
+        return timed(lambda: subprocess.run(full, check=True, capture_output=True), repeats)
+
+
+def measure_files(
+    folder: Path, entries: Sequence[dict[str, Any]], repeats: int
+) -> list[dict[str, Any]]:
+    """One row per file: bytes, our seconds, ptxas's seconds."""
+    rows = []
+    for number, entry in enumerate(entries, 1):
+        path = folder / entry["file"]
+        text = path.read_bytes().decode()
+        ours = timed(lambda text=text: parse_module(text, "benchmark.ptx"), repeats)  # type: ignore[misc]
+        theirs = measure_ptxas(path, entry, max(1, repeats // 2))
+        row: dict[str, Any] = {"file": entry["file"], "producer": entry["producer"]}
+        row |= {"bytes": len(text.encode()), "parse": summary(ours)}
+        if theirs is not None:
+            row |= {"ptxas": summary(theirs)}
+            row["ratio"] = round(row["ptxas"]["median_s"] / row["parse"]["median_s"], 2)
+        rows.append(row)
+        print(f"\r{number}/{len(entries)} {entry['file']:60.60}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    return rows
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Sums of medians over some rows, rates and ratios."""
+    size = sum(row["bytes"] for row in rows)
+    ours = sum(row["parse"]["median_s"] for row in rows)
+    found: dict[str, Any] = {"files": len(rows), "bytes": size, "parse_s": round(ours, 3)}
+    found["mb_per_s"] = round(size / ours / 1e6, 3)
+    if all("ptxas" in row for row in rows):
+        theirs = sum(row["ptxas"]["median_s"] for row in rows)
+        found |= {"ptxas_s": round(theirs, 3), "total_ratio": round(theirs / ours, 2)}
+        found["median_file_ratio"] = round(statistics.median(row["ratio"] for row in rows), 2)
+        found["least_file_ratio"] = min(row["ratio"] for row in rows)
+    return found
+
+
+def synthetic_text(texts: Sequence[str], size: int) -> str:
+    """About `size` bytes of distinct kernels: bodies of real ones under new names, repeated."""
+    parts, length, round_number = [HEADER], len(HEADER), 0
+    while True:
+        for text in texts:
+            start = ENTRY.search(text)
+            if start is None:
+                continue
+            body = text[start.start() :]
+            name = start.group(1)
+            part = body.replace(name, f"{name}_{round_number}").rstrip() + "\n"
+            parts.append(part)
+            length += len(part)
+            if length >= size:
+                return "".join(parts)
+        round_number += 1
+
+
+def single_entry_texts(folder: Path, entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Triton kernels: one entry, no module variables, sections left off."""
+    chosen = []
+    for entry in entries:
+        text = (folder / entry["file"]).read_bytes().decode()
+        if not entry["producer"].startswith("triton") or text.count(".entry") != 1:
+            continue
+        if entry["arch"] not in ("sm_80", "sm_89", "sm_90", "sm_90a"):
+            continue
+        start = ENTRY.search(text)
+        if start is None or ".global" in text[: start.start()] or ".func" in text[: start.start()]:
+            continue
+        chosen.append(re.split(r"^\s*\.file|^\s*\.section", text, flags=re.MULTILINE)[0])
+    return chosen
+
+
+def measure_growth(folder: Path, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seconds and peak memory at three sizes, each in a fresh process."""
+    texts = single_entry_texts(folder, entries)
+    rows = []
+    for megabytes in SIZES_MB:
+        text = synthetic_text(texts, megabytes * 1_000_000)
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch, "large.ptx")
+            path.write_text(text)
+            command = [sys.executable, __file__, "--measure-one", str(path)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows.append(
+            {"bytes": len(text), "kernels": text.count(".entry"), **json.loads(done.stdout)}
+        )
+    return rows
+
+
+def measure_one(path: Path) -> dict[str, Any]:
+    """Parse one file in this process and say what it took; for `measure_growth`."""
+    text = path.read_text()
+    parse_module(HEADER, "warm.ptx")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = timed(lambda: parse_module(text, "large.ptx"), 1)[0]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": round(seconds, 3),
+        "mb_per_s": round(len(text) / seconds / 1e6, 3),
+        "peak_mb": round(peak / 1024),
+        "peak_before_mb": round(before / 1024),
+    }
+
+
+def measure_debug(folder: Path, entries: Sequence[dict[str, Any]], repeats: int) -> dict[str, Any]:
+    """What `.loc` lines and debug sections add to the time of the files that have them."""
+    with_debug = without = size = stripped = 0.0
+    chosen = [entry for entry in entries if re.search(r"_G\.|lineinfo|debug|triton", entry["file"])]
+    for entry in chosen:
+        text = (folder / entry["file"]).read_bytes().decode()
+        bare = strip_debug(text)
+        with_debug += min(timed(lambda text=text: parse_module(text), repeats))  # type: ignore[misc]
+        without += min(timed(lambda bare=bare: parse_module(bare), repeats))  # type: ignore[misc]
+        size, stripped = size + len(text), stripped + len(bare)
+    return {
+        "files": len(chosen),
+        "bytes": int(size),
+        "bytes_without_debug": int(stripped),
+        "parse_s": round(with_debug, 3),
+        "parse_without_debug_s": round(without, 3),
+        "debug_mb_per_s": round((size - stripped) / 1e6 / max(with_debug - without, 1e-9), 1),
+    }
+
+
+def strip_debug(text: str) -> str:
+    """The text without `.loc` lines and debug sections, which follow all functions."""
+    text = re.sub(r"^[ \t]*\.loc[ \t].*\n", "", text, flags=re.MULTILINE)
+    return re.split(r"^[ \t]*\.section", text, flags=re.MULTILINE)[0]
+
+
+def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every tenth file of each producer."""
+    by_producer: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in entries:
+        by_producer[entry["producer"]].append(entry)
+    return [entry for group in by_producer.values() for entry in group[::10]]
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
+    )
+    return {
+        "cpu": model or platform.processor(),
+        "cores_used": 1,
+        "python": platform.python_version(),
+        "ptxas": _output(["ptxas", "--version"]).strip().splitlines()[-2:],
+        "commit": _output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip(),
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def print_table(total: dict[str, Any], producers: dict[str, dict[str, Any]]) -> None:
+    """The rates by producer and in total."""
+    print(f"{'producer':18} {'files':>5} {'MB':>7} {'MB/s':>6} {'ptxas/parse':>12} {'median':>7}")
+    for name, row in [*producers.items(), ("total", total)]:
+        ratio, middle = row.get("total_ratio", "-"), row.get("median_file_ratio", "-")
+        line = f"{name:18} {row['files']:5} {row['bytes'] / 1e6:7.2f} {row['mb_per_s']:6.2f}"
+        print(f"{line} {ratio:>12} {middle:>7}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the files, no growth")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.measure_one:
+        print(json.dumps(measure_one(options.measure_one)))
+        return 0
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    folder = extracted()
+    entries: list[dict[str, Any]] = list(manifest(folder))
+    if options.quick:
+        entries = quick_subset(entries)
+    parse_module(HEADER, "warm.ptx")
+    rows = measure_files(folder, entries, options.repeats)
+    names = sorted({row["producer"] for row in rows})
+    producers = {name: totals([row for row in rows if row["producer"] == name]) for name in names}
+    outcome = {"machine": machine(), "repeats": options.repeats, "total": totals(rows)}
+    outcome |= {"producers": producers, "debug": measure_debug(folder, entries, options.repeats)}
+    if not options.quick:
+        outcome["growth"] = measure_growth(folder, entries)
+    print_table(outcome["total"], producers)
+    print(json.dumps({"growth": outcome.get("growth"), "debug": outcome["debug"]}, indent=1))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(outcome | {"files": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
