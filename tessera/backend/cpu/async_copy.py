@@ -70,7 +70,7 @@ def _partial(
     if guard is not None:
         some = some & guard
     whole = np.broadcast_to(given == size, cx.shape)
-    filled = np.array(np.broadcast_to(words, cx.shape))
+    filled = np.array(np.broadcast_to(words, cx.shape), order="C")
     raw = filled.reshape(-1).view(np.uint8).reshape(-1, size)
     raw[~whole.reshape(-1)] = 0
     if some.any():

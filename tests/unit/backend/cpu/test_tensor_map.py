@@ -1,0 +1,73 @@
+"""Tensor maps against what the CUDA driver encodes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from tessera.backend.cpu.tensor_map import BadTensorMap, decode, encode_tiled, replace_field
+
+DATA = Path(__file__).resolve().parents[3] / "data" / "cpu" / "tensor_maps.json"
+MAPS = json.loads(DATA.read_text())["maps"]
+DERIVED = (15, 16, 17, 18)
+
+
+@pytest.mark.parametrize("row", MAPS)
+def test_encode_as_the_driver_does(row: list):
+    kind, address, dims, strides, box, steps, interleave, swizzle, l2, fill, text = row
+    mine = encode_tiled(
+        data_type=kind, address=address, dims=dims, strides=strides, box=box,
+        element_strides=steps, interleave=interleave, swizzle=swizzle, l2_promotion=l2,
+        fill_nan=bool(fill),
+    )  # fmt: skip
+    theirs = bytes.fromhex(text.ljust(256, "0"))
+    words = [list(struct.unpack("<32I", m)) for m in (mine, theirs)]
+    for derived in DERIVED:
+        words[0][derived] = words[1][derived] = 0
+    assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("row", MAPS)
+def test_decode_what_the_driver_encodes(row: list):
+    _, address, dims, strides, box, steps, interleave, swizzle, _, fill, text = row
+    found = decode(bytes.fromhex(text.ljust(256, "0")))
+    assert found.address == address
+    assert list(found.dims) == dims
+    assert list(found.strides) == strides
+    assert list(found.box) == box
+    assert list(found.element_strides) == steps
+    assert (found.interleave, found.swizzle, found.fill_nan) == (interleave, swizzle, bool(fill))
+
+
+def test_replace_every_field():
+    content = encode_tiled(data_type=7, address=4096, dims=(8, 8), strides=(64,), box=(4, 4))
+    changes = [
+        ("global_address", 0, 1 << 44),
+        ("rank", 0, 2),
+        ("elemtype", 0, 10),
+        ("swizzle_mode", 0, 3),
+        ("fill_mode", 0, 1),
+        ("global_dim", 2, 77),
+        ("global_stride", 1, (1 << 38) + 16),
+        ("element_stride", 1, 2),
+        ("box_dim", 0, 64),
+        ("box_dim", 2, 3),
+    ]
+    for field, ordinal, value in changes:
+        content = replace_field(content, field, ordinal, value)
+    found = decode(content)
+    assert found.address == 1 << 44
+    assert found.element_bytes == 2
+    assert found.dims == (8, 8, 77)
+    assert found.strides == (64, (1 << 38) + 16)
+    assert found.element_strides == (1, 2, 1)
+    assert found.box == (64, 4, 3)
+    assert (found.swizzle, found.fill_nan) == (3, True)
+
+
+def test_poison_is_no_map():
+    with pytest.raises(BadTensorMap):
+        decode(b"\xcb" * 128)
