@@ -14,7 +14,7 @@ ready := $(VENV)/.ready
 .PHONY: help setup demo test check format types imports pytest slow bench clean
 
 help:
-	@echo "make demo     read and summarise the bundled example trace"
+	@echo "make demo     summarise a trace, run two without a GPU, check one against NumPy"
 	@echo "make test     everything that has to pass: check, then the tests"
 	@echo "make check    formatting, lint, types and layering only"
 	@echo "make format   rewrite the sources in the house format"
@@ -37,6 +37,9 @@ $(ready): pyproject.toml
 
 demo: $(ready)
 	$(python) -m tessera analyze examples/traces/mlp.ptx
+	@mkdir -p out
+	$(python) -m tessera run examples/traces/dit.ptx --outputs out/dit.npz
+	$(python) examples/01_run_a_trace.py
 
 check: format-check types imports
 
