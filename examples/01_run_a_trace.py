@@ -40,7 +40,7 @@ def main() -> None:
         for access in record.result.accesses:
             read = sum(end - start for start, end in access.reads)
             wrote = sum(end - start for start, end in access.writes)
-            print(f"    {access.name}: {read} bytes read, {wrote} written")
+            print(f"    {access.buffer}: {read} bytes read, {wrote} written")
 
 
 if __name__ == "__main__":
