@@ -14,6 +14,8 @@ equal operands are one object and most statements cost one dictionary look-up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from tessera.frontend.ptx_constants import integer_constant, number_constant
 from tessera.frontend.ptx_declarations import DECLARATION, declare
@@ -75,14 +77,25 @@ def parse_location(text: str, at: int) -> ptx.Location:
     )  # fmt: skip
 
 
+class _Memo(dict[str, Any]):
+    """A dictionary that builds what it is asked for and does not have."""
+
+    def __init__(self, build: Callable[[str], Any]) -> None:
+        self.build = build
+
+    def __missing__(self, text: str) -> Any:
+        value = self[text] = self.build(text)
+        return value
+
+
 class RunSplitter:
     """Takes runs apart into statements, sharing equal opcodes and operands between them."""
 
     def __init__(self) -> None:
-        self._opcodes: dict[str, ptx.Opcode] = {}
-        self._guards: dict[str | None, ptx.Guard | None] = {None: None}
-        self._operands: dict[str, ptx.Operand] = {}
-        self._lists: dict[str, tuple[ptx.Operand, ...]] = {"": ()}
+        self._opcodes = _Memo(_opcode)
+        self._guards = _Memo(_guard)
+        self._operands = _Memo(self._operand)
+        self._lists = _Memo(self._operand_list)
 
     def split(self, text: str, base: int) -> list[ptx.Statement]:
         """The statements of a run that starts at offset `base` of its source."""
@@ -92,16 +105,12 @@ class RunSplitter:
         instruction = ptx.Instruction
         for match in _STATEMENT.finditer(text):
             label, guard, opcode, operands, location, declaration = match.groups()
-            if opcode is not None:
-                at = base + match.start(2 if guard is not None else 3)
-                append(
-                    instruction(
-                        guards[guard] if guard in guards else self.guard(guard),
-                        opcodes[opcode] if opcode in opcodes else self.opcode(opcode),
-                        lists[operands] if operands in lists else self.operand_list(operands),
-                        at,
-                    )
-                )
+            if guard is not None:
+                at = base + match.start(2)
+                append(instruction(guards[guard], opcodes[opcode], lists[operands], at))
+            elif opcode is not None:
+                at = base + match.start(3)
+                append(instruction(None, opcodes[opcode], lists[operands], at))
             elif label is not None:
                 append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
             elif declaration is not None:
@@ -110,35 +119,15 @@ class RunSplitter:
                 append(parse_location(location, base + match.start(5)))
         return statements
 
-    def guard(self, text: str) -> ptx.Guard:
-        """The record of `@%p` or `@!%p`."""
-        name = text[1:].lstrip()
-        record = ptx.Guard(name.lstrip("!").lstrip(), name.startswith("!"))
-        self._guards[text] = record
-        return record
-
     def opcode(self, text: str) -> ptx.Opcode:
         """The shared record of an opcode with its modifiers."""
-        record = self._opcodes.get(text)
-        if record is None:
-            name, *modifiers = text.split(".")
-            record = self._opcodes[text] = ptx.Opcode(name, tuple(modifiers))
+        record: ptx.Opcode = self._opcodes[text]
         return record
 
-    def operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
-        """The records of a comma-separated operand list."""
-        known, operand = self._operands, self._operand
-        record = tuple(
-            known[part] if part in known else operand(part) for part in _OPERAND.findall(text)
-        )
-        self._lists[text] = record
-        return record
+    def _operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
+        return tuple(map(self._operands.__getitem__, _OPERAND.findall(text)))
 
     def _operand(self, text: str) -> ptx.Operand:
-        record = self._operands[text] = self._build(text)
-        return record
-
-    def _build(self, text: str) -> ptx.Operand:
         match text[0]:
             case "[":
                 return ptx.Address(self._address_parts(text))
@@ -154,18 +143,25 @@ class RunSplitter:
         return _atom(text)
 
     def _atoms(self, text: str) -> tuple[ptx.Operand, ...]:
-        known, operand = self._operands, self._operand
-        return tuple(
-            known[part] if part in known else operand(part) for part in _ATOM.findall(text)
-        )
+        return tuple(map(self._operands.__getitem__, _ATOM.findall(text)))
 
     def _address_parts(self, text: str) -> tuple[ptx.Operand, ...]:
         head, comma, rest = text[1:-1].partition(",")
         base, plus, displacement = head.partition("+")
-        first: ptx.Operand = _atom(base.strip())
+        first: ptx.Operand = self._operands[base.strip()]
         if plus:
             first = ptx.Offset(ptx.Name(base.strip()), integer_constant(displacement.strip()))
-        return (first, *self.operand_list(rest.strip())) if comma else (first,)
+        return (first, *self._operand_list(rest)) if comma else (first,)
+
+
+def _guard(text: str) -> ptx.Guard:
+    name = text[1:].lstrip()
+    return ptx.Guard(name.lstrip("!").lstrip(), name.startswith("!"))
+
+
+def _opcode(text: str) -> ptx.Opcode:
+    name, *modifiers = text.split(".")
+    return ptx.Opcode(name, tuple(modifiers))
 
 
 def _atom(text: str) -> ptx.Name | ptx.Sink | ptx.Integer | ptx.Float:

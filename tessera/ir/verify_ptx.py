@@ -166,21 +166,24 @@ class _Verifier:
                     self.duplicate("TSR1023", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
         self.scopes.append(scope)
+        opcodes, good = self.opcodes, self.good
         for statement in statements:
-            self.statement(scope, statement)
+            if type(statement) is not ptx.Instruction:
+                self.statement(scope, statement)
+                continue
+            guard, operands = statement.guard, statement.operands
+            if (id(statement.opcode), len(operands)) not in opcodes:
+                self.check_opcode(statement)
+            if guard is not None and id(guard) not in good:
+                self.check_names((ptx.Name(guard.register),), statement, guard)
+            if id(operands) not in good:
+                self.check_names(operands, statement, operands)
         self.scopes.pop()
         self.good.clear()
         self.known.clear()
 
     def statement(self, scope: _Scope, statement: ptx.Statement) -> None:
         match statement:
-            case ptx.Instruction(guard, opcode, operands):
-                if (id(opcode), len(operands)) not in self.opcodes:
-                    self.check_opcode(statement)
-                if guard is not None and id(guard) not in self.good:
-                    self.check_names((ptx.Name(guard.register),), statement, guard)
-                if id(operands) not in self.good:
-                    self.check_names(operands, statement, operands)
             case ptx.Variable():
                 self.declare(scope, statement)
             case ptx.Block(statements):
