@@ -1,4 +1,4 @@
-"""Warp-level matrix instructions: data movement, `mma`, `wmma`.
+"""Warp-level matrix instructions: data movement, `mma`, `mma.sp`, `wmma`.
 
 Every register operand is an array of lanes ([warps * 32] or [warps, 32]), and so is every result.
 """
@@ -6,5 +6,6 @@ Every register operand is an array of lanes ([warps * 32] or [warps, 32]), and s
 from tessera.backend.cpu.numerics.matrix import wmma
 from tessera.backend.cpu.numerics.matrix.mma import mma
 from tessera.backend.cpu.numerics.matrix.movement import ldmatrix, movmatrix, stmatrix
+from tessera.backend.cpu.numerics.matrix.sparse import mma_sp
 
-__all__ = ["ldmatrix", "mma", "movmatrix", "stmatrix", "wmma"]
+__all__ = ["ldmatrix", "mma", "mma_sp", "movmatrix", "stmatrix", "wmma"]

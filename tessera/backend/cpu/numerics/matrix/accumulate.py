@@ -212,13 +212,15 @@ def float_product(
 
 
 def chained_product(dt: str, a: Values, b: Values, c: Values) -> Bits:
-    """m8n8k4 on f16: f32 fused multiply-adds from zero by rising k, then C is added."""
-    total: Values = np.zeros(c.shape, np.float32)
+    """m8n8k4 on f16: f32 fused multiply-adds by rising k.
+
+    For an f32 result they start from zero and C is added last; for f16 they start from C.
+    """
+    total: Values = np.zeros(c.shape, np.float32) if dt == "f32" else c
     for x, y in zip(a, b, strict=True):
         # A product of f16 is exact in float64, and a sum near a tie of f32 is, too.
         total = (np.multiply(x, y, dtype=np.float64) + total).astype(np.float32)
-    total = total + c
-    return finish("f32", total) if dt == "f32" else narrow_half("f16", unsigned(total))
+    return finish("f32", total + c) if dt == "f32" else narrow_half("f16", unsigned(total))
 
 
 def integer_product(a: Values, b: Values, c: Values, satfinite: bool) -> Bits:
