@@ -21,8 +21,8 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
 NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean"}
 
-# The README says of these that they are not there yet.
-ANNOUNCED = {"plan", "run"}
+# The README says of this that it is not there yet.
+ANNOUNCED = {"plan"}
 
 
 def anchors(text: str) -> set[str]:
