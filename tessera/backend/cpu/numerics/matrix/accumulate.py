@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from tessera.backend.cpu.numerics import float64
 from tessera.backend.cpu.numerics.bits import Bits, unsigned
+from tessera.backend.cpu.numerics.bitwise import popc
 from tessera.backend.cpu.numerics.formats import finish, widen
 from tessera.backend.cpu.numerics.rounding import F64, narrow, narrow_half, odd_f32
 
@@ -240,7 +241,7 @@ def bit_product(a: Bits, b: Bits, c: Bits, op: str) -> Bits:
     combine = {"xor": np.bitwise_xor, "and": np.bitwise_and}[op]
     total = c.copy()
     for x, y in zip(a, b, strict=True):
-        total += np.bitwise_count(combine(x, y))
+        total += popc("b32", combine(x, y))
     return total
 
 
