@@ -163,11 +163,12 @@ def combine(
 ) -> None:
     """Apply a reduction between memory and data, element by element."""
     width = 2 if t in ("f16", "bf16") else int(t[1:]) // 8
-    there = read_bytes(cx, site, space, target, len(data), place)
     step = step_of(op, t, False)
-    old = there.view(UNSIGNED[width])
-    new = step(old, data.view(UNSIGNED[width]), None)
-    write_bytes(cx, site, space, target, np.ascontiguousarray(new).view(np.uint8), place)
+    with mbarrier.unordered(cx):
+        there = read_bytes(cx, site, space, target, len(data), place)
+        old = there.view(UNSIGNED[width])
+        new = step(old, data.view(UNSIGNED[width]), None)
+        write_bytes(cx, site, space, target, np.ascontiguousarray(new).view(np.uint8), place)
 
 
 def word_width(*values: int) -> int:

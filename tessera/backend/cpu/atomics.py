@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.cpu.access import blame
+from tessera.backend.cpu.faults import AddressFault
 from tessera.backend.cpu.lanes import Lanes
 from tessera.backend.cpu.memory import UNSIGNED, WORDS, Array
 from tessera.backend.cpu.numerics import floats
 from tessera.backend.cpu.spaces import (
     SPACES,
-    AddressFault,
     Gather,
     Scatter,
     _check_shared,
@@ -117,6 +117,9 @@ class Atomic:
             result[...] = old
         if len(who) == 0:
             return result
+        watch = cx.chunk.launch.watch
+        if watch is not None:
+            watch.atomic = True
         try:
             flat = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
             operands = [
@@ -127,6 +130,10 @@ class Atomic:
         except AddressFault as fault:
             blame(cx, fault, addr, on)
             raise
+        finally:
+            if watch is not None:
+                watch.atomic = False
+                watch.synchronised()
         result.reshape(-1)[who] = words
         return result
 

@@ -62,6 +62,14 @@ class Chunk:
         self.ticks = 0
         self.slept_ns = 0
         self._special: dict[str, Array] = {}
+        self.epochs: Array = np.zeros(ctas, dtype=np.int64)
+        self._shared_flags: Array | None = None
+
+    def shared_flags(self) -> Array:
+        """Which bytes of shared memory have been written; kept only where a check asks."""
+        if self._shared_flags is None:
+            self._shared_flags = np.zeros(self.shared.bytes.size, dtype=np.bool_)
+        return self._shared_flags
 
     def need_local(self, size: int, site: int) -> None:
         """Make room for `size` bytes of local memory per lane."""

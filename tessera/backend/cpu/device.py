@@ -32,6 +32,7 @@ from tessera.backend.cpu.layout import function_addresses
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
 from tessera.backend.cpu.memory import DEFAULT_CAPACITY, AddressSpace, Allocation, Array
 from tessera.backend.cpu.program import KernelProgram, compile_kernel
+from tessera.backend.cpu.watch import Checks, Shadow, Watch
 from tessera.ir import ptx
 
 _PROGRAMS: dict[tuple[str, str], KernelProgram] = {}
@@ -93,6 +94,7 @@ class Device:
         *,
         memory_bytes: int = DEFAULT_CAPACITY,
         parse: Callable[[str], ptx.Module] | None = None,
+        checks: Checks | None = None,
     ) -> None:
         self.index = index
         self.space = AddressSpace(index, memory_bytes)
@@ -100,6 +102,8 @@ class Device:
         self.log = AccessLog(self.space)
         self.launches = 0
         self.now_ns = 0
+        self.checks = checks or Checks()
+        self.shadow = Shadow(self.space) if self.checks.uninitialised else None
 
     def array(self, values: Any, name: str = "") -> DeviceArray:
         """Copy an array to the device."""
@@ -107,7 +111,13 @@ class Device:
         array = self.empty(np.shape(values), source.dtype, name)
         if source.nbytes:
             array.view()[...] = source.reshape(array.shape)
+        self.mark_written(array.address, array.nbytes)
         return array
+
+    def mark_written(self, address: int, size: int) -> None:
+        """Tell the check for uninitialised reads that the host has written these bytes."""
+        if self.shadow is not None:
+            self.shadow.written(address, size)
 
     def empty(
         self, shape: int | tuple[int, ...], dtype: Any = np.uint8, name: str = ""
@@ -116,7 +126,10 @@ class Device:
         lengths = (shape,) if isinstance(shape, int) else tuple(shape)
         size = int(np.prod(lengths, dtype=np.int64)) * np.dtype(dtype).itemsize
         label = name or f"array{len(self.space.table)}"
-        return DeviceArray(self, self.space.allocate(size, label), dtype, lengths)
+        allocation = self.space.allocate(size, label)
+        if self.shadow is not None:
+            self.shadow.forget(allocation.address, size)
+        return DeviceArray(self, allocation, dtype, lengths)
 
     def load(self, module: ptx.Module | str) -> LoadedModule:
         """Load a module: its variables get memory and their initial values."""
@@ -178,6 +191,7 @@ class LoadedModule:
             content = self._initial(variable)
             view = self.device.space.view(self.variables[variable.name].allocation)
             view[:] = np.frombuffer(content, dtype=np.uint8)
+            self.device.mark_written(self.variables[variable.name].address, len(content))
 
     def _definitions(self) -> dict[str, ptx.Variable]:
         """Variables by name; a definition wins over an `.extern` declaration."""
@@ -270,6 +284,7 @@ class Kernel:
             number=device.launches,
             start_ns=device.now_ns,
             max_steps=max_steps,
+            watch=self._watch(block_size),
             has_read_only=any(a.read_only for a in device.space.table),
             output=[],
             parameters={},
@@ -283,6 +298,12 @@ class Kernel:
             raise
         device.now_ns += result.steps + 1000
         return result
+
+    def _watch(self, block: tuple[int, int, int]) -> Watch | None:
+        device = self.module.device
+        if device.checks == Checks():
+            return None
+        return Watch(device.checks, device.shadow, block[0] * block[1] * block[2])
 
     def _symbols(self, program: KernelProgram) -> list[Array]:
         found: list[Array] = []

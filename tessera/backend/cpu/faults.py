@@ -26,6 +26,14 @@ class Fault(Exception):
     hint: str | None = None
 
 
+class AddressFault(Fault):
+    """A fault that the address of a lane causes; who it was is found out by the caller."""
+
+    def __init__(self, code: str, headline: str, site: int, address: int, *notes: str) -> None:
+        super().__init__(code, headline, site, None, notes)
+        self.address = address
+
+
 def refuse(
     code: str,
     headline: str,

@@ -19,6 +19,7 @@ from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
 from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.program import KernelProgram
 from tessera.backend.cpu.schedule import DONE, ChunkRunner
+from tessera.backend.cpu.watch import Watch
 
 LANES = 1 << 15
 DEFAULT_STEPS = 1 << 25
@@ -50,7 +51,7 @@ class Launch:
     number: int = 0
     start_ns: int = 0
     max_steps: int = DEFAULT_STEPS
-    watch: object | None = None
+    watch: Watch | None = None
     has_other_chunks: bool = False
     has_read_only: bool = False
     output: list[str]

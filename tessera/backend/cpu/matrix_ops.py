@@ -13,12 +13,13 @@ import numpy as np
 
 from tessera.backend.cpu.access import blame
 from tessera.backend.cpu.emit import Unsupported
+from tessera.backend.cpu.faults import AddressFault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.numerics import matrix, quiet, wgmma
 from tessera.backend.cpu.numerics.matrix import wmma
 from tessera.backend.cpu.numerics.matrix.mma import parse_shape
-from tessera.backend.cpu.spaces import AddressFault, Gather, Scatter, gather_shared
+from tessera.backend.cpu.spaces import Gather, Scatter, gather_shared
 
 _ROW = 16
 
@@ -140,6 +141,8 @@ def ldmatrix(
 
 def _is_simple(cx: Lanes, addr: Array) -> bool:
     """All lanes run, and every CTA uses the same offsets: the usual case."""
+    if cx.chunk.launch.watch is not None:
+        return False
     if cx.kind != "full" or addr.shape[0] != 1 or addr.shape[1] != cx.shape[1]:
         return False
     threads = cx.shape[1]
@@ -322,6 +325,7 @@ def operand_tile(
 ) -> Array:
     """An operand in shared memory as element bits (groups, rows, k)."""
     simple = cx.kind in ("full", "product") and descriptor.shape[0] == 1
+    simple = simple and cx.chunk.launch.watch is None
     if simple and cx.shape[1] % _GROUP == 0:
         by_group = np.broadcast_to(descriptor, (1, cx.shape[1])).reshape(-1, _GROUP)[:, 0]
         where = wgmma.chunk_addresses(by_group, rows, k, _ELEMENT_BITS[t], mn_major=mn_major)

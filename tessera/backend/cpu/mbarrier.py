@@ -14,18 +14,18 @@ Source: PTX ISA 9.0, section 9.7.14.16 (mbarrier).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 
 from tessera.backend.cpu.access import blame
-from tessera.backend.cpu.faults import Fault
+from tessera.backend.cpu.faults import AddressFault, Fault
 from tessera.backend.cpu.lanes import Lanes
 from tessera.backend.cpu.memory import Array
 from tessera.backend.cpu.spaces import (
     SHARED_BASE,
     WINDOWS_END,
-    AddressFault,
     gather_shared,
     scatter_shared,
 )
@@ -85,7 +85,8 @@ def lanes_at(cx: Lanes, addr: Array, guard: Array | None) -> Iterator[tuple[int,
 def read_word(cx: Lanes, site: int, addr: Array, place: int) -> int:
     """The word that a lane's address names."""
     try:
-        return int(gather_shared(cx, site, addr, 8, np.array([place]))[0])
+        with unordered(cx):
+            return int(gather_shared(cx, site, addr, 8, np.array([place]))[0])
     except AddressFault as fault:
         blame(cx, fault, addr.reshape(1, 1), None)
         fault.lane = place
@@ -95,7 +96,22 @@ def read_word(cx: Lanes, site: int, addr: Array, place: int) -> int:
 def write_word(cx: Lanes, site: int, addr: Array, place: int, word: int) -> None:
     """Store the word that a lane's address names."""
     value = np.array([word], dtype=np.uint64)
-    scatter_shared(cx, site, addr, 8, value, np.array([place]))
+    with unordered(cx):
+        scatter_shared(cx, site, addr, 8, value, np.array([place]))
+
+
+@contextlib.contextmanager
+def unordered(cx: Lanes) -> Iterator[None]:
+    """Accesses that never race: those of atomics and mbarriers."""
+    watch = cx.chunk.launch.watch
+    if watch is None:
+        yield
+        return
+    before, watch.atomic = watch.atomic, True
+    try:
+        yield
+    finally:
+        watch.atomic = before
 
 
 def init(cx: Lanes, site: int, addr: Array, count: Array, guard: Array | None) -> None:
@@ -186,10 +202,18 @@ def test_wait(
     phase = (words & np.uint64(_PHASE)) != 0
     asked = (state & state.dtype.type(1)) != 0 if parity else (state & np.uint64(_PHASE)) != 0
     over: Array = phase != asked
+    if cx.chunk.launch.watch is not None and over.any():
+        cx.chunk.epochs += 1
+        cx.chunk.launch.watch.synchronised()
     return over
 
 
 def _load_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
+    with unordered(cx):
+        return _gather_words(cx, site, offset, on)
+
+
+def _gather_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
     try:
         if on is None:
             return gather_shared(cx, site, offset, 8, None)

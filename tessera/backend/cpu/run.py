@@ -117,6 +117,7 @@ class _Machine:
             if given is not None:
                 raw = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
                 array.view().reshape(-1)[:] = raw
+                self.device.mark_written(array.address, array.nbytes)
         for table in self.program.pointer_tables:
             view = self.buffers[table.buffer].view().reshape(-1)
             for word in table.words:
@@ -143,6 +144,7 @@ class _Machine:
                 self._memset(step)
             case ir.Memcpy():
                 self._bytes(step.target, step.bytes)[:] = self._bytes(step.source, step.bytes)
+                self.device.mark_written(self.address(step.target), step.bytes)
             case ir.LibraryCall() | ir.Event() | ir.Wait():
                 pass
             case _:
@@ -156,6 +158,7 @@ class _Machine:
         pattern = step.value.to_bytes(step.element_bytes, "little")
         view = self._bytes(step.target, step.bytes).reshape(-1, step.element_bytes)
         view[:] = np.frombuffer(pattern, dtype=np.uint8)
+        self.device.mark_written(self.address(step.target), step.bytes)
 
     def _launch(self, step: ir.Launch) -> None:
         loaded, arch = self.modules[step.module]

@@ -96,6 +96,8 @@ class ChunkRunner:
                 raise self._explain(fault, lanes) from None
             if block.polls:
                 self._note_poll(block, lanes)
+                if self.chunk.launch.watch is not None:
+                    self.chunk.launch.watch.synchronised()
         if self.alive_count:
             raise self._deadlock()
         return DONE
@@ -299,13 +301,21 @@ class ChunkRunner:
         self.registers[register] = lanes.put(old, lanes.take(by_cta.astype(old.dtype)), False)
 
     def _resume(self, free: Array, resume: Array) -> None:
+        self._count_barrier(free)
         for target in np.unique(resume[free]):
             self._arrive_flags(int(target), free & (resume == target))
+
+    def _count_barrier(self, lanes: Array) -> None:
+        """A barrier orders what the CTAs of these lanes did before and after."""
+        if self.chunk.launch.watch is not None:
+            rows = lanes.reshape(self.chunk.ctas, self.chunk.threads).any(axis=1)
+            self.chunk.epochs[rows] += 1
 
     def _pass_barrier(
         self, block: CompiledBlock, lanes: Lanes, predicate: Any, operation: str, register: int
     ) -> None:
         """Everyone of the CTAs is here: no waiting."""
+        self._count_barrier(lanes.flags())
         if predicate is not None and register >= 0:
             flags = lanes.flags()
             self.barriers.votes[0] = lanes.narrow(predicate)

@@ -21,9 +21,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.cpu.access_log import Direction
-from tessera.backend.cpu.faults import Fault
+from tessera.backend.cpu.faults import AddressFault
 from tessera.backend.cpu.lanes import Lanes
-from tessera.backend.cpu.memory import UNSIGNED, WORDS, AddressSpace, Array
+from tessera.backend.cpu.memory import WORDS, AddressSpace, Array
 
 WINDOW = 1 << 36
 SHARED_BASE = 1 * WINDOW
@@ -38,14 +38,6 @@ Scatter = Callable[[Lanes, int, Array, int, Array, "Array | None"], None]
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
-class AddressFault(Fault):
-    """A fault that the address of a lane causes; who it was is found out by the caller."""
-
-    def __init__(self, code: str, headline: str, site: int, address: int, *notes: str) -> None:
-        super().__init__(code, headline, site, None, notes)
-        self.address = address
-
-
 # --- global --------------------------------------------------------------------------------
 
 
@@ -53,13 +45,15 @@ def gather_global(cx: Lanes, site: int, addr: Array, width: int, who: Array | No
     """Words of device memory."""
     launch = cx.chunk.launch
     space: AddressSpace = launch.space
-    if launch.watch is not None:
-        launch.watch.read_global(cx, site, addr, width, who)
     block = _find_block(space, addr, width, apart=False)
     if block is not None:
+        if launch.watch is not None:
+            launch.watch.read_global(cx, site, addr, width, who)
         _log_block(launch.log.reads, block, addr.shape, width)
         return _block_view(space.words[width], block, addr.shape).copy()
     index, run, owners = _resolve(space, site, addr, width)
+    if launch.watch is not None:
+        launch.watch.read_global(cx, site, addr, width, who)
     if run is not None:
         launch.log.reads.add_range(run * width, (run + addr.size) * width)
         return space.words[width][run : run + addr.size].reshape(addr.shape).copy()
@@ -73,17 +67,19 @@ def scatter_global(
     """Store words to device memory."""
     launch = cx.chunk.launch
     space: AddressSpace = launch.space
-    if launch.watch is not None:
-        launch.watch.write_global(cx, site, addr, width, who)
     shape = np.broadcast_shapes(addr.shape, values.shape)
     block = _find_block(space, addr, width, apart=True) if shape == addr.shape else None
     if block is not None and not launch.has_read_only:
+        if launch.watch is not None:
+            launch.watch.write_global(cx, site, addr, width, values, who)
         _log_block(launch.log.writes, block, shape, width)
         _block_view(space.words[width], block, shape)[...] = values
         return
     index, run, owners = _resolve(space, site, addr, width)
     if launch.has_read_only:
         _check_writable(space, site, owners)
+    if launch.watch is not None:
+        launch.watch.write_global(cx, site, addr, width, values, who)
     if run is not None and shape == addr.shape:
         launch.log.writes.add_range(run * width, (run + addr.size) * width)
         space.words[width][run : run + addr.size].reshape(addr.shape)[...] = values
@@ -244,7 +240,7 @@ def scatter_shared(
     memory = cx.chunk.shared
     local, far = _check_shared(cx, site, addr, width)
     if cx.chunk.launch.watch is not None:
-        cx.chunk.launch.watch.write_shared(cx, site, addr, width, who)
+        cx.chunk.launch.watch.write_shared(cx, site, addr, width, values, who)
     index = local.astype(np.int64) >> _SHIFT[width]
     if who is None and not far and cx.kind == "full" and addr.shape[0] == 1:
         rows = memory.words[width].reshape(memory.rows, -1)
@@ -417,5 +413,3 @@ SPACES: dict[str, tuple[Gather, Scatter]] = {
     "param": (gather_param, scatter_param),
     "generic": (gather_generic, scatter_generic),
 }
-
-__all__ = ["SPACES", "UNSIGNED", "AddressFault", "check_aligned"]

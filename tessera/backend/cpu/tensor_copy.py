@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.cpu import mbarrier, tensor_map
-from tessera.backend.cpu.async_copy import combine, complete, read_bytes, spread, write_bytes
+from tessera.backend.cpu.async_copy import complete, read_bytes, spread, write_bytes
+from tessera.backend.cpu.atomics import step_of
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
@@ -157,10 +158,10 @@ def _store_elements(
     if op is None:
         SPACES["global"][1](cx, site, targets, width, values, who)
         return
-    kind = _REDUCED_TYPES[found.type_code]
-    for target, value in zip(targets, values, strict=True):
-        raw = np.array([value]).view(np.uint8)
-        combine(cx, site, "global", op, kind, int(target), raw, place)
+    step = step_of(op, _REDUCED_TYPES[found.type_code], False)
+    with mbarrier.unordered(cx):
+        old = SPACES["global"][0](cx, site, targets, width, who)
+        SPACES["global"][1](cx, site, targets, width, step(old, values, None), who)
 
 
 def replace_map(
