@@ -36,7 +36,7 @@ SIGNED: dict[int, np.dtype[Any]] = {
     64: np.dtype(np.int64),
 }
 # Lanes per block of `blocked`.
-BLOCK = 8192
+BLOCK = 16384
 INTEGER_TYPES: dict[str, tuple[int, bool]] = {
     f"{kind}{width}": (width, kind == "s") for width in (8, 16, 32, 64) for kind in "sub"
 }

@@ -8,12 +8,15 @@ subnormal there. `fma` needs float64, and bf16, whose range is that of f32, an o
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from tessera.backend.cpu.numerics.bits import Bits, Operand, bits, blocked
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
 from tessera.backend.cpu.numerics.float32 import F32
 from tessera.backend.cpu.numerics.formats import FORMATS, flush, widen
-from tessera.backend.cpu.numerics.rounding import narrow_half, odd_f32, odd_sum
+from tessera.backend.cpu.numerics.fused import Operands, exact_sum, fused
+from tessera.backend.cpu.numerics.rounding import F64, narrow_half, odd_f32
 
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 
@@ -65,23 +68,27 @@ def mul(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
 def fma(t: str, a: Operand, b: Operand, c: Operand, ftz: bool, sat: bool, relu: bool) -> Bits:
     """a * b + c with one rounding."""
     x, y, z = (load(t, value, ftz) for value in (a, b, c))
-    raw = blocked(lambda *values: _fma(t, *values), x, y, z)
+    raw = fused(x, y, z, _ROUND_FUSED[t], np.dtype(np.uint16))
     return modify(t, raw, ftz, sat, relu)
 
 
-def _fma(t: str, x: F32, y: F32, z: F32) -> Bits:
+def _round_fused(t: str, total: F64, operands: Operands) -> Bits:
     """Round float64's sum to f32; only lanes that are then a tie, or subnormal, need more care."""
-    total = np.multiply(x, y, dtype=np.float64)
-    total = total + z
     raw = total.astype(np.float32).view(np.uint32)
     cut = np.uint32(23 - FORMATS[t].mantissa)
     hard = (raw & np.uint32((1 << cut) - 1)) == np.uint32(1 << (cut - 1))
     magnitude = raw << np.uint32(1)
     magnitude -= np.uint32(1)
-    hard |= magnitude < np.uint32(((128 - FORMATS[t].bias) << 24) - 1)
+    limit = np.uint32(((128 - FORMATS[t].bias) << 24) - 1)
+    if magnitude.min() < limit:
+        hard |= magnitude < limit
     if hard.any():
-        where = np.nonzero(hard)
-        x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
-        product = np.multiply(x, y, dtype=np.float64)
-        raw[where] = odd_f32(odd_sum(product, z.astype(np.float64)))
+        where = np.flatnonzero(hard)
+        raw[where] = odd_f32(exact_sum(operands, where, total.shape))
     return narrow_half(t, raw)
+
+
+_ROUND_FUSED: dict[str, Callable[[F64, F64, Operands], Bits]] = {
+    "f16": lambda total, _, operands: _round_fused("f16", total, operands),
+    "bf16": lambda total, _, operands: _round_fused("bf16", total, operands),
+}

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.numerics.bits import Bits, Operand, bits, blocked
+from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
 from tessera.backend.cpu.numerics.formats import finish, flush
+from tessera.backend.cpu.numerics.fused import Operands, exact_sum, fused
 from tessera.backend.cpu.numerics.rounding import F64, check_mode, narrow, odd_sum
 
 F32 = NDArray[np.float32]
@@ -89,29 +90,25 @@ def fma(a: Operand, b: Operand, c: Operand, rounding: str, ftz: bool, sat: bool)
     """a * b + c with one rounding."""
     x, y, z = load(a, ftz), load(b, ftz), load(c, ftz)
     if rounding == "rn":
-        return store(blocked(_fma_nearest, x, y, z), ftz, sat)
+        return store(fused(x, y, z, _round_fused, np.dtype(np.uint32)), ftz, sat)
     return store(_rounded_sum(_product(x, y), z.astype(np.float64), rounding), ftz, sat)
 
 
-def _fma_nearest(x: F32, y: F32, z: F32) -> Bits:
+def _round_fused(total: F64, scratch: F64, operands: Operands) -> Bits:
     """Round the float64 sum; only lanes where that was a tie or subnormal need more care.
 
-    The product is exact in float64. Rounding its sum twice goes wrong only if the first
-    rounding lands exactly between two f32 values, whose spacing differs for subnormals.
+    Rounding twice goes wrong only if the first rounding lands exactly between two f32 values,
+    whose spacing differs for subnormals.
     """
-    total = np.multiply(x, y, dtype=np.float64)
-    total = total + z
-    result = total.astype(np.float32)
+    result: F32 = total.astype(np.float32)
     # Shifting left leaves the 29 bits that f32 drops; a tie is the most negative integer.
-    low = total.view(np.int64) << _SHIFT
+    low = scratch.view(np.int64)
+    np.left_shift(total.view(np.int64), _SHIFT, out=low)
     magnitude = result.view(np.uint32) << np.uint32(1)
     magnitude -= np.uint32(1)
-    if not low.size or (low.min() != _TIE and magnitude.min() >= _SUBNORMAL):
-        return finish("f32", result)
-    where = np.nonzero((low == _TIE) | (magnitude < _SUBNORMAL))
-    x, y, z = (np.broadcast_to(part, total.shape)[where] for part in (x, y, z))
-    exact = odd_sum(_product(x, y), z.astype(np.float64))
-    result[where] = exact.astype(np.float32)
+    if low.min() == _TIE or magnitude.min() < _SUBNORMAL:
+        where = np.flatnonzero((low == _TIE) | (magnitude < _SUBNORMAL))
+        result[where] = exact_sum(operands, where, total.shape).astype(np.float32)
     return finish("f32", result)
 
 
