@@ -1,0 +1,217 @@
+"""What every step of a program reads and writes.
+
+In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, in order.
+
+A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
+(`footprint`): launches that differ only in which buffers they get share the result. The words of
+`pointers` tables count as pointers until a step may have overwritten them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, assert_never
+
+from tessera.diagnostics import Span
+from tessera.ir import program as ir
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.opcodes import Access as Effect
+from tessera.ir.region import Interval
+from tessera.passes import findings, intervals
+from tessera.passes.base import Facts
+from tessera.passes.footprint import Footprint, find_footprint
+from tessera.passes.kernel_code import KernelCode, prepare_kernel
+from tessera.passes.launch_report import LaunchReport, StepAccesses, anywhere, combine_variants
+from tessera.passes.launch_scene import TooManyObjects, Words, build_setting
+from tessera.passes.operand_bytes import operand_bytes
+from tessera.passes.regions import may_region, must_region, region_bytes
+
+_ATOMIC = frozenset({Effect.ATOMIC, Effect.REDUCE, Effect.ASYNC_REDUCE, Effect.MAY_READ_WRITE})
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRegions:
+    """The accesses of every step, in program order.
+
+    Example: `AnalysisManager(program).get(AccessRegions).steps[0].accesses`.
+    """
+
+    name: ClassVar[str] = "access-regions"
+    needs: ClassVar[tuple[type[Any], ...]] = ()
+
+    steps: tuple[StepAccesses, ...]
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Walk the program in order, so that overwritten pointer tables are known."""
+        walker = _Walker(program)
+        return cls(tuple(walker.step(step) for step in program.work()))
+
+
+class _Walker:
+    """The state of the walk: prepared kernels, footprints by scene, intact pointer tables."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.program = program
+        self.codes: dict[tuple[int, str, str], KernelCode] = {}
+        self.footprints: dict[tuple[object, ...], Footprint] = {}
+        self.tables: dict[ir.BufferId, dict[int, ir.Pointer]] = {
+            table.buffer: {word.offset: word.target for word in table.words}
+            for table in program.pointer_tables
+        }
+        self.variables = _module_variables(program)
+
+    def step(self, step: ir.Work) -> StepAccesses:
+        """The accesses of one step; pointers that it may overwrite are forgotten."""
+        match step:
+            case ir.Launch():
+                found = self._launch(step)
+            case ir.Memset():
+                found = self._record(step, "memset", _memset(step))
+            case ir.Memcpy():
+                found = self._record(step, "memcpy", _memcpy(step))
+            case ir.LibraryCall():
+                found = self._record(step, step.operator, tuple(_library(step)))
+            case _:
+                assert_never(step)
+        return self._overwrite_tables(found)
+
+    def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
+        written = findings.written_weights(self.program, name, accesses)
+        return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
+
+    def _overwrite_tables(self, found: StepAccesses) -> StepAccesses:
+        lost: list[Access] = []
+        for access in found.accesses:
+            words = self.tables.get(access.buffer)
+            if not words or not access.kind.writes:
+                continue
+            size = self.program.buffers[access.buffer].bytes
+            written = region_bytes(access.region, size)
+            for offset in list(words):
+                if len(intervals.intersect(written, intervals.interval(offset, offset + 8))):
+                    del words[offset]
+                    lost.append(access)
+        if not lost:
+            return found
+        pins = tuple(
+            Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
+            for a in dict.fromkeys(lost)
+        )
+        return StepAccesses(
+            id=found.id,
+            name=found.name,
+            accesses=found.accesses,
+            pins=(*found.pins, *pins),
+            diagnostics=(*found.diagnostics, *findings.overwritten_pointers(pins, found.name)),
+        )
+
+    # --- launches --------------------------------------------------------------------------
+
+    def _launch(self, step: ir.Launch) -> StepAccesses:
+        """The accesses of a launch whichever variant of its module runs."""
+        module = self.program.modules[step.module]
+        reports = [self._variant(step, variant) for variant in module.variants]
+        return reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
+
+    def _variant(self, step: ir.Launch, variant: ir.ModuleVariant) -> StepAccesses:
+        launch = ir.for_arch(step, variant.arch)
+        code = self._code(step, variant)
+        name = f"{self.program.modules[step.module].name}.{step.kernel}"
+        variables = self.variables.get(step.module, {})
+        tables: dict[ir.BufferId, Words] = dict(self.tables)
+        try:
+            setting = build_setting(launch, code.function, variables, tables)
+        except TooManyObjects:
+            return self._anything(step, name, code, "it has too many pointers")
+        key = (step.module, variant.arch, step.kernel, setting.key)
+        footprint = self.footprints.get(key)
+        if footprint is None:
+            footprint = self.footprints[key] = find_footprint(code, setting.scene)
+        if footprint.gave_up:
+            return self._anything(step, name, code, "following its addresses takes too long")
+        return LaunchReport(self.program, step, name, code, setting, footprint).build()
+
+    def _code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
+        key = (int(step.module), variant.arch, step.kernel)
+        code = self.codes.get(key)
+        if code is None:
+            function = next(f for f in variant.ptx.kernels() if f.name == step.kernel)
+            code = self.codes[key] = prepare_kernel(variant.ptx, function)
+        return code
+
+    def _anything(self, step: ir.Launch, name: str, code: KernelCode, why: str) -> StepAccesses:
+        pin = Pin(why, code.module.span(code.function.at))
+        return StepAccesses(
+            id=step.id,
+            name=name,
+            accesses=tuple(anywhere(self.program, why, pin.span)),
+            pins=(pin,),
+            diagnostics=(findings.pinned(name, pin, step.span),),
+        )
+
+
+def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:
+    found: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
+    for buffer in program.buffers:
+        if buffer.role is not ir.Role.VARIABLE:
+            continue
+        for module in program.modules:
+            prefix = f"{module.name}."
+            if buffer.name.startswith(prefix):
+                found.setdefault(module.id, {})[buffer.name[len(prefix) :]] = buffer.id
+    return found
+
+
+# --- records that are no launches ----------------------------------------------------------
+
+
+def _plain(
+    pointer: ir.Pointer, count: int, kind: AccessKind, text: str, span: Span | None
+) -> Access:
+    return Access(
+        buffer=pointer.buffer,
+        kind=kind,
+        certainty=Certainty.MUST,
+        address=AddressClass.DIRECT,
+        region=Interval(pointer.offset, pointer.offset + count),
+        text=text,
+        span=span,
+    )
+
+
+def _memset(step: ir.Memset) -> tuple[Access, ...]:
+    if step.bytes == 0:
+        return ()
+    return (_plain(step.target, step.bytes, AccessKind.WRITE, "memset", step.span),)
+
+
+def _memcpy(step: ir.Memcpy) -> tuple[Access, ...]:
+    if step.bytes == 0:
+        return ()
+    return (
+        _plain(step.source, step.bytes, AccessKind.READ, "memcpy", step.span),
+        _plain(step.target, step.bytes, AccessKind.WRITE, "memcpy", step.span),
+    )
+
+
+def _library(step: ir.LibraryCall) -> Iterator[Access]:
+    """Operands as declared. A library may leave padding between strides alone, and does."""
+    for kind, operands in ((AccessKind.READ, step.reads), (AccessKind.WRITE, step.writes)):
+        for operand in operands:
+            found = operand_bytes(operand)
+            if len(found) == 0:
+                continue
+            region = must_region(found)
+            whole = may_region(found, 0)
+            certainty = Certainty.MUST if region == whole else Certainty.MAY
+            yield Access(
+                buffer=operand.pointer.buffer,
+                kind=kind,
+                certainty=certainty,
+                address=AddressClass.DIRECT,
+                region=whole,
+                text=step.operator,
+                span=step.span,
+            )

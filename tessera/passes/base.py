@@ -1,0 +1,94 @@
+"""Analyses and the manager that computes each of them once.
+
+An analysis is an immutable fact about one program; its type is its own cache key. It declares
+what it needs, and is given that and nothing else. To add one outside this package, write the
+class and ask for it: `AnalysisManager(program).get(MyAnalysis)`; no table has to know it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+
+from tessera.ir.program import Program
+
+
+class Facts(Protocol):
+    """What `compute` may look up: the analyses that it declared as needs."""
+
+    def get(self, key: type[A]) -> A:
+        """The result of an analysis."""
+        ...
+
+
+class Analysis(Protocol):
+    """An immutable fact about one program."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[type[Any], ...]]
+
+    @classmethod
+    def compute(cls, program: Program, facts: Facts) -> Self:
+        """Find the fact; deterministic, without settings, clocks or files."""
+        ...
+
+
+A = TypeVar("A", bound=Analysis)
+OnComputed = Callable[[str, Any, float], None]
+
+
+class AnalysisError(Exception):
+    """An analysis is wired wrongly: needs in a circle, or one that was not declared."""
+
+
+class AnalysisManager:
+    """Computes analyses of one program on demand.
+
+    `on_computed(name, result, seconds)` is called once per analysis, after it was computed.
+    """
+
+    def __init__(self, program: Program, on_computed: OnComputed | None = None) -> None:
+        self.program = program
+        self._on_computed = on_computed
+        self._results: dict[type[Any], Any] = {}
+        self._active: list[type[Any]] = []
+
+    def get(self, key: type[A]) -> A:
+        """The result of an analysis, computed on the first call."""
+        found = self._results.get(key)
+        if found is None:
+            found = self._results[key] = self._compute(key)
+        return cast(A, found)
+
+    def _compute(self, key: type[A]) -> A:
+        if key in self._active:
+            chain = [*self._active[self._active.index(key) :], key]
+            raise AnalysisError("analyses need each other: " + " -> ".join(a.name for a in chain))
+        self._active.append(key)
+        try:
+            for need in key.needs:
+                self.get(need)
+            start = time.perf_counter()
+            result = key.compute(self.program, _Declared(self, key))
+            seconds = time.perf_counter() - start
+        finally:
+            self._active.pop()
+        if self._on_computed is not None:
+            self._on_computed(key.name, result, seconds)
+        return result
+
+
+class _Declared:
+    """The facts that one analysis may see."""
+
+    def __init__(self, manager: AnalysisManager, owner: type[Any]) -> None:
+        self._manager = manager
+        self._owner = owner
+
+    def get(self, key: type[A]) -> A:
+        if key not in self._owner.needs:
+            raise AnalysisError(
+                f"analysis `{self._owner.name}` uses `{key.name}` without declaring it in `needs`"
+            )
+        return self._manager.get(key)

@@ -1,0 +1,131 @@
+"""What the analysis tells the user, as diagnostics.
+
+Each function words one finding; where it stands in the PTX comes first, the launch that it was
+found for second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tessera.diagnostics import Diagnostic, Label, Span, error, warning
+from tessera.ir import program as ir
+from tessera.ir.access import Access, Pin
+from tessera.ir.graph import Edge, KernelGraph
+
+
+def _launch_label(span: Span | None) -> tuple[Label, ...]:
+    return () if span is None else (Label(span, "in this launch"),)
+
+
+def pinned(name: str, pin: Pin, launch: Span | None) -> Diagnostic:
+    """A launch that may touch anything."""
+    return warning(
+        "TSR2001",
+        f"`{name}` may touch any buffer: {pin.reason}",
+        pin.span or launch,
+        "its bytes cannot be known from here on",
+        secondary=_launch_label(launch) if pin.span is not None else (),
+        notes=("it is taken to read every buffer and to write every one but weights",),
+    )
+
+
+def overwritten_pointers(pins: Iterable[Pin], name: str) -> Iterator[Diagnostic]:
+    """A launch that may write words that a `pointers` record declares."""
+    for pin in pins:
+        yield warning(
+            "TSR2002",
+            f"`{name}` is pinned: {pin.reason}",
+            pin.span,
+            "the words that this may write are no longer known to be pointers",
+        )
+
+
+def written_weights(
+    program: ir.Program, name: str, accesses: Iterable[Access]
+) -> Iterator[Diagnostic]:
+    """Writes to buffers that no launch may write."""
+    seen: set[tuple[int, Span | None]] = set()
+    for access in accesses:
+        buffer = program.buffers[access.buffer]
+        if buffer.role is not ir.Role.WEIGHT or not access.kind.writes:
+            continue
+        if (buffer.id, access.span) in seen:
+            continue
+        seen.add((buffer.id, access.span))
+        yield error(
+            "TSR2003",
+            f"`{name}` may write the weight `{buffer.name}`",
+            access.span,
+            "this writes it",
+            notes=("weights are shared by all requests, so nothing may write them",),
+            hint=f"declare `{buffer.name}` with `role=state` or `role=temp` if it is written",
+        )
+
+
+def outside(
+    name: str,
+    buffer: ir.Buffer,
+    reach: tuple[int, int],
+    certain: bool,
+    span: Span | None,
+    launch: Span | None,
+) -> Diagnostic:
+    """An address past a buffer on the arguments of the launch."""
+    verb = "reaches" if certain else "may reach"
+    where = f"bytes {reach[0]} to {reach[1]} of {buffer.bytes}"
+    return warning(
+        "TSR2004",
+        f"`{name}` {verb} outside `{buffer.name}`: {where}",
+        span or launch,
+        "this goes past the buffer",
+        secondary=_launch_label(launch) if span is not None else (),
+        notes=("only the bytes inside the buffer are counted",),
+    )
+
+
+def null_access(name: str, span: Span | None, launch: Span | None) -> Diagnostic:
+    """An access through a pointer that is null in this launch."""
+    return warning(
+        "TSR2005",
+        f"`{name}` accesses memory through a null pointer",
+        span or launch,
+        "the address is near zero",
+        secondary=_launch_label(launch) if span is not None else (),
+    )
+
+
+def over_budget(name: str, launch: Span | None) -> Diagnostic:
+    """A launch that is too large to follow thread by thread."""
+    return warning(
+        "TSR2006",
+        f"`{name}` is too large to follow thread by thread",
+        launch,
+        "regions of this launch are wider than what it touches",
+    )
+
+
+def never_written(name: str, buffer: ir.Buffer, access: Access, launch: Span | None) -> Diagnostic:
+    """A read of temporary bytes that nothing has written."""
+    return warning(
+        "TSR2007",
+        f"`{name}` may read bytes of the temp `{buffer.name}` that nothing has written",
+        access.span or launch,
+        "this reads them",
+        secondary=_launch_label(launch) if access.span is not None else (),
+    )
+
+
+def race(graph: KernelGraph, edge: Edge) -> Diagnostic:
+    """Two steps on streams that nothing orders touch the same bytes."""
+    first, second = graph.nodes[edge.source], graph.nodes[edge.target]
+    buffer = graph.buffers[edge.buffer].name
+    return warning(
+        "TSR2008",
+        f"`{first.name}` and `{second.name}` race on `{buffer}`",
+        second.span,
+        f"{edge.bytes} bytes, {edge.kind.value.upper()}",
+        secondary=() if first.span is None else (Label(first.span, "unordered with this"),),
+        notes=("the order of the file is used",),
+        hint="record an event after the first and wait for it before the second",
+    )

@@ -1,0 +1,121 @@
+"""The bytes that one launch of a kernel touches, object by object.
+
+In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself, some
+CTAs at a time (exact as far as the data decides nothing). Where that takes more work than the
+budget allows, one row of threads stands for all CTAs and loops are widened after some rounds
+(`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.passes.kernel_code import KernelCode
+from tessera.passes.lanes import Array
+from tessera.passes.recorder import Key, Recorder
+from tessera.passes.scene import Scene
+from tessera.passes.slice_machine import OverBudget, SliceMachine
+
+EXACT_BUDGET = 2_000_000_000
+COARSE_BUDGET = 1_000_000_000
+COARSE_ROUNDS = 64
+_LANES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one effect of one instruction touches in one zone.
+
+    `may` and `sure` are intervals of offsets. `whole` is the instruction that makes the index
+    unknown where any byte may be touched, else None. `exact`: no address was an interval.
+    """
+
+    key: Key
+    may: Array
+    sure: Array
+    whole: int | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """All of a launch. Dictionaries go from instruction to reason.
+
+    `unresolved` holds the effects whose address points to nothing known, with the instruction
+    that its unknown part comes from. `nulls` says whether an access through a null pointer
+    surely happens.
+    """
+
+    entries: tuple[Entry, ...]
+    unresolved: dict[tuple[int, int], int]
+    nulls: dict[int, bool]
+    pins: dict[int, str]
+    is_coarse: bool = False
+    gave_up: bool = False
+
+
+def find_footprint(
+    code: KernelCode,
+    scene: Scene,
+    exact_budget: int = EXACT_BUDGET,
+    coarse_budget: int = COARSE_BUDGET,
+) -> Footprint:
+    """Run the slice of a kernel for a launch."""
+    try:
+        return _run_all(code, scene, exact_budget)
+    except OverBudget:
+        pass
+    recorder = Recorder(scene.zones)
+    machine = SliceMachine(code, scene, None, recorder, coarse_budget, COARSE_ROUNDS)
+    try:
+        machine.start()
+    except OverBudget:
+        return Footprint(entries=(), unresolved={}, nulls={}, pins={}, gave_up=True)
+    recorder.finish()
+    return _collect(recorder, machine.pins, is_coarse=True)
+
+
+def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
+    recorder = Recorder(scene.zones)
+    pins: dict[int, str] = {}
+    rows = max(1, _LANES // scene.threads)
+    spent = 0
+    for first in range(0, scene.cta_count, rows):
+        ctas = np.arange(first, min(first + rows, scene.cta_count), dtype=np.int64)
+        machine = SliceMachine(code, scene, ctas, recorder, budget - spent)
+        machine.start()
+        pins.update(machine.pins)
+        recorder.finish()
+        spent += machine.work
+        # Work so far tells early that the rest will not fit.
+        done = (first + len(ctas)) / scene.cta_count
+        if (spent + recorder.work) / done > 4 * budget:
+            raise OverBudget
+    return _collect(recorder, pins, is_coarse=False)
+
+
+def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Footprint:
+    nothing = np.zeros((0, 2), dtype=np.int64)
+    entries = tuple(
+        Entry(
+            key,
+            found.may[0],
+            # One row stands for all CTAs: nobody is sure.
+            nothing if is_coarse else found.sure[0],
+            found.whole,
+            found.always and not is_coarse,
+        )
+        for key, found in sorted(recorder.touched.items())
+    )
+    return Footprint(
+        entries=entries,
+        unresolved=dict(sorted(recorder.unresolved.items())),
+        nulls=dict(sorted(recorder.nulls.items())),
+        pins=dict(sorted(pins.items())),
+        is_coarse=is_coarse,
+    )

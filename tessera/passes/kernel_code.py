@@ -1,0 +1,226 @@
+"""The part of a kernel that decides which memory it touches.
+
+In: a module and one of its kernels. Out: a `KernelCode`: the blocks of the kernel, calls
+followed, each with only the instructions that addresses, guards of accesses, sizes and branches
+are computed from (a backward slice, blind to the order of definitions), and the accesses.
+
+What floating-point or matrix code computes is not followed: a register that it writes can hold
+anything. So most instructions of a kernel drop out.
+
+Invariant: an instruction that may write a register in `needed` is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tessera.ir import ptx
+from tessera.ir.control_flow import ControlFlow, build_control_flow
+from tessera.ir.flatten import FlatFunction
+from tessera.ir.opcodes import (
+    WRITTEN_ROLES,
+    Flow,
+    Meaning,
+    MemoryEffect,
+    Role,
+    meaning_of,
+    type_bits,
+    widened_meaning,
+)
+from tessera.passes.inline_calls import inline_calls
+from tessera.passes.lane_ops import Function, lane_function
+
+TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
+_FOLLOWED_LOADS = frozenset({"ld", "ldu"})
+_MOVES = frozenset({"mov", "cvta", "shfl"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One instruction that matters. `targets` are the registers it writes, in operand order."""
+
+    index: int
+    instruction: ptx.Instruction
+    meaning: Meaning
+    effects: tuple[MemoryEffect, ...]
+    targets: tuple[str, ...]
+    function: Function | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCode:
+    """A kernel cut down to what its accesses hang on."""
+
+    module: ptx.Module
+    function: ptx.Function
+    flat: FlatFunction
+    flow: ControlFlow
+    blocks: tuple[tuple[Step, ...], ...]
+    widths: dict[str, int]
+    needed: frozenset[str]
+
+    def opcode_text(self, index: int) -> str:
+        """The opcode of an instruction, for messages."""
+        return str(self.flat.instructions[index].opcode)
+
+
+def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
+    """Follow the calls of a kernel, cut it into blocks, and keep what matters."""
+    flat = inline_calls(module, function)
+    flow = build_control_flow(flat)
+    widths = {r.name: type_bits(r.type) for r in flat.registers}
+    meanings = [_meaning(instruction) for instruction in flat.instructions]
+    needed = _needed_registers(flat, meanings)
+    blocks = tuple(
+        tuple(
+            step
+            for index in range(block.start, block.end)
+            if (step := _step(flat, index, meanings[index], needed)) is not None
+        )
+        for block in flow.blocks
+    )
+    return KernelCode(
+        module=module,
+        function=function,
+        flat=flat,
+        flow=flow,
+        blocks=blocks,
+        widths=widths,
+        needed=frozenset(needed),
+    )
+
+
+def _meaning(instruction: ptx.Instruction) -> Meaning:
+    found = meaning_of(instruction)
+    return found if found is not None and found.fits else widened_meaning(instruction)
+
+
+def registers_in(operand: ptx.Operand) -> Iterator[str]:
+    """Every name in an operand; those that are no registers do no harm."""
+    match operand:
+        case ptx.Name():
+            yield operand.name
+        case ptx.Not() | ptx.Negated():
+            yield operand.operand.name
+        case ptx.Pair():
+            yield from registers_in(operand.first)
+            yield from registers_in(operand.second)
+        case ptx.Vector() | ptx.Group():
+            for element in operand.elements:
+                yield from registers_in(element)
+        case ptx.Address():
+            for part in operand.parts:
+                yield from registers_in(part)
+        case ptx.Offset():
+            yield operand.base.name
+            yield from registers_in(operand.displacement)
+        case ptx.Subscript():
+            yield operand.name
+            yield from registers_in(operand.index)
+        case ptx.Unary() | ptx.Cast() | ptx.Generic() | ptx.MaskedByte():
+            yield from registers_in(operand.operand)
+        case ptx.Binary():
+            yield from registers_in(operand.left)
+            yield from registers_in(operand.right)
+        case _:
+            return
+
+
+def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
+    """The registers that an instruction may write, in operand order."""
+    found: list[str] = []
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
+            found.extend(registers_in(operand))
+    return tuple(found)
+
+
+def _needed_registers(flat: FlatFunction, meanings: list[Meaning]) -> set[str]:
+    writers: dict[str, list[int]] = {}
+    needed: set[str] = set()
+    for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
+        for name in written_registers(instruction, meaning):
+            writers.setdefault(name, []).append(index)
+        needed.update(_roots(instruction, meaning))
+    pending = list(needed)
+    while pending:
+        for index in writers.get(pending.pop(), ()):
+            for name in _sources(flat.instructions[index], meanings[index]):
+                if name not in needed:
+                    needed.add(name)
+                    pending.append(name)
+    return needed
+
+
+def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """What accesses and branches use directly."""
+    tracked = tracked_effects(meaning)
+    if not tracked and meaning.flow is Flow.NEXT:
+        return
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    if meaning.flow is Flow.INDEXED_BRANCH:
+        yield from registers_in(instruction.operands[0])
+    for effect in tracked:
+        yield from registers_in(instruction.operands[effect.operand])
+    if tracked:
+        sizes = {Role.SIZE, Role.SOURCE_SIZE}
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role in sizes or (role is Role.SOURCE and instruction.opcode.name == "wmma"):
+                yield from registers_in(operand)
+    if any(e.space == "local" or e.space.startswith("param") for e in tracked) or any(
+        e.space == "generic" and e.access.writes for e in tracked
+    ):
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role is Role.SOURCE and instruction.opcode.name == "st":
+                yield from registers_in(operand)
+
+
+def tracked_effects(meaning: Meaning) -> tuple[MemoryEffect, ...]:
+    """The effects on memory that outlives a CTA, or that values may come back from."""
+    return tuple(
+        e for e in meaning.effects if e.space in TRACKED or e.space in {"tex", "surf", "fabric"}
+    )
+
+
+def _is_followed(instruction: ptx.Instruction) -> bool:
+    return (
+        instruction.opcode.name in _MOVES
+        or instruction.opcode.name in _FOLLOWED_LOADS
+        or lane_function(instruction.opcode) is not None
+    )
+
+
+def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """What the written registers depend on, as far as it is followed."""
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    if not _is_followed(instruction):
+        return
+    written = {Role.DESTINATION, Role.PREDICATE_DESTINATION}
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        if role not in written:
+            yield from registers_in(operand)
+
+
+def _step(flat: FlatFunction, index: int, meaning: Meaning, needed: set[str]) -> Step | None:
+    instruction = flat.instructions[index]
+    targets = written_registers(instruction, meaning)
+    effects = tracked_effects(meaning)
+    matters = (
+        bool(effects)
+        or meaning.flow is not Flow.NEXT
+        or any(name in needed for name in targets)
+        or Role.TENSOR_MAP in meaning.roles
+    )
+    if not matters:
+        return None
+    return Step(
+        index=index,
+        instruction=instruction,
+        meaning=meaning,
+        effects=effects,
+        targets=targets,
+        function=lane_function(instruction.opcode),
+    )

@@ -1,0 +1,241 @@
+"""Integer values of many threads at once, each exact or an interval.
+
+A `Lanes` holds one w-bit value per thread, as `lo` plus an unknown part in `[0, span]`, all
+modulo 2**w: a circular interval, so that an index in [-4, 4] needs no sign. `span` is None where
+every value is exact. Arrays have two axes, CTAs and threads of a CTA, each of full length or 1
+where the value does not depend on it; NumPy broadcasts the rest.
+
+Order: smaller sets are lower. Join: the shorter of the two circular intervals that hold both.
+A full span (2**w - 1) holds every value; its `lo` is then an *anchor*, which says nothing about
+the value but keeps the pointer that an unknown index was added to (see `zones`).
+
+Every function errs towards larger intervals. `why` is the index of the instruction that first
+brought the unknown part in, for messages; it plays no part in the meaning.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+U64 = np.uint64
+MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
+_MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
+
+
+class Lanes:
+    """A value per thread; see the module's text."""
+
+    __slots__ = ("lo", "span", "why")
+
+    def __init__(self, lo: Array, span: Array | None = None, why: int = -1) -> None:
+        self.lo = lo
+        self.span = span
+        self.why = why
+
+    @property
+    def exact(self) -> bool:
+        """Whether every lane is one value."""
+        return self.span is None
+
+
+def scalar(value: int, bits: int = 64) -> Lanes:
+    """The same exact value in every thread."""
+    return Lanes(np.array([[value & MASK[bits]]], dtype=U64))
+
+
+def unknown(bits: int, why: int, anchor: int = 0) -> Lanes:
+    """Any value in every thread."""
+    lo = np.array([[anchor & MASK[bits]]], dtype=U64)
+    return Lanes(lo, np.array([[MASK[bits]]], dtype=U64), why)
+
+
+def between(low: int, high: int, bits: int, why: int) -> Lanes:
+    """Any of `low` to `high`, both included, in every thread."""
+    if high - low >= MASK[bits]:
+        return unknown(bits, why)
+    lo = np.array([[low & MASK[bits]]], dtype=U64)
+    return Lanes(lo, np.array([[high - low]], dtype=U64), why)
+
+
+def spans(value: Lanes) -> Array:
+    """The unknown part, zeros where exact."""
+    return np.zeros((1, 1), dtype=U64) if value.span is None else value.span
+
+
+def reason(*values: Lanes) -> int:
+    """The first reason among values."""
+    return next((v.why for v in values if v.why >= 0), -1)
+
+
+def settle(lo: Array, span: Array, bits: int, why: int) -> Lanes:
+    """A value from its parts; exact where nothing is unknown."""
+    if not span.any():
+        return Lanes(lo & _MASKS[bits])
+    return Lanes(lo & _MASKS[bits], np.minimum(span, _MASKS[bits]), why)
+
+
+def wraps(value: Lanes, bits: int) -> Array:
+    """Where the interval passes 2**bits - 1, so that it is no interval of unsigned numbers."""
+    if value.span is None:
+        return np.zeros((1, 1), dtype=np.bool_)
+    return value.span > (_MASKS[bits] - value.lo)
+
+
+def unsigned_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
+    """The least and greatest unsigned number that a lane may hold."""
+    if value.span is None:
+        return value.lo, value.lo
+    wrap = wraps(value, bits)
+    low = np.where(wrap, U64(0), value.lo)
+    high = np.where(wrap, _MASKS[bits], value.lo + np.minimum(value.span, _MASKS[bits] - value.lo))
+    return low, high
+
+
+def biased_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
+    """Bounds of the signed number plus 2**(bits-1), so that unsigned order is signed order."""
+    half = U64(1 << (bits - 1))
+    return unsigned_bounds(Lanes((value.lo + half) & _MASKS[bits], value.span, value.why), bits)
+
+
+def from_bounds(low: Array, high: Array, bits: int, why: int) -> Lanes:
+    """The value with these unsigned bounds."""
+    return settle(low, high - low, bits, why)
+
+
+def from_biased(low: Array, high: Array, bits: int, why: int) -> Lanes:
+    """The value with these biased bounds."""
+    half = U64(1 << (bits - 1))
+    return settle(low - half, high - low, bits, why)
+
+
+def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """a + b modulo 2**bits; the anchor of an unknown one is kept."""
+    lo = a.lo + b.lo
+    if a.span is None and b.span is None:
+        return Lanes(lo if bits == 64 else lo & _MASKS[bits])
+    return settle(lo, _sum_spans(a, b, bits), bits, reason(a, b))
+
+
+def negate(a: Lanes, bits: int) -> Lanes:
+    """-a modulo 2**bits."""
+    if a.span is None:
+        return Lanes((U64(0) - a.lo) & _MASKS[bits])
+    full = a.span >= _MASKS[bits]
+    lo = np.where(full, U64(0) - a.lo, U64(0) - a.lo - a.span)
+    return settle(lo, a.span, bits, a.why)
+
+
+def sub(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """a - b modulo 2**bits."""
+    return add(a, negate(b, bits), bits)
+
+
+def _sum_spans(a: Lanes, b: Lanes, bits: int) -> Array:
+    first, second = spans(a), spans(b)
+    room = _MASKS[bits] - first
+    return np.where(second > room, _MASKS[bits], first + np.minimum(second, room))
+
+
+def mul(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """The low bits of a * b."""
+    if a.span is None and b.span is None:
+        return Lanes((a.lo * b.lo) & _MASKS[bits])
+    if a.span is None:
+        a, b = b, a
+    if b.span is None:
+        return _scale(a, b.lo, bits)
+    alow, ahigh = unsigned_bounds(a, bits)
+    blow, bhigh = unsigned_bounds(b, bits)
+    fits = ahigh <= _MASKS[bits] // np.maximum(bhigh, U64(1))
+    low = np.where(fits, alow * blow, U64(0))
+    high = np.where(fits, ahigh * bhigh, _MASKS[bits])
+    return from_bounds(low, high, bits, reason(a, b))
+
+
+def _scale(a: Lanes, factor: Array, bits: int) -> Lanes:
+    """An unknown value times an exact one, which counts as signed."""
+    span = spans(a)
+    negative = factor > U64(MASK[bits] >> 1)
+    size = np.where(negative, (U64(0) - factor) & _MASKS[bits], factor)
+    fits = span <= _MASKS[bits] // np.maximum(size, U64(1))
+    start = np.where(negative, a.lo + span, a.lo) * factor
+    anchor = np.where(factor == U64(1), a.lo, U64(0))
+    wide = np.where(fits, span * size, _MASKS[bits])
+    return settle(np.where(fits, start, anchor), wide, bits, a.why)
+
+
+def truncate(a: Lanes, bits: int) -> Lanes:
+    """The low bits of a wider value."""
+    if a.span is None:
+        return Lanes(a.lo & _MASKS[bits])
+    return settle(a.lo, np.minimum(a.span, _MASKS[bits]), bits, a.why)
+
+
+def zero_extend(a: Lanes, bits: int) -> Lanes:
+    """A value of `bits` bits as an unsigned 64-bit one."""
+    if a.span is None:
+        return a
+    low, high = unsigned_bounds(a, bits)
+    return settle(low, high - low, 64, a.why)
+
+
+def sign_extend(a: Lanes, bits: int) -> Lanes:
+    """A value of `bits` bits as a signed 64-bit one."""
+    if bits == 64:
+        return a
+    half = U64(1 << (bits - 1))
+    if a.span is None:
+        return Lanes((a.lo ^ half) - half)
+    low, high = biased_bounds(a, bits)
+    return settle(low - half, high - low, 64, a.why)
+
+
+def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """A value that holds both."""
+    if a is b:
+        return a
+    aspan, bspan = spans(a), spans(b)
+    from_a = _reach(a.lo, aspan, b.lo, bspan, bits)
+    from_b = _reach(b.lo, bspan, a.lo, aspan, bits)
+    first = from_a <= from_b
+    lo = np.where(first, a.lo, b.lo)
+    span = np.where(first, from_a, from_b)
+    if bits == 64:
+        # Two objects apart: no anchor may stand for both.
+        half = U64(1 << 39)
+        apart = (span >= half) & (((a.lo + half) ^ (b.lo + half)) >> U64(40) != U64(0))
+        lo, span = np.where(apart, U64(0), lo), np.where(apart, _MASKS[64], span)
+    return settle(lo, span, bits, reason(a, b))
+
+
+def _reach(start: Array, span: Array, other: Array, other_span: Array, bits: int) -> Array:
+    """The span from `start` that holds its own interval and the other one."""
+    gap = (other - start) & _MASKS[bits]
+    room = _MASKS[bits] - gap
+    end = np.where(other_span > room, _MASKS[bits], gap + np.minimum(other_span, room))
+    return np.maximum(span, end)
+
+
+def merge(mask: Array, new: Lanes, old: Lanes) -> Lanes:
+    """`new` where the mask holds, `old` elsewhere."""
+    lo = np.where(mask, new.lo, old.lo)
+    if new.span is None and old.span is None:
+        return Lanes(lo)
+    span = np.where(mask, spans(new), spans(old))
+    return Lanes(lo, span, reason(new, old)) if span.any() else Lanes(lo)
+
+
+def equal(a: Lanes, b: Lanes) -> bool:
+    """Whether the two describe the same sets."""
+    if a is b:
+        return True
+    if (a.span is None) != (b.span is None):
+        return False
+    return bool((a.lo == b.lo).all()) and bool((spans(a) == spans(b)).all())

@@ -1,0 +1,259 @@
+"""A launch's footprint in terms of buffers: accesses, pins and findings.
+
+In: a launch, its kernel's code, the setting it ran in and the footprint. Out: `StepAccesses`.
+`combine_variants` makes one of the reports for several variants of a kernel: what any of them may
+do may happen, and only what all of them must do must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, Span
+from tessera.ir import program as ir
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.opcodes import Access as Effect
+from tessera.ir.region import Region, Unknown, WholeBuffer
+from tessera.passes import findings, intervals
+from tessera.passes.footprint import Entry, Footprint
+from tessera.passes.kernel_code import KernelCode, Step
+from tessera.passes.lanes import Array
+from tessera.passes.launch_scene import Setting
+from tessera.passes.regions import may_region, must_region, region_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccesses:
+    """One step: what it touches, why it is pinned if it is, and what to tell the user."""
+
+    id: ir.LaunchId
+    name: str
+    accesses: tuple[Access, ...]
+    pins: tuple[Pin, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def anywhere(program: ir.Program, why: str, span: Span | None) -> Iterator[Access]:
+    """Reads of everything, writes of everything that is no weight."""
+    for buffer in program.buffers:
+        kind = AccessKind.READ if buffer.role is ir.Role.WEIGHT else AccessKind.ATOMIC
+        if buffer.bytes:
+            yield Access(
+                buffer=buffer.id,
+                kind=kind,
+                certainty=Certainty.MAY,
+                address=AddressClass.POINTER,
+                region=Unknown(why, span),
+                span=span,
+            )
+
+
+class LaunchReport:
+    """One launch's footprint in terms of buffers."""
+
+    def __init__(
+        self,
+        program: ir.Program,
+        launch: ir.Launch,
+        name: str,
+        code: KernelCode,
+        setting: Setting,
+        footprint: Footprint,
+    ) -> None:
+        self.program = program
+        self.launch = launch
+        self.name = name
+        self.code = code
+        self.setting = setting
+        self.footprint = footprint
+        self.steps = {s.index: s for block in code.blocks for s in block}
+        self.diagnostics: list[Diagnostic] = []
+        self.accesses: list[Access] = []
+
+    def build(self) -> StepAccesses:
+        """All of it, findings included."""
+        for entry in self.footprint.entries:
+            self._entry(entry)
+        pins = self._pins()
+        for pin in pins:
+            self.diagnostics.append(findings.pinned(self.name, pin, self.launch.span))
+        if pins:
+            self.accesses.extend(anywhere(self.program, pins[0].reason, pins[0].span))
+        for index, known in self.footprint.nulls.items():
+            if known:
+                span = self._span(index)
+                self.diagnostics.append(findings.null_access(self.name, span, self.launch.span))
+        if self.footprint.is_coarse:
+            self.diagnostics.append(findings.over_budget(self.name, self.launch.span))
+        accesses = tuple(dict.fromkeys(self.accesses))
+        self.diagnostics.extend(findings.written_weights(self.program, self.name, accesses))
+        return StepAccesses(
+            id=self.launch.id,
+            name=self.name,
+            accesses=accesses,
+            pins=pins,
+            diagnostics=tuple(self.diagnostics),
+        )
+
+    def _pins(self) -> tuple[Pin, ...]:
+        found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
+        for (index, _), why in self.footprint.unresolved.items():
+            source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
+            found.append(
+                Pin(
+                    f"the address of `{self.code.opcode_text(index)}` comes from memory{source}",
+                    self._span(why if why >= 0 else index),
+                )
+            )
+        return tuple(dict.fromkeys(found))
+
+    def _span(self, index: int) -> Span | None:
+        if index < 0:
+            return None
+        instruction = self.code.flat.instructions[index]
+        return self.code.module.span(instruction.at, len(str(instruction.opcode)))
+
+    def _entry(self, entry: Entry) -> None:
+        step = self.steps[entry.key.at]
+        buffer_id = self.setting.buffers.get(entry.key.zone)
+        if buffer_id is not None:
+            self._in_buffer(entry, step, self.program.buffers[buffer_id])
+            return
+        for target in self.setting.targets.get(entry.key.zone, ()):
+            reason = "the address comes from a table of pointers"
+            region = WholeBuffer(reason, self._span(entry.key.at))
+            self._add(step, entry, target, region, Certainty.MAY, AddressClass.POINTER)
+
+    def _in_buffer(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+        if entry.whole is not None:
+            reason = f"the index is loaded by `{self.code.opcode_text(max(entry.whole, 0))}`"
+            region = WholeBuffer(reason, self._span(entry.whole))
+            self._add(step, entry, buffer.id, region, Certainty.MAY, AddressClass.INDEXED)
+        inside = intervals.clip(entry.may, 0, buffer.bytes)
+        if entry.exact and intervals.size(inside) != intervals.size(entry.may):
+            self._outside(entry, step, buffer)
+        if len(inside) == 0 or entry.whole is not None:
+            return
+        kind = AddressClass.DIRECT if entry.exact else AddressClass.INDEXED
+        sure = intervals.clip(entry.sure, 0, buffer.bytes)
+        self._regions(step, entry, buffer, inside, sure, kind)
+
+    def _regions(
+        self,
+        step: Step,
+        entry: Entry,
+        buffer: ir.Buffer,
+        inside: Array,
+        sure: Array,
+        kind: AddressClass,
+    ) -> None:
+        certain = must_region(sure)
+        if certain is not None and intervals.size(sure) == intervals.size(inside):
+            region = may_region(inside, buffer.bytes)
+            if region == certain:
+                self._add(step, entry, buffer.id, region, Certainty.MUST, kind)
+                return
+        region = may_region(inside, buffer.bytes)
+        self._add(step, entry, buffer.id, region, Certainty.MAY, kind)
+        if certain is not None:
+            self._add(step, entry, buffer.id, certain, Certainty.MUST, kind)
+
+    def _outside(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+        start, end = int(entry.may[0, 0]), int(entry.may[-1, 1])
+        certain = intervals.size(intervals.clip(entry.sure, 0, buffer.bytes)) < intervals.size(
+            entry.sure
+        )
+        span = self._span(entry.key.at)
+        self.diagnostics.append(
+            findings.outside(self.name, buffer, (start, end), certain, span, self.launch.span)
+        )
+
+    def _add(
+        self,
+        step: Step,
+        entry: Entry,
+        buffer: ir.BufferId,
+        region: Region,
+        certainty: Certainty,
+        address: AddressClass,
+    ) -> None:
+        effect = step.effects[entry.key.effect].access
+        kind = _kind(effect)
+        if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:
+            certainty = Certainty.MAY
+        self.accesses.append(
+            Access(
+                buffer=buffer,
+                kind=kind,
+                certainty=certainty,
+                address=address,
+                region=region,
+                text=str(step.instruction.opcode),
+                span=self._span(step.index),
+            )
+        )
+
+
+def _kind(effect: Effect) -> AccessKind:
+    if effect.reads and effect.writes:
+        return AccessKind.ATOMIC
+    return AccessKind.WRITE if effect.writes else AccessKind.READ
+
+
+# --- variants ------------------------------------------------------------------------------
+
+
+def combine_variants(program: ir.Program, reports: list[StepAccesses]) -> StepAccesses:
+    """One report that holds whichever variant runs."""
+    first = reports[0]
+    sums = [_totals(program, report) for report in reports]
+    pins = tuple(dict.fromkeys(pin for report in reports for pin in report.pins))
+    diagnostics = tuple(dict.fromkeys(d for report in reports for d in report.diagnostics))
+    if all(_equal_totals(sums[0], other) for other in sums[1:]):
+        return replace(first, pins=pins, diagnostics=diagnostics)
+    loose = [
+        replace(access, certainty=Certainty.MAY) for report in reports for access in report.accesses
+    ]
+    accesses = [*dict.fromkeys(loose), *_common_writes(sums, first)]
+    return replace(first, accesses=tuple(accesses), pins=pins, diagnostics=diagnostics)
+
+
+_Totals = dict[tuple[int, str], Array]
+
+
+def _totals(program: ir.Program, report: StepAccesses) -> _Totals:
+    """Per buffer the bytes read, written, and certainly written."""
+    parts: dict[tuple[int, str], list[Array]] = {}
+    for access in report.accesses:
+        found = region_bytes(access.region, program.buffers[access.buffer].bytes)
+        if access.kind.reads:
+            parts.setdefault((access.buffer, "read"), []).append(found)
+        if access.kind.writes:
+            parts.setdefault((access.buffer, "write"), []).append(found)
+        if access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST:
+            parts.setdefault((access.buffer, "must"), []).append(found)
+    return {key: intervals.union(found) for key, found in parts.items()}
+
+
+def _equal_totals(left: _Totals, right: _Totals) -> bool:
+    return left.keys() == right.keys() and all(
+        left[key].shape == right[key].shape and bool((left[key] == right[key]).all())
+        for key in left
+    )
+
+
+def _common_writes(sums: list[_Totals], report: StepAccesses) -> Iterator[Access]:
+    for buffer, what in sums[0]:
+        if what != "must":
+            continue
+        common = sums[0][buffer, "must"]
+        for other in sums[1:]:
+            common = intervals.intersect(common, other.get((buffer, "must"), intervals.EMPTY))
+        region = must_region(common)
+        if region is None:
+            continue
+        model = next(
+            a for a in report.accesses if a.buffer == buffer and a.kind is AccessKind.WRITE
+        )
+        yield replace(model, certainty=Certainty.MUST, region=region)

@@ -1,0 +1,338 @@
+"""One step of a slice: registers and local words in, registers and accesses out.
+
+Registers are kept by name. Local memory and the parameters of inlined calls are kept word by
+word, under (offset, width), as long as every thread uses the same address; a store that is not
+of this kind forgets all words.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tessera.ir import ptx
+from tessera.ir.opcodes import Flow, Role, type_bits
+from tessera.ir.opcodes.types import is_type
+from tessera.passes import lanes
+from tessera.passes.inline_calls import call_parts
+from tessera.passes.kernel_code import Step
+from tessera.passes.lane_ops import PREDICATES, extend, invert
+from tessera.passes.lanes import MASK, U64, Lanes
+from tessera.passes.masks import Mask
+from tessera.passes.scene import parameter_bytes
+from tessera.passes.shuffle import shuffle
+from tessera.passes.slice_memory import extent_accesses
+from tessera.passes.slice_operands import Key, Operands
+from tessera.passes.zones import LOCAL, PARAMETER, SHARED
+
+_LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
+
+
+class StepRunner(Operands):
+    """What each instruction does to the registers."""
+
+    # --- results ---------------------------------------------------------------------------
+
+    def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
+        """Write a register: replace where strong, join where it only may happen."""
+        old = self.registers.get(key)
+        if old is None or mask.strong.all():
+            self.registers[key] = value
+            return
+        self.work += 4 * max(value.lo.size, mask.may.size)
+        weak = mask.may & ~mask.strong
+        result = lanes.merge(mask.strong, value, old)
+        if weak.any():
+            result = lanes.merge(weak, lanes.join(old, value, self.bits(key)), result)
+        self.registers[key] = result
+
+    def _write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
+        self.work += 8 + value.lo.size
+        self.origins[name] = step.index
+        self.assign(name, value, mask)
+
+    def _unknown_results(self, step: Step, mask: Mask, anchor: int = 0) -> None:
+        for name in step.targets:
+            if name in self.code.needed:
+                bits = self.code.widths.get(name, 64)
+                self._write(step, name, lanes.unknown(bits, step.index, anchor), mask)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def step(self, step: Step, mask: Mask) -> None:
+        """Execute one instruction that is no branch."""
+        here = self.guarded(step.instruction, mask)
+        if here is None:
+            return
+        name = step.instruction.opcode.name
+        if step.meaning.flow is Flow.CALL:
+            self._unknown_call(step, here)
+        elif step.effects:
+            self._access(step, here)
+        elif Role.TENSOR_MAP in step.meaning.roles:
+            self.pins[step.index] = "its bytes are described by a tensor map"
+            self._unknown_results(step, here)
+        elif name == "mov" and self._is_vector_move(step):
+            self._vector_move(step, here)
+        elif name == "cvta":
+            self._convert_address(step, here)
+        elif name == "shfl":
+            self._shuffle(step, here)
+        elif step.function is not None and len(step.targets) >= 1:
+            self._compute(step, here)
+        else:
+            self._unknown_results(step, here)
+
+    def _compute(self, step: Step, mask: Mask) -> None:
+        assert step.function is not None
+        instruction = step.instruction
+        values = list(self._source_values(step))
+        if instruction.opcode.name == "setp":
+            self._set_predicates(step, step.function(values[:2]), values[2:], mask)
+            return
+        result = step.function(values)
+        if len(step.targets) > 1:
+            self._unknown_results(step, mask)
+            return
+        self._write(step, step.targets[0], self._fit(result, step.targets[0]), mask)
+
+    def _fit(self, value: Lanes, name: str) -> Lanes:
+        bits = self.code.widths.get(name, 64)
+        return value if bits == 64 else lanes.truncate(value, bits)
+
+    def _set_predicates(self, step: Step, test: Lanes, third: list[Lanes], mask: Mask) -> None:
+        results = (test, invert(test))
+        modifiers = step.instruction.opcode.modifiers
+        for operator in ("and", "or", "xor"):
+            if operator in modifiers and third:
+                combine = PREDICATES[operator]
+                results = (combine([results[0], third[0]]), combine([results[1], third[0]]))
+        for name, result in zip(step.targets, results, strict=False):
+            self._write(step, name, result, mask)
+
+    def _source_values(self, step: Step) -> Iterator[Lanes]:
+        opcode = step.instruction.opcode
+        types = [m for m in opcode.modifiers if is_type(m)]
+        bits = min(64, type_bits(types[-1])) if types else 64
+        sources = [Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE]
+        place = 0
+        for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
+            if role not in sources:
+                continue
+            width = _source_bits(opcode, place, bits)
+            if role is Role.PREDICATE:
+                width = 1
+            yield self.value(operand, width, step.index)
+            place += 1
+
+    def _is_vector_move(self, step: Step) -> bool:
+        return any(isinstance(o, ptx.Vector) for o in step.instruction.operands)
+
+    def _vector_move(self, step: Step, mask: Mask) -> None:
+        """`mov.b64 %rd, {%r0, %r1}` and the like."""
+        target, source = step.instruction.operands
+        bits = type_bits(step.instruction.opcode.modifiers[-1])
+        if isinstance(source, ptx.Vector) and isinstance(target, ptx.Name) and bits <= 64:
+            part = bits // len(source.elements)
+            result = lanes.scalar(0)
+            for place, element in enumerate(source.elements):
+                value = lanes.zero_extend(self.value(element, part, step.index), part)
+                scaled = lanes.mul(value, lanes.scalar(1 << (place * part)), 64)
+                result = lanes.add(result, scaled, 64)
+            self._write(step, target.name, lanes.truncate(result, bits), mask)
+            return
+        if not isinstance(target, ptx.Vector) or isinstance(source, ptx.Vector) or bits > 64:
+            self._unknown_results(step, mask)
+            return
+        whole = self.value(source, bits, step.index)
+        part = bits // len(target.elements)
+        for place, element in enumerate(target.elements):
+            if not isinstance(element, ptx.Name):
+                continue
+            low, high = lanes.unsigned_bounds(whole, bits)
+            shift = U64(place * part)
+            if whole.span is None:
+                piece = Lanes((whole.lo >> shift) & U64(MASK[part]))
+            else:
+                moved = lanes.from_bounds(low >> shift, high >> shift, bits, whole.why)
+                piece = lanes.truncate(moved, part)
+            self._write(step, element.name, piece, mask)
+
+    def _convert_address(self, step: Step, mask: Mask) -> None:
+        modifiers = step.instruction.opcode.modifiers
+        source = step.instruction.operands[1]
+        if any(m.startswith("shared") for m in modifiers):
+            anchor = 0 if "to" in modifiers else self.scene.zones.address(SHARED)
+            self._unknown_results(step, mask, anchor)
+            return
+        value = self.value(source, 64, step.index)
+        if isinstance(source, ptx.Name) and self.code.widths.get(source.name, 64) < 64:
+            value = lanes.unknown(64, step.index)
+        self._write(step, step.targets[0], value, mask)
+
+    def _shuffle(self, step: Step, mask: Mask) -> None:
+        operands = step.instruction.operands
+        source = self.value(operands[1], 32, step.index)
+        others = [self.value(o, 32, step.index) for o in operands[2:4]]
+        mode = step.instruction.opcode.modifiers
+        everybody = bool(mask.strong.all())
+        found = shuffle(source, others[0], others[1], mode, everybody, self.scene.threads)
+        found.why = found.why if found.why >= 0 else step.index
+        self._write(step, step.targets[0], found, mask)
+        for name in step.targets[1:]:
+            self._write(step, name, lanes.unknown(1, step.index), mask)
+
+    def _unknown_call(self, step: Step, mask: Mask) -> None:
+        callee = call_parts(step.instruction)[0] or "?"
+        self.pins[step.index] = (
+            f"it calls `{callee}` through a register"
+            if callee in self.code.widths
+            else f"it calls `{callee}`, which cannot be followed"
+        )
+        self._unknown_results(step, mask)
+        self.forget_words()
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def _access(self, step: Step, mask: Mask) -> None:
+        for number, effect in enumerate(step.effects):
+            if effect.space in {"tex", "surf", "fabric"}:
+                kind = {"tex": "a texture", "surf": "a surface"}.get(effect.space, "another GPU")
+                self.pins[step.index] = f"it accesses {kind}"
+                continue
+            if step.instruction.opcode.name == "multimem":
+                self.pins[step.index] = "it accesses multicast memory"
+                continue
+            address = self.address(step.instruction.operands[effect.operand], step.index)
+            zone = self._common_zone(address)
+            if effect.space in _LOCAL_SPACES or zone in (LOCAL, PARAMETER):
+                self._local_access(step, effect.access.writes, address, mask)
+                return
+            if effect.access.writes and effect.space == "generic" and zone is None:
+                self.forget_words()
+            if zone != SHARED:
+                extent_accesses(self, step, number, effect, address, mask)
+        if step.targets:
+            self._loaded(step, mask)
+
+    def _common_zone(self, address: Lanes) -> int | None:
+        """The zone of every thread's address, or None."""
+        zones = self.scene.zones.decode(address.lo)[0]
+        first = int(zones.flat[0])
+        return first if first != 0 and (zones == first).all() else None
+
+    def _loaded(self, step: Step, mask: Mask) -> None:
+        """What a load from memory gives: pointers from an intact table, else anything."""
+        types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
+        is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
+        if not is_load:
+            self._unknown_results(step, mask)
+            return
+        operand = step.instruction.operands[step.effects[0].operand]
+        address = self.address(operand, step.index)
+        width = (type_bits(types[0]) + 7) // 8
+        for place, name in enumerate(step.targets):
+            if name not in self.code.needed:
+                continue
+            value = self._table_word(address, place * width, step.index) if width == 8 else None
+            if value is None:
+                value = _any_of_type(types[0], self.code.widths.get(name, 64), step.index)
+            self._write(step, name, value, mask)
+
+    def _table_word(self, address: Lanes, offset: int, index: int) -> Lanes | None:
+        zone, offsets = self.scene.zones.decode(address.lo)
+        first = int(zone.flat[0])
+        table = self.scene.tables.get(first)
+        if table is None or not (zone == first).all():
+            return None
+        anchored = lanes.unknown(64, index, self.scene.zones.address(table.zone))
+        if address.span is not None:
+            return anchored
+        wanted = offsets + offset
+        place = np.minimum(np.searchsorted(table.offsets, wanted), len(table.offsets) - 1)
+        if (table.offsets[place] == wanted).all():
+            return Lanes(table.targets[place])
+        return anchored
+
+    def forget_words(self) -> None:
+        """Nothing is known of local memory any more."""
+        for key in [k for k in self.registers if not isinstance(k, str)]:
+            del self.registers[key]
+
+    def _local_access(self, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
+        opcode = step.instruction.opcode
+        types = [m for m in opcode.modifiers if is_type(m)]
+        if opcode.name not in {"ld", "st"} or len(types) != 1:
+            self.forget_words()
+            self._unknown_results(step, mask)
+            return
+        width = (type_bits(types[0]) + 7) // 8
+        if writes:
+            self._store_words(step, address, width, mask)
+        else:
+            self._load_words(step, address, width, types[0], mask)
+
+    def _load_words(self, step: Step, address: Lanes, width: int, type: str, mask: Mask) -> None:
+        zones, offsets = self.scene.zones.decode(address.lo)
+        exact = address.span is None
+        for place, name in enumerate(step.targets):
+            if name not in self.code.needed:
+                continue
+            value: Lanes | None = None
+            if exact and (zones == PARAMETER).all():
+                found = parameter_bytes(self.scene, offsets + place * width, width)
+                value = None if found is None else Lanes(found)
+            elif exact and zones.size == 1 and int(zones[0, 0]) == LOCAL:
+                value = self.registers.get((int(offsets[0, 0]) + place * width, width))
+            bits = self.code.widths.get(name, 64)
+            if value is None:
+                value = _any_of_type(type, bits, step.index)
+            elif type[0] == "s" and bits > 8 * width:
+                value = lanes.truncate(extend(value, type), bits)
+            self._write(step, name, value, mask)
+
+    def _store_words(self, step: Step, address: Lanes, width: int, mask: Mask) -> None:
+        zones, offsets = self.scene.zones.decode(address.lo)
+        if address.span is not None or zones.size != 1 or int(zones[0, 0]) != LOCAL:
+            self.forget_words()
+            return
+        source = step.instruction.operands[1]
+        elements = source.elements if isinstance(source, ptx.Vector) else (source,)
+        for place, element in enumerate(elements):
+            start = int(offsets[0, 0]) + place * width
+            value = self.value(element, 8 * width, step.index)
+            key = (start, width)
+            known = key in self.registers
+            for other in [k for k in self.registers if not isinstance(k, str) and k != key]:
+                if other[0] < start + width and start < other[0] + other[1]:
+                    del self.registers[other]
+            if known or mask.strong.all():
+                self.assign(key, value, mask)
+
+
+def _source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
+    """The width of a source; shift amounts, fields and selectors are 32-bit."""
+    name = opcode.name
+    if name in {"shl", "shr"} and place == 1:
+        return 32
+    if (name == "bfe" and place >= 1) or (name == "bfi" and place >= 2):
+        return 32
+    if name in {"shf", "prmt", "lop3"}:
+        return 32
+    if name == "mad" and "wide" in opcode.modifiers and place == 2:
+        return 2 * bits
+    return bits
+
+
+def _any_of_type(type: str, bits: int, index: int) -> Lanes:
+    """Any value that a load of a type can give."""
+    width = type_bits(type)
+    if width >= bits or width > 32:
+        return lanes.unknown(bits, index)
+    if type[0] == "s":
+        return lanes.between(-(1 << (width - 1)), (1 << (width - 1)) - 1, bits, index)
+    return lanes.between(0, MASK[width] if width in MASK else (1 << width) - 1, bits, index)

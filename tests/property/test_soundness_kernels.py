@@ -1,0 +1,63 @@
+"""The analysis against the log of the CPU backend, over every kernel case.
+
+Every byte read or written lies in a MAY region; every byte of a MUST region was written, with
+the case's own contents and with adversarial ones. One counterexample is a bug of the first order.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tessera.diagnostics import TesseraError
+from tessera.ir import program as ir
+from tessera.passes import intervals
+from tessera.passes.access_regions import AccessRegions
+from tessera.passes.base import AnalysisManager
+from tessera.passes.launch_report import StepAccesses
+from tests.helpers.access_oracle import compare, run_logged
+from tests.helpers.case_program import case_program
+from tests.kernels.case import Case, Run
+from tests.kernels.cases import CASES
+from tests.kernels.cpu import MAX_STEPS
+
+
+def contents(run: Run, kind: str) -> dict[str, NDArray]:
+    """Other contents for every buffer that holds no pointers."""
+    if kind == "own":
+        return {}
+    plain = {name: array for name, array in run.buffers.items() if name not in run.pointers}
+    byte = {"zeros": 0, "ones": 0xFF}[kind]
+    return {
+        name: np.full(np.ascontiguousarray(a).nbytes, byte, np.uint8).view(a.dtype).reshape(a.shape)
+        for name, a in plain.items()
+    }
+
+
+@functools.cache
+def analysed(case: Case) -> tuple[ir.Program, tuple[StepAccesses, ...]]:
+    program = case_program(case, case.make())
+    return program, AnalysisManager(program).get(AccessRegions).steps
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("kind", ["own", "zeros", "ones"])
+def test_logged_bytes_are_in_the_regions(case: Case, kind: str) -> None:
+    run = case.make()
+    program, steps = analysed(case)
+    try:
+        steps_allowed = MAX_STEPS if kind == "own" else 4000
+        logs = run_logged(case, run, contents(run, kind), steps_allowed)
+    except TesseraError:
+        # With contents that are none of its own a kernel may fault or never end.
+        assert kind != "own"
+        return
+    for step, log in zip(steps, logs, strict=True):
+        for found in compare(program, step, log):
+            where = f"{step.name}, buffer {found.buffer.name}"
+            assert intervals.covers(found.may_read, found.read), where
+            assert intervals.covers(found.may_write, found.written), where
+            assert intervals.covers(found.written, found.must_write), where

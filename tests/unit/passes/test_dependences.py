@@ -1,0 +1,108 @@
+"""Edges between steps: by bytes, with certain writes ending what came before."""
+
+from __future__ import annotations
+
+from tessera.ir.graph import EdgeKind, KernelGraph
+from tests.helpers.traces import COPY, dependences, trace
+
+BUFFERS = """
+buffer x bytes=4096 role=input
+buffer t bytes=4096 role=temp
+buffer s bytes=4096 role=state
+buffer y bytes=4096 role=output
+"""
+Found = set[tuple[str, int, int, str, int]]
+
+
+def edges(graph: KernelGraph, *, carried: bool = False) -> Found:
+    return {
+        (e.kind.value, int(e.source), int(e.target), graph.buffers[e.buffer].name, e.bytes)
+        for e in graph.edges
+        if e.carried is carried
+    }
+
+
+def graph_of(steps: str, buffers: str = BUFFERS) -> KernelGraph:
+    return dependences(trace(buffers, COPY, steps)).graph
+
+
+def launch(out: str, source: str, count: int, blocks: int = 8) -> str:
+    return f"launch m.copy grid={blocks},1,1 block=128,1,1 args=[{out}, {source}, u32:{count}]\n"
+
+
+def test_a_read_depends_on_the_write_by_exactly_its_bytes() -> None:
+    graph = graph_of(launch("t", "x", 1000) + launch("y", "t", 999))
+    assert edges(graph) == {("raw", 0, 1, "t", 3996)}
+
+
+def test_a_grid_that_is_too_small_writes_less() -> None:
+    graph = graph_of(launch("t", "x", 1000, blocks=2) + launch("y", "t", 1000))
+    assert edges(graph) == {("raw", 0, 1, "t", 1024)}
+
+
+def test_disjoint_slices_have_no_edge() -> None:
+    graph = graph_of(launch("t", "x", 512) + launch("t+2048", "x", 512))
+    assert edges(graph) == set()
+
+
+def test_one_byte_is_enough() -> None:
+    steps = "memset t+0 bytes=2049 value=0x00\n" + launch("t+2048", "x", 512)
+    assert edges(graph_of(steps)) == {("waw", 0, 1, "t", 1)}
+
+
+def test_a_certain_write_ends_what_came_before() -> None:
+    steps = launch("t", "x", 1024) + launch("t", "x", 1024) + launch("y", "t", 1024)
+    assert edges(graph_of(steps)) == {("waw", 0, 1, "t", 4096), ("raw", 1, 2, "t", 4096)}
+
+
+def test_war_and_order_only() -> None:
+    graph = graph_of(
+        launch("y", "x", 16) + "memset t+0 bytes=64 value=0x00\n" + launch("x", "t", 8)
+    )
+    assert edges(graph) == {("war", 0, 2, "x", 32), ("raw", 1, 2, "t", 32)}
+    war = next(e for e in graph.edges if e.kind is EdgeKind.WAR)
+    assert not war.moves_bytes
+
+
+def test_memcpy_reads_and_writes() -> None:
+    steps = launch("t", "x", 1024) + "memcpy y+0 t+64 bytes=128\n" + launch("t", "y", 32)
+    assert edges(graph_of(steps)) == {
+        ("raw", 0, 1, "t", 128),
+        ("raw", 1, 2, "y", 128),
+        ("waw", 0, 2, "t", 128),
+        ("war", 1, 2, "t", 64),
+    }
+
+
+def test_state_is_carried_to_the_next_request() -> None:
+    graph = graph_of(launch("y", "s", 16) + launch("s", "x", 8))
+    assert edges(graph) == {("war", 0, 1, "s", 32)}
+    assert edges(graph, carried=True) == {("raw", 1, 0, "s", 32), ("waw", 1, 1, "s", 32)}
+
+
+def test_inputs_are_not_carried() -> None:
+    graph = graph_of(launch("t", "x", 16) + launch("y", "t", 16))
+    assert edges(graph, carried=True) == set()
+
+
+def test_a_library_call_with_strides() -> None:
+    steps = "op aten::copy reads=[x:f32[4,2]{8,1}] writes=[t:f32[4,2]{8,1}] attrs={}\n"
+    graph = graph_of(steps + launch("y", "t", 16))
+    assert edges(graph) == {("raw", 0, 1, "t", 16)}
+
+
+def test_an_edge_names_its_accesses() -> None:
+    graph = graph_of(launch("t", "x", 64) + launch("y", "t", 64))
+    (edge,) = graph.edges
+    source = graph.nodes[edge.source].accesses[edge.source_access]
+    target = graph.nodes[edge.target].accesses[edge.target_access]
+    assert (source.text, target.text) == ("st.global.f32", "ld.global.f32")
+    assert source.span is not None
+    assert target.span is not None
+
+
+def test_networkx_view() -> None:
+    view = graph_of(launch("t", "x", 64) + launch("y", "t", 64)).to_networkx()
+    assert list(view.nodes) == [0, 1]
+    ((_, _, data),) = view.edges(data=True)
+    assert (data["kind"], data["buffer"], data["bytes"]) == ("raw", "t", 256)
