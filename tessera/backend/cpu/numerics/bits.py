@@ -9,6 +9,7 @@ and warn on wrap-around.
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,7 +120,7 @@ def blocked(function: Callable[..., Bits], *operands: NDArray[Any]) -> Bits:
     arithmetic. The operands broadcast; the result has their common shape.
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     if count <= BLOCK:
         return function(*operands)
     flat = [

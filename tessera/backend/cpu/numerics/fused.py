@@ -8,6 +8,7 @@ differ from one.
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ def fused(
         part.reshape(-1) if part.size == 1 else np.broadcast_to(part, shape).reshape(-1)
         for part in (x, y, z)
     ]
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     result = np.empty(count, dtype)
     size = min(count, BLOCK)
     total, scratch = np.empty(size), np.empty(size)

@@ -12,6 +12,7 @@ descriptor, canonical layouts, swizzling modes.
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,7 +119,7 @@ def mma(
     if scale_b < 0:
         right = -right
     registers = [bits(32, register) for register in d]
-    shape_of_lanes = max((register.shape for register in registers), key=lambda s: int(np.prod(s)))
+    shape_of_lanes = max((register.shape for register in registers), key=lambda s: math.prod(s))
     groups = max(left.shape[1], right.shape[1])
     c = _load(dt, registers, groups, n)
     keep = np.broadcast_to(np.atleast_1d(scale_d), (groups * 128,) if np.ndim(scale_d) else (1,))
@@ -183,7 +184,7 @@ def _store(t: str, total: Bits, shape: tuple[int, ...]) -> list[Bits]:
     groups, _, n = total.shape
     # [group, warp, row half, row % 8, column / 8, thread, low or high]
     split = total.reshape(groups, 4, 2, 8, n // 8, 4, 2)
-    if int(np.prod(shape)) != groups * 128:
+    if math.prod(shape) != groups * 128:
         shape = (groups * 128,)
     if t == "f16":
         wide = split.transpose(4, 2, 6, 0, 1, 3, 5).astype(np.uint32)

@@ -8,6 +8,7 @@ split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment layout
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def scatter(turned: Bits, shape: tuple[int, ...]) -> list[Bits]:
 def lane_shape(registers: Sequence[Operand]) -> tuple[int, ...]:
     """The shape that results should have: that of the widest register."""
     shapes = [np.shape(register) for register in registers]
-    return max(shapes, key=lambda shape: int(np.prod(shape)))
+    return max(shapes, key=lambda shape: math.prod(shape))
 
 
 def unpack(t: str, turned: Bits) -> list[Values]:
