@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.cpu.faults import AddressFault
+from tessera.backend.cpu.global_access import check_aligned
 from tessera.backend.cpu.lanes import Lanes, blend
 from tessera.backend.cpu.memory import UNSIGNED, WORDS, Array
-from tessera.backend.cpu.spaces import Gather, Scatter, check_aligned
+from tessera.backend.cpu.spaces import Gather, Scatter
 
 
 def load(

@@ -15,12 +15,12 @@ from tessera.backend.cpu import mbarrier
 from tessera.backend.cpu.access import load, store
 from tessera.backend.cpu.atomics import step_of
 from tessera.backend.cpu.faults import Fault
+from tessera.backend.cpu.global_access import gather_global
 from tessera.backend.cpu.lanes import Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.spaces import (
     RANK_SHIFT,
     SPACES,
-    gather_global,
     scatter_shared,
 )
 

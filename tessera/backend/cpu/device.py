@@ -24,14 +24,15 @@ import numpy as np
 
 from tessera.backend.cpu.access_log import AccessLog
 from tessera.backend.cpu.arguments import pack_arguments
-from tessera.backend.cpu.emit import Unsupported
+from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.initialize import initial_bytes, sized
+from tessera.backend.cpu.kinds import Unsupported
 from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
 from tessera.backend.cpu.layout import function_addresses
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
 from tessera.backend.cpu.memory import DEFAULT_CAPACITY, AddressSpace, Allocation, Array
-from tessera.backend.cpu.program import KernelProgram, compile_kernel
+from tessera.backend.cpu.program import compile_kernel
 from tessera.backend.cpu.watch import Checks, Shadow, Watch
 from tessera.ir import ptx
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Kind, Unsupported, kind_of
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, bits, last_type
+from tessera.backend.cpu.kinds import Kind, Unsupported, kind_of
 from tessera.backend.cpu.tensor_map import FIELDS
 from tessera.ir import ptx
 

@@ -10,8 +10,9 @@ Source: PTX ISA 9.0, sections 7 (calling convention), 9.7.13 (control flow), 9.7
 from __future__ import annotations
 
 from tessera.backend.cpu.builtins import BUILTINS
-from tessera.backend.cpu.emit import EXIT, Control, Emitter, Kind, Unsupported
+from tessera.backend.cpu.emit import EXIT, Control, Emitter
 from tessera.backend.cpu.emit_integer import Handler
+from tessera.backend.cpu.kinds import Kind, Unsupported
 from tessera.backend.cpu.layout import FunctionLayout, formal_offsets
 from tessera.ir import ptx
 from tessera.ir.control_flow import branch_targets

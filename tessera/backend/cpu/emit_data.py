@@ -5,8 +5,9 @@ Source: PTX ISA 9.0, section 9.7.9.
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Kind, Unsupported, constant_value, kind_of
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_integer import Handler, bits, call, last_type
+from tessera.backend.cpu.kinds import Kind, Unsupported, constant_value, kind_of
 from tessera.backend.cpu.spaces import LOCAL_BASE, PARAM_BASE, RANK_SHIFT, SHARED_BASE
 from tessera.ir import ptx
 

@@ -7,7 +7,7 @@ Source: PTX ISA 9.0, sections 9.7.3 to 9.7.6 and 9.7.9 (cvt).
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Unsupported, kind_of
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_integer import (
     INTEGER_FORMS,
     INTEGERS,
@@ -19,6 +19,7 @@ from tessera.backend.cpu.emit_integer import (
     types_of,
     write_pair,
 )
+from tessera.backend.cpu.kinds import Unsupported, kind_of
 from tessera.ir import ptx
 
 ROUNDING = ("rn", "rz", "rm", "rp")

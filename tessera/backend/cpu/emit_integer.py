@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.backend.cpu.emit import TYPES, Emitter, Kind, Unsupported, constant_value, kind_of
+from tessera.backend.cpu.emit import Emitter
+from tessera.backend.cpu.kinds import TYPES, Kind, Unsupported, constant_value, kind_of
 from tessera.ir import ptx
 
 Handler = Callable[[Emitter, ptx.Instruction], None]

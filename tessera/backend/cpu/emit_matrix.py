@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import TYPES, Emitter, Kind, Unsupported, kind_of
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, call
+from tessera.backend.cpu.kinds import TYPES, Kind, Unsupported, kind_of
 from tessera.backend.cpu.matrix_ops import check_mma, check_wmma, has_sparse
 from tessera.ir import ptx
 

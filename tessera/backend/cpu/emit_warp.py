@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tessera.backend.cpu.emit import Emitter, Kind, Unsupported
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_integer import Handler, bits, call, last_type, write_pair
+from tessera.backend.cpu.kinds import Kind, Unsupported
 from tessera.ir import ptx
 
 _ALL_LANES = 0xFFFFFFFF

@@ -27,9 +27,10 @@ from tessera.backend.cpu import (
     tensor_copy,
     warp,
 )
-from tessera.backend.cpu.emit import Emitter, Kind, Unsupported, constant_value
+from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_control import save_registers
 from tessera.backend.cpu.emit_integer import Handler
+from tessera.backend.cpu.kinds import Kind, Unsupported, constant_value
 from tessera.backend.cpu.lanes import blend
 from tessera.backend.cpu.lower import is_warp_wide, member_mask
 from tessera.backend.cpu.numerics import approx, bitwise, compare, convert, floats, integer, video

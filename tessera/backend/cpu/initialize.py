@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tessera.backend.cpu.emit import Kind, Unsupported, constant_value, float_bits, kind_of
-from tessera.backend.cpu.emit import pack_float as pack_number
+from tessera.backend.cpu.kinds import Kind, Unsupported, constant_value, float_bits, kind_of
+from tessera.backend.cpu.kinds import pack_float as pack_number
 from tessera.backend.cpu.layout import type_size, variable_size
 from tessera.ir import ptx
 

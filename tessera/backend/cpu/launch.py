@@ -15,9 +15,9 @@ import numpy as np
 
 from tessera.backend.cpu.access_log import AccessLog, BufferAccess
 from tessera.backend.cpu.chunk import Chunk
+from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
 from tessera.backend.cpu.numerics import quiet
-from tessera.backend.cpu.program import KernelProgram
 from tessera.backend.cpu.schedule import DONE, ChunkRunner
 from tessera.backend.cpu.watch import Watch
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.backend.cpu.emit import Kind, kind_of
+from tessera.backend.cpu.kinds import Kind, kind_of
 from tessera.ir import ptx
 from tessera.ir.flatten import FlatFunction
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from tessera.backend.cpu.emit import constant_value
+from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.program import KernelProgram
+from tessera.backend.cpu.kinds import constant_value
 from tessera.ir import ptx
 
 Size = tuple[int, int, int]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.backend.cpu.emit import constant_value
+from tessera.backend.cpu.kinds import constant_value
 from tessera.ir import ptx
 from tessera.ir.control_flow import ends_block
 from tessera.ir.flatten import FlatFunction, LabelIndex

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.cpu.access import blame
-from tessera.backend.cpu.emit import Unsupported
 from tessera.backend.cpu.faults import AddressFault
+from tessera.backend.cpu.kinds import Unsupported
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.numerics import matrix, quiet, wgmma

@@ -11,15 +11,16 @@ An instruction that the executor lacks is an error here, before anything runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tessera.backend.cpu import handlers
-from tessera.backend.cpu.emit import EXIT, Control, Emitter, Kind, Unsupported, kind_of
+from tessera.backend.cpu.compiled import CompiledBlock, KernelProgram, Site
+from tessera.backend.cpu.emit import EXIT, Control, Emitter
 from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.kinds import Kind, Unsupported, kind_of
 from tessera.backend.cpu.layout import (
     FUNCTION_BASE,
     FUNCTION_STEP,
@@ -32,71 +33,18 @@ from tessera.backend.cpu.layout import (
     variable_size,
 )
 from tessera.backend.cpu.liveness import live_out
-from tessera.backend.cpu.lower import RETURN, lower
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.numerics import quiet
-from tessera.diagnostics import Span, TesseraError, error
+from tessera.backend.cpu.reach import functions_by_name, names_in, reach
+from tessera.diagnostics import TesseraError, error
 from tessera.ir import ptx
 from tessera.ir.control_flow import build_control_flow
-from tessera.ir.flatten import FlatFunction, flatten
 
 _STACK_POINTER = 0
 _CALLS_NUMERICS = re.compile(r"\b(integer|bitwise|compare|floats|convert|approx|video)\.")
 _REGISTER = re.compile(r"\br(\d+)([usfp])\b")
 _TEMPORARY = re.compile(r"\bt\d+\b")
 _MOST_ERRORS = 20
-
-
-@dataclass(slots=True)
-class Site:
-    """An instruction that can fault: its function and statement."""
-
-    function: str
-    instruction: ptx.Instruction
-
-
-@dataclass(slots=True)
-class CompiledBlock:
-    """One block: `run(cx, *ins)` gives the values of `outs` and what decides the next block."""
-
-    number: int
-    name: str
-    ins: tuple[int, ...]
-    outs: tuple[int, ...]
-    control: str
-    targets: tuple[int, ...]
-    members: Any
-    polls: bool
-    length: int
-    site: int
-    run: Callable[..., tuple[tuple[Array, ...], Any]]
-
-
-@dataclass(slots=True)
-class KernelProgram:
-    """What a launch of the kernel needs to know."""
-
-    kernel: ptx.Function
-    module: ptx.Module
-    blocks: list[CompiledBlock]
-    entry: int
-    sites: list[Site]
-    source: str
-    initial_registers: list[Array]
-    local_bytes: int
-    symbols: tuple[str, ...]
-    shared_static: int
-    shared_dynamic: bool
-    parameters: tuple[tuple[int, int], ...]
-    parameter_size: int
-    function_entries: Array
-    frame_limit: int
-
-    def span(self, site: int) -> Span | None:
-        """Where the instruction of a site stands."""
-        if site < 0:
-            return None
-        return self.module.span(self.sites[site].instruction.at)
 
 
 @dataclass(slots=True)
@@ -117,14 +65,14 @@ class ProgramBuilder:
     def __init__(self, module: ptx.Module, kernel: ptx.Function) -> None:
         self.module = module
         self.kernel = kernel
-        self.functions = _functions_by_name(module)
+        self.functions = functions_by_name(module)
+        self.reached = reach(module, kernel)
+        self.flats = self.reached.flats
         self.addresses = function_addresses(module)
         self.stack_pointer = _STACK_POINTER
         self.register_kinds: list[Kind] = [Kind("u", 8)]
         self.always_out: set[int] = {_STACK_POINTER}
         self.layouts: dict[str, FunctionLayout] = {}
-        self.flats: dict[str, FlatFunction] = {}
-        self.leaders: dict[str, tuple[int, ...]] = {}
         self.constants: dict[tuple[int, Kind], str] = {}
         self.block_constants: dict[str, str] = {}
         self.symbols: dict[str, int] = {}
@@ -188,7 +136,7 @@ class ProgramBuilder:
 
     def build(self) -> KernelProgram:
         """Compile, or raise everything that stands in the way."""
-        order = self._discover()
+        order = self.reached.order
         self._lay_out(order)
         for name in order:
             self._emit_function(name)
@@ -196,54 +144,10 @@ class ProgramBuilder:
             raise TesseraError(self.problems[:_MOST_ERRORS])
         return self._assemble(order)
 
-    def _discover(self) -> list[str]:
-        """Flatten every function that can be reached; callees come before callers."""
-        edges: dict[str, list[str]] = {}
-        pending = [self.kernel.name]
-        while pending:
-            name = pending.pop()
-            if name in edges:
-                continue
-            flat, leaders = lower(flatten(self.functions[name]))
-            self.flats[name], self.leaders[name] = flat, leaders
-            used = dict.fromkeys(n for i in flat.instructions for n in names_in(i))
-            if any(_is_indirect_call(i, self.functions) for i in flat.instructions):
-                used |= self._listed_functions()
-            edges[name] = [self.resolve(n) for n in used if self._has_body(n)]
-            pending.extend(edges[name])
-        self.edges = edges
-        return _postorder(edges, self.kernel.name)
-
-    def _listed_functions(self) -> dict[str, None]:
-        """Functions whose address some initialiser or some instruction takes."""
-        found: dict[str, None] = {}
-        pending: list[Any] = [v.initializer for v in self.module.variables() if v.initializer]
-        while pending:
-            item = pending.pop()
-            if isinstance(item, ptx.InitializerList):
-                pending.extend(item.elements)
-            elif isinstance(item, ptx.Name):
-                found[item.name] = None
-            elif isinstance(item, ptx.Generic | ptx.MaskedByte):
-                pending.append(item.operand)
-        for function in self.module.functions():
-            for statement in ptx.walk_statements(function.body or ()):
-                if isinstance(statement, ptx.Instruction) and statement.opcode.name == "mov":
-                    found.update(dict.fromkeys(names_in(statement)))
-                elif isinstance(statement, ptx.TargetList) and statement.kind == "calltargets":
-                    found.update(dict.fromkeys(statement.targets))
-        return dict.fromkeys(sorted(found))
-
-    def _has_body(self, name: str) -> bool:
-        function = self.functions.get(self.resolve(name))
-        return function is not None and function.body is not None and not function.is_entry
-
     def resolve(self, name: str) -> str:
-        """A function name with aliases followed."""
-        for item in self.module.items:
-            if isinstance(item, ptx.Alias) and item.name == name:
-                return item.aliasee
-        return name
+        """The name under which a function is compiled, aliases followed."""
+        function = self.functions.get(name)
+        return name if function is None else function.name
 
     # --- layouts -------------------------------------------------------------------------
 
@@ -262,7 +166,7 @@ class ProgramBuilder:
             for name, address in self.addresses.items():
                 layout.outer.setdefault(name, Place("function", address))
         for name, layout in self.layouts.items():
-            layout.recursive = _reaches(self.edges, name, name)
+            layout.recursive = self.reached.is_recursive(name)
             if layout.recursive:
                 layout.reserve_saves()
             layout.close()
@@ -333,7 +237,7 @@ class ProgramBuilder:
 
     def _emit_function(self, name: str) -> None:
         flat, layout = self.flats[name], self.layouts[name]
-        flow = build_control_flow(flat, self.leaders[name])
+        flow = build_control_flow(flat, self.reached.leaders[name])
         labels = {label.name: label.index for label in flat.labels}
         starts = {block.start: block.index for block in flow.blocks}
         for number in flow.order:
@@ -471,50 +375,6 @@ def compile_kernel(module: ptx.Module, name: str) -> KernelProgram:
     return ProgramBuilder(module, kernel).build()
 
 
-def names_in(instruction: ptx.Instruction) -> Iterator[str]:
-    """Every name in the operands of an instruction."""
-    pending: list[Any] = list(instruction.operands)
-    while pending:
-        operand = pending.pop()
-        match operand:
-            case ptx.Name():
-                yield operand.name
-            case ptx.Subscript():
-                yield operand.name
-                pending.append(operand.index)
-            case ptx.Vector() | ptx.Group():
-                pending.extend(operand.elements)
-            case ptx.Address():
-                pending.extend(operand.parts)
-            case ptx.Offset():
-                pending.extend((operand.base, operand.displacement))
-            case ptx.Pair():
-                pending.extend((operand.first, operand.second))
-            case ptx.Not() | ptx.Negated() | ptx.Unary() | ptx.Cast() | ptx.Generic():
-                pending.append(operand.operand)
-            case ptx.Binary():
-                pending.extend((operand.left, operand.right))
-            case _:
-                pass
-
-
-def _is_indirect_call(instruction: ptx.Instruction, functions: dict[str, ptx.Function]) -> bool:
-    """Whether what a call names is a register and no function."""
-    if instruction.opcode.name != "call":
-        return False
-    callee = next((o for o in instruction.operands if isinstance(o, ptx.Name)), None)
-    return callee is not None and callee.name.split("#")[0] not in functions
-
-
-def _functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:
-    """Definitions win over declarations."""
-    found: dict[str, ptx.Function] = {}
-    for function in module.functions():
-        if function.body is not None or function.name not in found:
-            found[function.name] = function
-    return found
-
-
 def _stays(emitter: Emitter) -> tuple[str, ...]:
     """The blocks of the same function that may follow; a call comes back after itself."""
     control = emitter.control
@@ -522,36 +382,6 @@ def _stays(emitter: Emitter) -> tuple[str, ...]:
     if control.kind in ("call", "table_call"):
         return (emitter.after,)
     return tuple(t for t in control.targets if t != EXIT)
-
-
-def _postorder(edges: dict[str, list[str]], root: str) -> list[str]:
-    seen: set[str] = {root}
-    finished: list[str] = []
-    stack = [(root, iter(edges[root]))]
-    while stack:
-        name, pending = stack[-1]
-        for target in pending:
-            if target not in seen:
-                seen.add(target)
-                stack.append((target, iter(edges[target])))
-                break
-        else:
-            finished.append(name)
-            stack.pop()
-    return finished
-
-
-def _reaches(edges: dict[str, list[str]], start: str, goal: str) -> bool:
-    seen: set[str] = set()
-    pending = list(edges[start])
-    while pending:
-        name = pending.pop()
-        if name == goal:
-            return True
-        if name not in seen:
-            seen.add(name)
-            pending.extend(edges[name])
-    return False
 
 
 def _constant_array(bits: int, kind: Kind) -> Array:
@@ -563,6 +393,3 @@ def _constant_array(bits: int, kind: Kind) -> Array:
     raw = np.array([[bits]], dtype=UNSIGNED[kind.width])
     form = {"u": "u", "s": "i", "f": "f"}[kind.form]
     return raw.view(np.dtype(f"{form}{kind.width}"))
-
-
-__all__ = ["RETURN", "CompiledBlock", "KernelProgram", "compile_kernel"]

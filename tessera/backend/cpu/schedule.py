@@ -25,11 +25,11 @@ from tessera.backend.cpu.barriers import (
     split_members,
 )
 from tessera.backend.cpu.chunk import Chunk
-from tessera.backend.cpu.faults import RUN_FAULT, Fault, refuse
+from tessera.backend.cpu.compiled import CompiledBlock
+from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import Array
-from tessera.backend.cpu.program import CompiledBlock
-from tessera.diagnostics import TesseraError
+from tessera.backend.cpu.report import Waiters, deadlock, explain, too_many_steps
 
 DONE = "done"
 YIELDED = "yielded"
@@ -89,17 +89,17 @@ class ChunkRunner:
                 lanes = ready
             self.steps += block.length
             if self.steps > limit:
-                raise self._too_many_steps(block, lanes)
+                raise too_many_steps(self.chunk, block, lanes)
             try:
                 self._execute(block, lanes)
             except Fault as fault:
-                raise self._explain(fault, lanes) from None
+                raise explain(self.chunk, fault, lanes) from None
             if block.polls:
                 self._note_poll(block, lanes)
                 if self.chunk.launch.watch is not None:
                     self.chunk.launch.watch.synchronised()
         if self.alive_count:
-            raise self._deadlock()
+            raise deadlock(self.chunk, self._waiters())
         return DONE
 
     def _pick(self) -> int | None:
@@ -337,87 +337,17 @@ class ChunkRunner:
         if free is not None:
             self._resume(free, self.cluster.resume)
 
-    # --- errors --------------------------------------------------------------------------
-
-    def place(self, lane: int) -> str:
-        """The CTA and thread of a lane of the chunk, for people."""
-        row, col = divmod(lane, self.chunk.threads)
-        cta = self.chunk.cta_coordinates(row)
-        thread = self.chunk.thread_coordinates(col)
-        return f"CTA {cta}, thread {thread}"
-
-    def _explain(self, fault: Fault, lanes: Lanes) -> TesseraError:
-        program = self.chunk.launch.program
-        notes = [f"in kernel `{program.kernel.name}`"]
-        if fault.site >= 0 and program.sites[fault.site].function != program.kernel.name:
-            notes[0] += f", function `{program.sites[fault.site].function}`"
-        if fault.lane is not None:
-            notes[0] += f", {self.place(int(lanes.index.reshape(-1)[fault.lane]))}"
-        return refuse(
-            fault.code,
-            fault.headline,
-            program.span(fault.site),
-            notes=(*notes, *fault.notes),
-            hint=fault.hint,
-            exit_code=RUN_FAULT,
-        )
-
-    def _too_many_steps(self, block: CompiledBlock, lanes: Lanes) -> TesseraError:
-        program = self.chunk.launch.program
-        lane = int(np.flatnonzero(lanes.flags())[0])
-        return refuse(
-            "TSR5010",
-            f"kernel `{program.kernel.name}` did not end within the limit of steps: "
-            f"{self.chunk.launch.max_steps}",
-            program.span(block.site),
-            "lanes were here",
-            notes=(f"first of them: {self.place(lane)}", f"{lanes.count} lanes stood here"),
-            hint="raise the limit with `max_steps` (`--max-steps`) if the kernel is only long",
-            exit_code=RUN_FAULT,
-        )
-
-    def _deadlock(self) -> TesseraError:
-        program = self.chunk.launch.program
-        notes: list[str] = []
-        first_site = -1
-        for what, flags, sites in self._waiters():
-            for site in np.unique(sites[flags]):
-                group = flags & (sites == site)
-                first_site = int(site) if first_site < 0 else first_site
-                notes.append(self._describe_waiters(what, group, int(site)))
-        return refuse(
-            "TSR5011",
-            f"deadlock in kernel `{program.kernel.name}`: every remaining thread waits",
-            program.span(first_site),
-            "some wait here",
-            notes=tuple(notes[:8]),
-            exit_code=RUN_FAULT,
-        )
-
-    def _waiters(self) -> list[tuple[str, Array, Array]]:
-        found: list[tuple[str, Array, Array]] = []
-        for name, flags in sorted(self.barriers.parked.items()):
-            found.append((f"barrier {name}", flags, self.barriers.site))
-        if self.cluster.waiting.any():
-            found.append(("the cluster barrier", self.cluster.waiting, self.cluster.site))
+    def _waiters(self) -> Waiters:
+        found: Waiters = []
+        if self._barriers is not None:
+            for name, flags in sorted(self._barriers.parked.items()):
+                found.append((f"barrier {name}", flags, self._barriers.site))
+        if self._cluster is not None and self._cluster.waiting.any():
+            found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
         for number, flags in sorted(self.parked.items()):
             site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
             found.append(("other lanes of their warps", flags, site))
         return found
-
-    def _describe_waiters(self, what: str, flags: Array, site: int) -> str:
-        chunk = self.chunk
-        lanes = np.flatnonzero(flags)
-        row = int(lanes[0]) // chunk.threads
-        cols = lanes[lanes // chunk.threads == row] % chunk.threads
-        warps = np.unique(cols // WARP)
-        shown = ", ".join(str(w) for w in warps[:8]) + (", ..." if len(warps) > 8 else "")
-        span = chunk.launch.program.span(site)
-        where = f" at {span}" if span is not None else ""
-        ctas = len(np.unique(lanes // chunk.threads))
-        more = f" (and in {ctas - 1} more CTAs)" if ctas > 1 else ""
-        cta = chunk.cta_coordinates(row)
-        return f"CTA {cta}: warps {shown} ({len(cols)} threads) wait for {what}{where}{more}"
 
 
 def _check_barrier_number(number: int, block: CompiledBlock) -> None:
