@@ -51,9 +51,13 @@ def mma_sp(
     metadata: Operand,
     selector: int,
     *,
+    ordered: bool = False,
     satfinite: bool = False,
 ) -> list[Bits]:
-    """The registers of D, in the shape of the operands' arrays."""
+    """The registers of D, in the shape of the operands' arrays.
+
+    `ordered` (`.sp::ordered_metadata`) promises rising indices, which changes no result.
+    """
     size = element_bits(at)
     if shape not in _SHAPES.get(size, ()):
         raise NotImplementedError(f"mma.sp.{shape}.{dt}.{at}.{bt}.{ct} is not supported")
