@@ -40,8 +40,6 @@ _ORDERED: dict[str, np.ufunc] = {
 _UNSIGNED_ORDER = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 # The unordered forms are the negations of the opposite ordered ones.
 _UNORDERED = {
-    "equ": np.not_equal,
-    "neu": np.equal,
     "ltu": np.greater_equal,
     "leu": np.greater,
     "gtu": np.less_equal,

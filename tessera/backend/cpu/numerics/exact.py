@@ -48,9 +48,8 @@ def round_to_f64(sign: int, numerator: int, exponent: int, mode: str, sticky: bo
     }[mode]
     kept += away
     field = exponent + cut + 1074
-    magnitude = kept + (field << 52) if kept >> 52 else kept
-    if kept >> 52:
-        magnitude = (field << 52) + kept
+    # `kept` holds the hidden bit, which adds one to the exponent; `field` is 0 for subnormals.
+    magnitude = (field << 52) + kept
     if magnitude >= _INFINITY:
         to_infinity = mode == "rn" or mode == ("rm" if sign else "rp")
         magnitude = _INFINITY if to_infinity else _INFINITY - 1
