@@ -83,7 +83,7 @@ def find_footprint(
 def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
     recorder = Recorder(scene.zones)
     pins: dict[int, str] = {}
-    rows = max(1, _LANES // scene.threads)
+    rows = max(1, _LANES // max(1, scene.threads))
     spent = 0
     for first in range(0, scene.cta_count, rows):
         ctas = np.arange(first, min(first + rows, scene.cta_count), dtype=np.int64)

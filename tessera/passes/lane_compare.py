@@ -42,7 +42,7 @@ def compare_function(opcode: ptx.Opcode, types: list[str]) -> Callable[[Values],
     test = _float_test(opcode, name, kind) if kind in _FLOATS else _integer_test(name, kind)
     if test is None or opcode.name == "setp":
         return test
-    if types[0] not in {"u32", "s32"}:
+    if types[0] not in {"u32", "s32"} or {"and", "or", "xor"} & set(opcode.modifiers):
         return None
     return lambda values: lanes.mul(test(values), lanes.scalar(MASK[32]), 32)
 

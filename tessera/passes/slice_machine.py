@@ -41,6 +41,8 @@ from tessera.passes.slice_steps import StepRunner
 _ROUNDS = 3
 _STEP_COST = 15_000
 _DEEPEST_FORK = 24
+# A fork that only meets at the end runs the rest of the kernel twice.
+_DEEPEST_EXIT = 4
 
 
 class OverBudget(Exception):
@@ -164,7 +166,9 @@ class SliceMachine(StepRunner):
         chosen = mask.strong & open_
         if not chosen.any():
             return mask
-        if self._is_forward(block, ways) and self.depth < _DEEPEST_FORK:
+        meet = self.code.flow.post_dominators[block]
+        deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
+        if self._is_forward(block, ways) and self.depth < deepest:
             self._fork(block, ways, mask, chosen, pending)
             return mask.without(chosen)
         self._scatter(block, ways, mask, chosen, pending)
@@ -291,7 +295,7 @@ class SliceMachine(StepRunner):
 
     def _limit_rounds(self, block: int, mask: Mask, pending: dict[int, Mask]) -> Mask:
         """Past the limit on rounds, a loop that the data does not decide is widened too."""
-        if self.most_rounds is None or not mask.strong.any():
+        if self.most_rounds is None or self.loop_of[block] is None or not mask.strong.any():
             return mask
         self.visits[block] = self.visits.get(block, 0) + 1
         if self.visits[block] <= self.most_rounds:

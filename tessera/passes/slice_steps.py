@@ -283,7 +283,7 @@ class StepRunner(Operands):
             if name not in self.code.needed:
                 continue
             value: Lanes | None = None
-            if exact and (zones == PARAMETER).all():
+            if exact and width <= 8 and (zones == PARAMETER).all():
                 found = parameter_bytes(self.scene, offsets + place * width, width)
                 value = None if found is None else Lanes(found)
             elif exact and zones.size == 1 and int(zones[0, 0]) == LOCAL:
