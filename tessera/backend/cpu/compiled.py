@@ -30,6 +30,7 @@ class CompiledBlock:
     control: str
     targets: tuple[int, ...]
     members: Any
+    only_waits: bool
     polls: bool
     length: int
     site: int

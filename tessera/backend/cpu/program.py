@@ -33,6 +33,7 @@ from tessera.backend.cpu.layout import (
     variable_size,
 )
 from tessera.backend.cpu.liveness import live_out
+from tessera.backend.cpu.lower import BARRIERS, is_warp_wide
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.reach import functions_by_name, names_in, reach
@@ -54,6 +55,7 @@ class _Draft:
     name: str
     emitter: Emitter
     members: Any
+    only_waits: bool
     length: int
     site: int
     outs: list[int] = field(default_factory=list)
@@ -252,14 +254,16 @@ class ProgramBuilder:
             emitter.labels = targets
             members: Any = None
             first_site = len(self.sites)
-            for instruction in flat.instructions[block.start : block.end]:
+            inside = flat.instructions[block.start : block.end]
+            for instruction in inside:
                 members = members or handlers.members(emitter, instruction)
                 self._emit(emitter, instruction)
             if emitter.control is None:
                 emitter.control = Control("goto", (after,))
-            draft = _Draft(
-                f"{name}:{number}", emitter, members, block.end - block.start, first_site
-            )
+            together = [i for i in inside if is_warp_wide(i)]
+            only_waits = bool(together) and all(i.opcode.name in BARRIERS for i in together)
+            full_name, length = f"{name}:{number}", block.end - block.start
+            draft = _Draft(full_name, emitter, members, only_waits, length, first_site)
             self.drafts.append(draft)
 
     def _emit(self, emitter: Emitter, instruction: ptx.Instruction) -> None:
@@ -359,6 +363,7 @@ class ProgramBuilder:
             control=control.kind,
             targets=tuple(numbers[target] for target in control.targets),
             members=draft.members,
+            only_waits=draft.only_waits,
             polls=draft.emitter.polls,
             length=max(draft.length, 1),
             site=draft.site,

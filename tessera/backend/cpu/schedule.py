@@ -54,6 +54,7 @@ class ChunkRunner:
         self.steps = 0
         self.streaks: dict[int, tuple[int, int]] = {}
         self.stepped_back: set[int] = set()
+        self.joined: set[int] = set()
         self.rounds = 0
 
     @property
@@ -76,13 +77,15 @@ class ChunkRunner:
         """Run until all lanes have exited (`DONE`) or only polling loops are left."""
         limit = self.chunk.launch.max_steps
         self.rounds = 0
-        while self.waiting:
+        while self.waiting or self._join_warp_barriers():
             number = self._pick()
             if number is None:
                 return YIELDED
             lanes = self.waiting.pop(number)
             block = self.blocks[number]
-            if block.members is not None and lanes.kind != "full":
+            if number in self.joined:
+                self.joined.discard(number)
+            elif block.members is not None and lanes.kind != "full":
                 ready = self._await_members(block, lanes)
                 if ready is None:
                     continue
@@ -230,12 +233,7 @@ class ChunkRunner:
         """The lanes whose warps are complete; the others wait here for their company."""
         before = self.parked.pop(block.number, None)
         flags = lanes.flags() if before is None else lanes.flags() | before
-        members = block.members
-        if isinstance(members, tuple):
-            value = np.broadcast_to(
-                self.registers[members[1]], (self.chunk.ctas, self.chunk.threads)
-            )
-            members = value.reshape(-1)
+        members = self._members(block.number)
         ready = split_members(self.chunk, flags, self._living(), members)
         rest = flags & ~ready
         if rest.any():
@@ -245,6 +243,35 @@ class ChunkRunner:
         if before is None and int(np.count_nonzero(ready)) == lanes.count:
             return lanes
         return self._lanes(ready)
+
+    def _join_warp_barriers(self) -> bool:
+        """Lanes of a warp may meet at different `bar.warp.sync`; whether some do."""
+        numbers = [n for n in self.parked if self.blocks[n].only_waits]
+        if len(numbers) < 2:
+            return False
+        together = np.logical_or.reduce([self.parked[n] for n in numbers])
+        alive = self._living()
+        found = {
+            n: self.parked[n] & split_members(self.chunk, together, alive, self._members(n))
+            for n in numbers
+        }
+        for number, ready in found.items():
+            if not ready.any():
+                continue
+            self.parked[number] &= ~ready
+            if not self.parked[number].any():
+                del self.parked[number]
+            self.waiting[number] = self._lanes(ready)
+            self.joined.add(number)
+        return bool(self.waiting)
+
+    def _members(self, number: int) -> Any:
+        """Who must be there before a block runs; masks in a register are per lane."""
+        members = self.blocks[number].members
+        if not isinstance(members, tuple):
+            return members
+        shape = (self.chunk.ctas, self.chunk.threads)
+        return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
 
     def _barrier(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
         action, number, count, predicate, operation, register = value

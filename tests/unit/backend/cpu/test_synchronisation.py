@@ -205,6 +205,27 @@ def test_lanes_wait_for_the_rest_of_their_warp():
     assert (out == np.where(n < 16, n + 16 + 1000, n - 16)).all()
 
 
+def test_lanes_meet_at_different_warp_barriers():
+    out, _ = run(
+        SHARED
+        + """
+        setp.lt.u32 %p1, %r1, 16;
+        @%p1 bra low;
+        st.shared.u32 [%r22], 7;
+        bar.warp.sync 0xffffffff;
+        mov.u32 %r10, 1;
+        bra end;
+    low:
+        bar.warp.sync 0xffffffff;
+        ld.shared.u32 %r10, [%r22+64];
+    end:
+        """
+        + STORE,
+        grid=2,
+    )
+    assert (out.reshape(2, 32) == np.where(np.arange(32) < 16, 7, 1)).all()
+
+
 def test_warp_that_never_meets_is_a_deadlock():
     with pytest.raises(TesseraError, match="TSR5011") as caught:
         run(
