@@ -1,0 +1,66 @@
+"""Kernel graphs as text: what is printed is read back, and bad text is refused with a place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.trace import read_trace
+from tessera.frontend.tsg import parse_graph
+from tessera.ir.graph_text import print_dot, print_graph
+from tests.helpers.traces import COPY, dependences, trace
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
+BUFFERS = """
+buffer x bytes=4096 role=input
+buffer t bytes=4096 role=temp
+buffer s bytes=4096 role=state
+"""
+STEPS = """
+launch m.copy grid=8,1,1 block=128,1,1 args=[t, x, u32:1000]
+op aten::copy reads=[t:f32[4,2]{8,1}] writes=[s:f32[4,2]{8,1}] attrs={}
+launch m.copy grid=8,1,1 block=128,1,1 args=[x, s, u32:9]
+"""
+
+
+@pytest.mark.parametrize("name", ["dit.ptx", "mlp.ptx"])
+def test_real_graphs_are_read_back(name: str) -> None:
+    graph = dependences(read_trace(EXAMPLES / name)).graph
+    text = print_graph(graph)
+    assert parse_graph(text) == graph
+    assert print_graph(parse_graph(text)) == text
+
+
+def test_strides_and_carried_edges_are_read_back() -> None:
+    graph = dependences(trace(BUFFERS, COPY, STEPS)).graph
+    assert any(edge.carried for edge in graph.edges)
+    assert parse_graph(print_graph(graph)) == graph
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "where"),
+    [
+        ("", "TSR1001", "1:1"),
+        ("graph 1\n", "TSR1001", "1:1"),
+        ("tessera-graph 2\n", "TSR1009", "1:15"),
+        ('tessera-graph 1\nbuffer 0 "x" bytes=4 role=whatever\n', "TSR1009", "2:27"),
+        ('tessera-graph 1\nbuffer 0 "x" bytes=4 color=red\n', "TSR1001", "2:22"),
+        ('tessera-graph 1\nbuffer 3 "x" bytes=4 role=temp\n', "TSR1009", "1:15"),
+        ('tessera-graph 1\nnode 0 "\\q"\n', "TSR1009", "2:8"),
+    ],
+)
+def test_bad_text(text: str, code: str, where: str) -> None:
+    with pytest.raises(TesseraError) as caught:
+        parse_graph(text, "g.tsg")
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert found.primary is not None
+    assert str(found.primary.span) == f"g.tsg:{where}"
+
+
+def test_dot_names_every_step_once() -> None:
+    text = print_dot(dependences(trace(BUFFERS, COPY, STEPS)).graph)
+    assert text.count('[label="#') == 3
+    assert "n0 -> n1" in text
