@@ -197,11 +197,13 @@ _SPECIAL: dict[str, Callable[[Any], Array]] = {
     "%lanemask_ge": _lane_mask(lambda lane: _ALL & ~((_ONE << lane) - _ONE)),
     "%lanemask_gt": _lane_mask(lambda lane: _ALL & ~(((_ONE << lane) << _ONE) - _ONE)),
     "%dynamic_smem_size": lambda chunk: _scalar(chunk.launch.dynamic_shared),
-    "%total_smem_size": lambda chunk: _scalar(chunk.launch.shared_bytes),
+    "%total_smem_size": lambda chunk: _scalar(chunk.launch.reserved_start),
     "%aggr_smem_size": lambda chunk: _scalar(chunk.launch.shared_bytes),
-    "%reserved_smem_offset_begin": lambda chunk: _scalar(0),
-    "%reserved_smem_offset_end": lambda chunk: _scalar(0),
-    "%reserved_smem_offset_cap": lambda chunk: _scalar(0),
+    "%reserved_smem_offset_begin": lambda chunk: _scalar(chunk.launch.reserved_start),
+    "%reserved_smem_offset_0": lambda chunk: _scalar(chunk.launch.reserved_start),
+    "%reserved_smem_offset_1": lambda chunk: _scalar(chunk.launch.reserved_start + 512),
+    "%reserved_smem_offset_end": lambda chunk: _scalar(chunk.launch.shared_bytes),
+    "%reserved_smem_offset_cap": lambda chunk: _scalar(chunk.launch.shared_bytes),
     "%current_graph_exec": lambda chunk: np.zeros((1, 1), dtype=np.uint64),
 }
 for _axis, _letter in enumerate("xyz"):

@@ -52,6 +52,7 @@ class KernelProgram:
     symbols: tuple[str, ...]
     shared_static: int
     shared_dynamic: bool
+    reserved_shared: int
     parameters: tuple[tuple[int, int], ...]
     parameter_size: int
     function_entries: Array

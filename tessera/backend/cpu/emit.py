@@ -194,6 +194,8 @@ class Emitter:
     def special(self, name: str, kind: Kind) -> str:
         """A special register, cut or widened to the type that the instruction asks for."""
         width = SPECIAL_WIDTHS[name]
+        if name.startswith("%reserved_smem"):
+            self.program.uses_reserved = True
         value = f"cx.take(cx.chunk.special({name!r}))"
         if kind.form == "p":
             return value

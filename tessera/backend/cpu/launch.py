@@ -59,9 +59,15 @@ class Launch:
     tensor_maps: dict[int, object]
 
     @property
+    def reserved_start(self) -> int:
+        """Where the shared memory that the kernel asked for ends."""
+        asked = self.program.shared_static + self.dynamic_shared
+        return asked if not self.program.reserved_shared else -(-asked // 16) * 16
+
+    @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA, static and dynamic."""
-        return self.program.shared_static + self.dynamic_shared
+        """Shared memory of a CTA: static, dynamic, and the system's part if it is used."""
+        return self.reserved_start + self.program.reserved_shared
 
     @property
     def parameter_size(self) -> int:

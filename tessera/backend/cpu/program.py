@@ -83,6 +83,7 @@ class ProgramBuilder:
         self.namespace: dict[str, Any] = dict(handlers.NAMESPACE)
         self.shared_static = 0
         self.shared_dynamic = False
+        self.uses_reserved = False
         self.problems: list[Any] = []
         self.probed: set[str] = set()
 
@@ -307,6 +308,7 @@ class ProgramBuilder:
             symbols=tuple(self.symbols),
             shared_static=self.shared_static,
             shared_dynamic=self.shared_dynamic,
+            reserved_shared=1024 if self.uses_reserved else 0,
             parameters=tuple(offsets.values()),
             parameter_size=parameter_size,
             function_entries=self._function_entries(numbers),
