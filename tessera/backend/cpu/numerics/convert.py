@@ -115,7 +115,9 @@ def _float_to_float(
     else:
         values = widen(st, raw)
     result = _encode(dt, values, rounding or "rn", satfinite)
-    if "f64" in (dt, st) or (dt, st) == ("f32", "bf16"):
+    if dt == st and dt in ("f32", "f64") and rounding is None and not ftz and not sat:
+        return raw.copy()
+    if "f64" in (dt, st) or ((dt, st) == ("f32", "bf16") and not ftz):
         result = _with_payloads(dt, st, raw, result)
     return _clamped(dt, result, ftz, sat, relu)
 
@@ -188,6 +190,8 @@ def to_tf32(a: Operand, rounding: str, satfinite: bool = False, relu: bool = Fal
         rounded = np.where(sign != 0, np.uint32(0), rounded)
     # `.rna` only cuts a NaN, the other modes make it canonical; recorded on an H200.
     nan = raw & ~cut if rounding == "rna" else np.uint32(0x7FFFE000)
+    if satfinite and rounding == "rna":
+        nan = nan - np.uint32(0x2000)
     return np.where(magnitude > 0x7F800000, nan, rounded)
 
 

@@ -132,7 +132,9 @@ def vmad(
 ) -> Bits:
     """`vmad`: a * b + c with `-` on an operand or `.po`, scaled right, saturated."""
     product = _pick(at, a, asel) * _pick(bt, b, bsel)
-    third = _pick(dt, c, None)
+    # The types of a and b, and negation, decide whether c and the result are signed; dt does not.
+    is_signed = "s32" in (at, bt) or negate in ("a", "b")
+    third = _pick("s32" if is_signed else "u32", c, None)
     if negate in ("a", "b"):
         product = -product
     elif negate == "c":
@@ -141,7 +143,7 @@ def vmad(
     shift = {None: 0, "shr7": 7, "shr15": 15}[scale]
     total = total >> shift
     if sat:
-        total = _clamp(dt, total, 32)
+        total = _clamp("s32" if is_signed or negate == "c" else "u32", total, 32)
     return (total & 0xFFFFFFFF).astype(np.uint32)
 
 

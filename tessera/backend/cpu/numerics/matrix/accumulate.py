@@ -11,7 +11,8 @@ recorded results, which it reproduces to the bit:
   rounded to nearest. A sum of zero is +0.0.
 - `wgmma` on 8-bit floats keeps only 13 bits instead of 25, and 14 in the result.
 - `mma.sync` on 8-bit floats is two f16 products, k = 0, 1 mod 4 and then k = 2, 3 mod 4, started
-  from zero; C is added last, as f32, to nearest.
+  from zero; C is added last, to nearest. Each step gives f32 or f16, as D is.
+- `wmma` on tf32 (m16n16k8) is two products, k below 4 first.
 
 Other GPUs group and cut differently. Integer sums are exact modulo 2^32; f64 products are chains
 of fused multiply-adds by rising k.
@@ -172,7 +173,9 @@ def round_sum(dt: str, total: F64, rule: Rule) -> Bits:
     """Bits of f32 (cut towards zero) or f16 (to nearest) of an exact sum."""
     total = total + 0.0
     if dt == "f16":
-        return narrow_half("f16", odd_f32(total))
+        half = narrow_half("f16", odd_f32(total))
+        half[half == 0x8000] = 0
+        return half
     if dt != "f32":
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
     cut = total.view(np.uint64) & np.uint64(~((1 << (53 - rule.result)) - 1) & (2**64 - 1))
@@ -207,7 +210,7 @@ def float_product(
     for first in (0, 2):
         picks = [k for k in range(len(left)) if k % 4 in (first, first + 1)]
         part = sum_of_products(a.pick(picks), b.pick(picks), total, rule)
-        total = round_sum("f32", part, rule).view(np.float32)
+        total = np.ascontiguousarray(widen(dt, round_sum(dt, part, rule)))
     total = total + c
     return finish("f32", total) if dt == "f32" else narrow_half("f16", unsigned(total))
 

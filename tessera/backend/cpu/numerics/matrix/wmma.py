@@ -125,18 +125,11 @@ def mma(
     rounding: str = "rn",
 ) -> list[Bits]:
     """The registers of D = A * B + C."""
-    left, right = _factor("a", shape, at, a), _factor("b", shape, bt, b)
-    total = multiply(
-        dt,
-        at,
-        ct,
-        left.swapaxes(0, 1),
-        right,
-        _load(shape, ct, c),
-        satfinite=satfinite,
-        op=op,
-        rounding=rounding,
-    )
+    left, right = _factor("a", shape, at, a).swapaxes(0, 1), _factor("b", shape, bt, b)
+    total = _load(shape, ct, c)
+    steps = 2 if at == "tf32" else 1
+    for x, y in zip(np.split(left, steps), np.split(right, steps), strict=True):
+        total = multiply(dt, at, ct, x, y, total, satfinite=satfinite, op=op, rounding=rounding)
     row, column = positions("d", shape, dt)
     items = total[row.T, column.T]
     out = lane_shape([*a, *b, *c])
