@@ -147,10 +147,19 @@ class Emitter:
                 return self.name_value(operand, kind)
             case ptx.Not():
                 return f"(~{self.name_value(operand.operand, kind)})"
+            case ptx.Offset(base=base, displacement=moved):
+                return self.moved(base, self.integer(moved), kind)
+            case ptx.Binary(operator="+" | "-" as sign, left=ptx.Name() as base, right=moved):
+                return self.moved(base, self.integer(moved) * (1 if sign == "+" else -1), kind)
             case ptx.Vector(elements=elements) if len(elements) > 0:
                 return self.packed(elements, kind)
             case _:
                 return self.program.constant(self.constant_bits(operand, kind), kind)
+
+    def moved(self, base: ptx.Name, distance: int, kind: Kind) -> str:
+        """A symbol (or register) plus a constant, as in `mov.u64 %rd, table+8`."""
+        start = self.name_value(base, kind)
+        return f"({start} + {self.program.constant(distance, kind)})"
 
     def packed(self, elements: tuple[ptx.Operand, ...], kind: Kind) -> str:
         """Several registers side by side, first lowest, as one value."""

@@ -196,3 +196,11 @@ def test_vectors_of_every_width():
     halves = words[:, 4:6].copy().view(np.uint16)[:, ::-1]
     expected[:, 2:4] = np.ascontiguousarray(halves).view(np.uint32)
     assert (out.reshape(16, 8) == expected).all()
+
+
+def test_address_of_a_place_inside_a_variable():
+    out, _ = run(
+        "mov.u64 %rd5, table+8; ld.global.u32 %r10, [%rd5]; st.global.u32 [%rd2], %r10;",
+        before=".global .align 4 .u32 table[4] = {10, 20, 30};",
+    )
+    assert (out == 30).all()
