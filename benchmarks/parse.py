@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import platform
@@ -134,21 +135,19 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def synthetic_text(texts: Sequence[str], size: int) -> str:
-    """About `size` bytes of distinct kernels: bodies of real ones under new names, repeated."""
-    parts, length, round_number = [HEADER], len(HEADER), 0
-    while True:
-        for text in texts:
-            start = ENTRY.search(text)
-            if start is None:
-                continue
-            body = text[start.start() :]
-            name = start.group(1)
-            part = body.replace(name, f"{name}_{round_number}").rstrip() + "\n"
-            parts.append(part)
-            length += len(part)
-            if length >= size:
-                return "".join(parts)
-        round_number += 1
+    """About `size` bytes of distinct kernels: real ones in turn, each under a name of its own."""
+    parts, length = [HEADER], len(HEADER)
+    for number, text in enumerate(itertools.cycle(texts)):
+        start = ENTRY.search(text)
+        if start is None:
+            continue
+        name = re.compile(rf"\b{start.group(1)}(?=\(|_param_)")
+        part = name.sub(f"kernel_{number}", text[start.start() :]).rstrip() + "\n"
+        parts.append(part)
+        length += len(part)
+        if length >= size:
+            break
+    return "".join(parts)
 
 
 def single_entry_texts(folder: Path, entries: Sequence[dict[str, Any]]) -> list[str]:
@@ -163,7 +162,7 @@ def single_entry_texts(folder: Path, entries: Sequence[dict[str, Any]]) -> list[
         start = ENTRY.search(text)
         if start is None or ".global" in text[: start.start()] or ".func" in text[: start.start()]:
             continue
-        chosen.append(re.split(r"^\s*\.file|^\s*\.section", text, flags=re.MULTILINE)[0])
+        chosen.append(re.split(r"^\s*\.file", strip_debug(text), flags=re.MULTILINE)[0])
     return chosen
 
 
