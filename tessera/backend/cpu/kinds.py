@@ -91,6 +91,8 @@ def constant_value(operand: ptx.Operand) -> int | None:
     match operand:
         case ptx.Integer(value=value):
             return value
+        case ptx.Name(name="WARP_SZ"):
+            return 32
         case ptx.Unary(operator=operator, operand=inner):
             value_of = constant_value(inner)
             return None if value_of is None else _UNARY[operator](value_of)
