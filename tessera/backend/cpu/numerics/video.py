@@ -66,7 +66,10 @@ def _operate(op: str, x: Wide, y: Wide) -> Wide:
 
 def _shift(op: str, x: Wide, y: Wide, mode: str | None) -> Wide:
     amount = y & 31 if mode == "wrap" else np.clip(y, 0, 32)
-    return x << amount if op == "vshl" else x >> amount
+    if op == "vshr":
+        return x >> amount
+    # Video instructions work on signed 34-bit values: what a shift moves beyond them is lost.
+    return (x << amount) << 30 >> 30
 
 
 def _merge(dt: str, value: Wide, c: Operand | None, op2: str | None, dsel: str | None) -> Bits:
