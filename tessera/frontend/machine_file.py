@@ -1,0 +1,202 @@
+"""A machine from a TOML file: cards, their slices and memory, links of single pairs, own GPUs.
+
+    link = "100Gb/s"                # between all cards; the default is DEFAULT_LINK
+    transfer = "2us"                # what a transfer takes from each end
+
+    [[card]]
+    gpu = "a100"                    # a name of the table, or of a [gpu.NAME] below
+    count = 2
+    memory = "76GB"
+    price = 1.80
+    slices = [84, 24]               # SMs; without it the card is one device
+
+    [[link_between]]
+    devices = ["a100-0", "l40s-0"]  # both directions
+    bandwidth = "25GB/s"
+    latency = "5us"
+
+    [gpu.mine]                      # as `like`, but for what is given
+    like = "l40s"
+    sms = 100
+    memory = "32GB"
+    memory_bandwidth = "700GB/s"
+
+In: the file's text. Out: a `Machine`. Unknown keys are errors. A pair with a link of its own leaves
+the cards' ports and has a channel of that bandwidth in each direction.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tessera.diagnostics import TesseraError, error
+from tessera.frontend.gpu_table import find_gpu
+from tessera.frontend.gpus import DEFAULT_LINK, Entry, build_machine
+from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
+from tessera.ir.machine import Channel, DeviceId, Gpu, Machine
+
+T = TypeVar("T")
+_TOP = ("link", "transfer", "card", "link_between", "gpu")
+_CARD = ("gpu", "count", "memory", "price", "slices")
+_PAIR = ("devices", "bandwidth", "latency")
+_GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz")
+
+
+def parse_machine(text: str, name: str = "<machine>") -> Machine:
+    """The machine that a TOML text describes."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise _bad(f"`{name}` is not TOML: {problem}") from None
+    _check_keys(data, _TOP, "the file")
+    own = {k: _own_gpu(k, _table(v, f"gpu.{k}")) for k, v in _table_of(data, "gpu").items()}
+    rows = _rows(data, "card")
+    if not rows:
+        raise _bad(f"`{name}` has no `[[card]]`")
+    entries = tuple(entry for row in rows for entry in _entries(row, own))
+    machine = build_machine(entries, _text(data, "link", DEFAULT_LINK))
+    if "transfer" in data:
+        machine = replace(machine, transfer_ns=_quantity(data, "transfer", parse_time_ns))
+    for row in _rows(data, "link_between"):
+        machine = _with_pair(machine, row)
+    return machine
+
+
+def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
+    _check_keys(row, _CARD, "`[[card]]`")
+    label = _text(row, "gpu")
+    gpu = own[label] if label in own else find_gpu(label)
+    if "memory" in row:
+        gpu = replace(gpu, memory_bytes=_quantity(row, "memory", parse_bytes))
+    if "price" in row:
+        gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
+    count = row.get("count", 1)
+    if type(count) is not int or not 0 < count <= 256:
+        raise _bad(f"`count` must be a number from 1 to 256: `{count}`")
+    slices = row.get("slices")
+    if slices is None:
+        return [Entry(count, gpu, None, label)]
+    if not isinstance(slices, list) or any(type(s) is not int or s < 1 for s in slices):
+        raise _bad(f"`slices` must be a list of numbers of SMs: `{slices}`")
+    if not slices or sum(slices) > gpu.sms:
+        raise _bad(f"slices of {sum(slices)} SMs do not fit the {gpu.sms} SMs of {gpu.name}")
+    card = [Entry(1, gpu, sms, label, opens_card=n == 0) for n, sms in enumerate(slices)]
+    return card * count
+
+
+def _own_gpu(name: str, row: dict[str, Any]) -> Gpu:
+    _check_keys(row, _GPU, f"`[gpu.{name}]`")
+    gpu = replace(find_gpu(_text(row, "like")), key=name, name=name)
+    if "sms" in row:
+        share = _number(row, "sms") / gpu.sms
+        rates = tuple(replace(rate, flops=rate.flops * share) for rate in gpu.rates)
+        gpu = replace(gpu, sms=round(_number(row, "sms")), rates=rates)
+    if "clock_mhz" in row:
+        gpu = replace(gpu, clock_mhz=_number(row, "clock_mhz"))
+    if "memory" in row:
+        gpu = replace(gpu, memory_bytes=_quantity(row, "memory", parse_bytes))
+    if "memory_bandwidth" in row:
+        bandwidth = _quantity(row, "memory_bandwidth", parse_bandwidth)
+        gpu = replace(gpu, memory_bandwidth=bandwidth)
+    if "price" in row:
+        gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
+    return gpu
+
+
+def _with_pair(machine: Machine, row: dict[str, Any]) -> Machine:
+    _check_keys(row, _PAIR, "`[[link_between]]`")
+    names = row.get("devices")
+    ids = {device.name: device.id for device in machine.devices}
+    if not isinstance(names, list) or len(names) != 2 or not all(n in ids for n in names):
+        raise _bad(f"`devices` must be two of {', '.join(f'`{name}`' for name in ids)}: `{names}`")
+    a, b = (ids[name] for name in names)
+    if a == b:
+        raise _bad(f"a link joins two devices: `{names}`")
+    bandwidth = _quantity(row, "bandwidth", parse_bandwidth)
+    given = _quantity(row, "latency", parse_time_ns) if "latency" in row else None
+    pairs: tuple[tuple[DeviceId, DeviceId], ...] = ((a, b), (b, a))
+    links = tuple(
+        replace(
+            link,
+            bytes_per_second=bandwidth,
+            latency_ns=link.latency_ns if given is None else given,
+        )
+        if (link.source, link.target) in pairs
+        else link
+        for link in machine.links
+    )
+    return replace(machine, links=links, channels=_channels_with(machine, pairs, bandwidth, names))
+
+
+def _channels_with(
+    machine: Machine,
+    pairs: tuple[tuple[DeviceId, DeviceId], ...],
+    bandwidth: float,
+    names: list[str],
+) -> tuple[Channel, ...]:
+    kept = (
+        replace(channel, pairs=tuple(pair for pair in channel.pairs if pair not in pairs))
+        for channel in machine.channels
+    )
+    own = (
+        Channel(name=f"{source}>{target}", bytes_per_second=bandwidth, pairs=(pair,))
+        for (source, target), pair in zip((names, names[::-1]), pairs, strict=True)
+    )
+    return (*(channel for channel in kept if channel.pairs), *own)
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def _check_keys(row: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in row:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"the keys are: {', '.join(known)}"
+            raise _bad(f"{where} has an unknown key `{key}`", hint)
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _bad(f"`{where}` must be a table")
+    return value
+
+
+def _table_of(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return _table(data.get(key, {}), key)
+
+
+def _rows(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    rows = data.get(key, [])
+    if not isinstance(rows, list):
+        raise _bad(f"write `[[{key}]]`, with two brackets")
+    return [_table(row, key) for row in rows]
+
+
+def _text(row: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = row.get(key, default)
+    if not isinstance(value, str):
+        raise _bad(f"`{key}` must be a text in quotes" + ("" if key in row else "; it is missing"))
+    return value
+
+
+def _number(row: dict[str, Any], key: str) -> float:
+    value = row[key]
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise _bad(f"`{key}` must be a number above zero: `{value}`")
+    return float(value)
+
+
+def _quantity(row: dict[str, Any], key: str, parse: Callable[[str], T | None]) -> T:
+    value = parse(_text(row, key))
+    if value is None or not value > 0:  # type: ignore[operator]
+        raise _bad(f"`{key}` must be a quantity above zero with its unit: `{row[key]}`")
+    return value
+
+
+def _bad(headline: str, hint: str | None = None) -> TesseraError:
+    return TesseraError(error("TSR3005", headline, hint=hint))

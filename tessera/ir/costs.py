@@ -1,0 +1,64 @@
+"""How long each step takes on each device, where the number comes from, and how far to trust it.
+
+In: nothing. Out: frozen records that `passes.estimate_costs` fills and the planner reads.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tessera.ir.program import LaunchId
+
+
+class CostSource(enum.Enum):
+    """Where a duration comes from, in the order of trust."""
+
+    PROFILE = "profile"
+    MODEL = "model"
+    SHEET = "sheet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """A predicted time. The true one is taken to lie within `error` times it, as a fraction."""
+
+    ns: float
+    source: CostSource
+    error: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
+            raise ValueError("a duration is a finite number of nanoseconds, not below zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The step cannot run on the device, and why."""
+
+    reason: str
+
+
+Cost = Duration | Barred
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """One step: a cost per device, and the bytes it moves to and from memory."""
+
+    step: LaunchId
+    name: str
+    on_device: tuple[Cost, ...]
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All steps of a program on all devices of a machine."""
+
+    steps: tuple[StepCosts, ...]
+
+    def sources(self) -> tuple[tuple[CostSource, int], ...]:
+        """How many durations come from where; sources without any are left out."""
+        found = [c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)]
+        return tuple((source, found.count(source)) for source in CostSource if source in found)

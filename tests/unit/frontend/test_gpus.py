@@ -1,0 +1,195 @@
+"""Machines from `--gpus` lists and machine files, and the table behind them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.gpu_table import ALIASES, find_gpu, gpu_table
+from tessera.frontend.gpus import describe_card, machine_of
+from tessera.frontend.machine_file import parse_machine
+from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
+from tests.helpers.command import tessc
+
+
+def test_every_row_of_the_table_has_usable_figures() -> None:
+    for gpu in gpu_table().values():
+        figures = (gpu.clock_mhz, gpu.memory_bandwidth, gpu.flops("fp32"), gpu.pcie_bandwidth)
+        assert all(figure and math.isfinite(figure) and figure > 0 for figure in figures), gpu.key
+        assert gpu.sms > 0
+        assert gpu.memory_bytes > 10**9
+        assert gpu.arch.startswith("sm_")
+
+
+def test_every_alias_leads_to_a_row() -> None:
+    assert set(ALIASES.values()) <= set(gpu_table())
+    assert not set(ALIASES) & set(gpu_table())
+
+
+def test_figures_of_one_row() -> None:
+    gpu = find_gpu("A100")
+    assert (gpu.key, gpu.arch, gpu.sms, gpu.memory_bytes) == (
+        "a100-80g-sxm", "sm_80", 108, 80 * 10**9,
+    )  # fmt: skip
+    assert gpu.flops("fp16") == 312e12
+    assert gpu.flops("fp8") is None
+    assert gpu.nvlink_bandwidth == 300e9
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a100,l40s", ["a100-0", "l40s-0"]),
+        ("2xa100,l40s", ["a100-0", "a100-1", "l40s-0"]),
+        ("a100,a100", ["a100-0", "a100-1"]),
+        ("h200:84sm,h200:48sm", ["h200-0.0", "h200-0.1"]),
+        ("h200:84sm,h200:84sm", ["h200-0.0", "h200-1.0"]),
+        ("h200:132sm", ["h200-0"]),
+        ("RTX PRO 6000", ["rtx-pro-6000-0"]),
+    ],
+)
+def test_names_of_devices(text: str, names: list[str]) -> None:
+    assert [device.name for device in machine_of(text).devices] == names
+
+
+def test_slices_share_a_card_and_copy_through_its_memory() -> None:
+    machine = machine_of("h200:84sm,h200:48sm,a100")
+    assert [len(machine.slices_of(card.id)) for card in machine.cards] == [2, 1]
+    by_name = {channel.name: channel for channel in machine.channels}
+    assert by_name["h200-0.memory"].pairs == ((0, 1), (1, 0))
+    assert by_name["h200-0.out"].pairs == ((0, 2), (1, 2))
+    assert by_name["a100-0.in"].bytes_per_second == 12.5e9
+
+
+def test_a_single_device_has_no_links() -> None:
+    assert machine_of("l40s", "nvlink").links == ()
+
+
+def test_overrides() -> None:
+    machine = machine_of("2xa100,l40s", prices={"a100-1": 1.5}, memory={"l40s": 40 * 10**9})
+    assert [card.usd_per_hour for card in machine.cards] == [1.59, 1.5, 0.99]
+    assert describe_card(machine.cards[2]) == "l40s-0: L40S, 40.0 GB, $0.99/h (runpod)"
+
+
+def test_equal_machines_have_equal_digests() -> None:
+    assert machine_of("a100,l40s").digest() == machine_of("A100, l40s").digest()
+    assert machine_of("a100,l40s").digest() != machine_of("a100,l40s", "nvlink10GB/s"[6:]).digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("a101", "TSR3001", "did you mean"),
+        ("h20O", "TSR3001", "`h200`"),
+        ("", "TSR3002", "2xa100"),
+        ("a100,,l40s", "TSR3002", "2xa100"),
+        ("0xa100", "TSR3002", "2xa100"),
+        ("a100:0sm", "TSR3002", "2xa100"),
+        ("a100:109sm", "TSR3002", "2xa100"),
+        ("999xa100", "TSR3002", "2xa100"),
+    ],
+)
+def test_lists_that_are_refused(text: str, code: str, hint: str) -> None:
+    with pytest.raises(TesseraError, match=code) as failure:
+        machine_of(text)
+    assert hint in (failure.value.diagnostics[0].hint or "")
+
+
+@pytest.mark.parametrize(
+    "link", ["nvlink", "0Gb/s", "-1GB/s", "fast", "100", "nan GB/s", "1e999GB/s"]
+)
+def test_links_that_are_refused(link: str) -> None:
+    with pytest.raises(TesseraError, match="TSR3003"):
+        machine_of("a100,l40s", link)
+
+
+def test_overrides_that_are_refused() -> None:
+    with pytest.raises(TesseraError, match="TSR3004"):
+        machine_of("a100", prices={"l40s": 1.0})
+    with pytest.raises(TesseraError, match="TSR3004"):
+        machine_of("a100", prices={"a100": math.nan})
+
+
+def test_quantities() -> None:
+    assert parse_bandwidth("100Gb/s") == 12.5e9
+    assert parse_bandwidth("200 Gbit/s") == parse_bandwidth("200Gbps") == 25e9
+    assert parse_bandwidth("25GB/s") == 25e9
+    assert parse_bandwidth("25") is None
+    assert parse_bytes("40GB") == 40 * 10**9
+    assert parse_bytes("1.5GiB") == 3 << 29
+    assert parse_bytes("4096") == 4096
+    assert parse_bytes("40Gb") is None
+    assert parse_time_ns("5us") == 5000
+    assert parse_time_ns("5") is None
+
+
+FILE = """
+link = "100Gb/s"
+transfer = "3us"
+[[card]]
+gpu = "a100"
+count = 2
+memory = "76GB"
+price = 1.80
+slices = [64, 32]
+[[card]]
+gpu = "mine"
+[[link_between]]
+devices = ["a100-0.0", "mine-0"]
+bandwidth = "25GB/s"
+latency = "5us"
+[gpu.mine]
+like = "l40s"
+sms = 71
+memory = "32GB"
+memory_bandwidth = "700GB/s"
+"""
+
+
+def test_machine_file() -> None:
+    machine = parse_machine(FILE)
+    assert [device.name for device in machine.devices] == [
+        "a100-0.0", "a100-0.1", "a100-1.0", "a100-1.1", "mine-0",
+    ]  # fmt: skip
+    assert [card.memory_bytes for card in machine.cards] == [76 * 10**9, 76 * 10**9, 32 * 10**9]
+    assert machine.transfer_ns == 3000
+    mine = machine.cards[2].gpu
+    assert mine.flops("fp32") == pytest.approx(45.8e12)
+    pair = next(link for link in machine.links if (link.source, link.target) == (0, 4))
+    assert (pair.bytes_per_second, pair.latency_ns) == (25e9, 5000)
+    covering = [channel.name for channel in machine.channels if (0, 4) in channel.pairs]
+    assert covering == ["a100-0.0>mine-0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x = [", "not TOML"),
+        ("", "no `[[card]]`"),
+        ("[card]\ngpu='a100'", "two brackets"),
+        ("[[card]]\ngpu='a100'\ncounts=2", "unknown key `counts`"),
+        ("[[card]]\ncount=2", "missing"),
+        ("[[card]]\ngpu='a100'\ncount=0", "from 1 to 256"),
+        ("[[card]]\ngpu='a100'\nslices=[100, 100]", "do not fit"),
+        ("[[card]]\ngpu='a100'\nprice=nan", "above zero"),
+        ("[[card]]\ngpu='a100'\nmemory='0GB'", "above zero"),
+        ("[[card]]\ngpu='a100'\n[[link_between]]\ndevices=['a', 'b']", "must be two of"),
+        ("gpu = 3\n[[card]]\ngpu='a100'", "must be a table"),
+    ],
+)
+def test_machine_files_that_are_refused(text: str, what: str) -> None:
+    with pytest.raises(TesseraError, match="TSR3005") as failure:
+        parse_machine(text)
+    assert what in failure.value.diagnostics[0].headline
+
+
+def test_command() -> None:
+    assert "a100-80g-sxm" in tessc("gpus").text
+    rows = json.loads(tessc("gpus", "a100", "--json").text)["gpus"]
+    assert [row["key"] for row in rows] == ["a100-80g-sxm"]
+    outcome = tessc("gpus", "a101")
+    assert outcome.code == 1
+    assert "TSR3001" in outcome.err
