@@ -45,7 +45,6 @@ class Launch:
     args: Sequence[Argument]
     smem: int = 0
     cooperative: bool = False
-    cluster: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,12 @@ class Run:
 class Case:
     """A named case: one PTX file and a function from a generator to a `Run`.
 
-    `reproducible` is false where the bytes legitimately differ from run to run on a GPU (clocks,
-    float atomics between threads), so that recorded bytes are not compared.
+    Its outputs do not depend on timing: float sums by atomics, for one, are of exact values.
     """
 
     name: str
     module: str
     build: Callable[[Rng], Run]
-    reproducible: bool = True
 
     @property
     def ptx(self) -> Path:
