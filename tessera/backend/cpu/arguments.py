@@ -53,7 +53,7 @@ def pack_argument(
     program: KernelProgram, number: int, formal: ptx.Variable, size: int, value: Any
 ) -> bytes:
     """The bytes of one argument, exactly `size` of them."""
-    if isinstance(value, HasAddress):
+    if not isinstance(value, bytes | int | float | np.generic) and isinstance(value, HasAddress):
         if size != 8 or formal.dimensions:
             raise _mismatch(program, number, formal, "an address needs a 64-bit parameter")
         return struct.pack("<Q", value.address)

@@ -69,6 +69,9 @@ def step_of(op: str, t: str, ftz: bool) -> Step:
 
 def _swap_where_equal(old: Array, b: Array, c: Array | None) -> Array:
     assert c is not None
+    if old.dtype.kind == "c":
+        pairs = [np.ascontiguousarray(x).view(np.uint64).reshape(-1, 2) for x in (old, b)]
+        return np.where((pairs[0] == pairs[1]).all(axis=1), c, old)
     return np.where(old == b, c, old)
 
 
@@ -216,7 +219,7 @@ class Atomic:
         """The word before each lane of a run, then the last; None if only rounds are exact."""
         if self.op == "exch":
             return np.concatenate([old, b])
-        if self.op == "cas" and c is not None:
+        if self.op == "cas" and c is not None and old.dtype.kind != "c":
             return _compare_and_swap(old, b, c)
         if self.scan is None or self.view is None:
             return None

@@ -64,6 +64,7 @@ class Chunk:
         self._special: dict[str, Array] = {}
         self.epochs: Array = np.zeros(ctas, dtype=np.int64)
         self._shared_flags: Array | None = None
+        self.shared_history: Any = None
 
     def shared_flags(self) -> Array:
         """Which bytes of shared memory have been written; kept only where a check asks."""

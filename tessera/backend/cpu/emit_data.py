@@ -5,6 +5,7 @@ Source: PTX ISA 9.0, section 9.7.9.
 
 from __future__ import annotations
 
+from tessera.backend.cpu.chunk import SPECIAL_WIDTHS
 from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_integer import Handler, bits, call, last_type
 from tessera.backend.cpu.kinds import Kind, Unsupported, constant_value, kind_of
@@ -45,7 +46,12 @@ def vector_of(i: ptx.Instruction) -> int:
 def _emit_mov(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     target, source = i.operands[0], i.operands[1]
-    if isinstance(target, ptx.Vector):
+    whole = isinstance(source, ptx.Name) and f"{source.name}.x" in SPECIAL_WIDTHS
+    if isinstance(target, ptx.Vector) and whole and isinstance(source, ptx.Name):
+        for element, axis in zip(target.elements, "xyzw", strict=False):
+            part = e.value(ptx.Name(source.name, axis), "b32") if axis != "w" else None
+            e.write(element, "b32", part or e.program.constant(0, Kind("u", 4)))
+    elif isinstance(target, ptx.Vector):
         unpack(e, target.elements, e.value(source, bits(t)), kind_of(t).width)
     else:
         e.write(target, bits(t), e.value(source, bits(t)))

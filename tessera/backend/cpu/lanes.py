@@ -239,7 +239,7 @@ class Lanes:
     def to_warps(self, value: Array) -> Array:
         """A value of these lanes as (warps, 32); lanes that take no part hold zero or anything."""
         place, _, count = self._layout()
-        wide = np.broadcast_to(value, self.shape)
+        wide = value if value.shape == self.shape else np.broadcast_to(value, self.shape)
         if place is None:
             return wide.reshape(count, WARP)
         spread = np.zeros(count * WARP, dtype=value.dtype)

@@ -86,13 +86,16 @@ def _check_shared(cx: Lanes, site: int, addr: Array, width: int) -> tuple[Array,
         flat = offset.reshape(-1)
         bad = np.flatnonzero(flat.astype(np.int64) + width > launch.shared_bytes)[0]
         address = int(addr.reshape(-1)[bad])
-        raise AddressFault(
+        fault = AddressFault(
             "TSR5005",
             f"access of {width} bytes outside shared memory: offset 0x{address:x}",
             site,
             address,
             f"the CTA has {launch.shared_bytes} bytes of shared memory",
         )
+        if launch.program.shared_dynamic and launch.dynamic_shared == 0:
+            fault.hint = "the kernel has dynamic shared memory: pass its size with the launch"
+        raise fault
     if far and int(addr.max()) >> RANK_SHIFT > launch.cluster_size:
         raise AddressFault("TSR5005", f"no such CTA in the cluster: address 0x{high:x}", site, high)
     if width > 1:

@@ -17,7 +17,6 @@ The checks cost several times the run without them and are off by default.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class Shadow:
         self.flags[start : start + size] = False
 
 
-class _History:
+class History:
     """Last writer and reader of each byte of a stretch of memory, with their times."""
 
     def __init__(self, size: int) -> None:
@@ -73,7 +72,7 @@ class Watch:
         self.threads = threads
         self.warps = -(-threads // WARP)
         self.now = 0
-        self.histories: dict[Any, _History] = {}
+        self.histories: dict[int, History] = {}
         self.atomic = False
 
     # --- hooks -------------------------------------------------------------------------
@@ -104,8 +103,7 @@ class Watch:
             self._need(flags, places, np.broadcast_to(addr, places.shape), width, site,
                        "shared memory")  # fmt: skip
         if self.checks.races:
-            history = self._history(("shared", id(cx.chunk)), cx.chunk.shared.bytes.size)
-            self._race(cx, history, site, addr, places, width, who, "r")
+            self._race(cx, self._shared(cx), site, addr, places, width, who, "r")
 
     def write_shared(
         self, cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
@@ -115,8 +113,7 @@ class Watch:
         if self.checks.uninitialised:
             cx.chunk.shared_flags()[_bytes(places, width)] = True
         if self.checks.races:
-            history = self._history(("shared", id(cx.chunk)), cx.chunk.shared.bytes.size)
-            self._race(cx, history, site, addr, places, width, who, "w", values)
+            self._race(cx, self._shared(cx), site, addr, places, width, who, "w", values)
 
     def synchronised(self) -> None:
         """Something happened that may order threads of different CTAs."""
@@ -136,10 +133,17 @@ class Watch:
 
     # --- races ---------------------------------------------------------------------------
 
-    def _history(self, key: Any, size: int) -> _History:
+    def _shared(self, cx: Lanes) -> History:
+        """The history of a chunk's shared memory, which ends with the chunk."""
+        if cx.chunk.shared_history is None:
+            cx.chunk.shared_history = History(cx.chunk.shared.bytes.size)
+        found: History = cx.chunk.shared_history
+        return found
+
+    def _history(self, key: int, size: int) -> History:
         found = self.histories.get(key)
         if found is None:
-            found = self.histories[key] = _History(size)
+            found = self.histories[key] = History(size)
         return found
 
     def _race_global(
@@ -166,7 +170,7 @@ class Watch:
     def _race(
         self,
         cx: Lanes,
-        history: _History,
+        history: History,
         site: int,
         addr: Array,
         places: Array,
@@ -206,7 +210,7 @@ class Watch:
 
     def _judge(
         self,
-        history: _History,
+        history: History,
         site: int,
         shown: Array,
         at: Array,
@@ -241,7 +245,7 @@ class Watch:
             self._accuse(site, int(shown[first]), int(threads[first]), "w")
 
     def _remember(
-        self, history: _History, kind: str, at: Array, threads: Array, times: Array
+        self, history: History, kind: str, at: Array, threads: Array, times: Array
     ) -> None:
         if kind == "r":
             before = history.thread["r"][at]

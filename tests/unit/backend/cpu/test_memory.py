@@ -204,3 +204,35 @@ def test_address_of_a_place_inside_a_variable():
         before=".global .align 4 .u32 table[4] = {10, 20, 30};",
     )
     assert (out == 30).all()
+
+
+def test_words_of_128_bits():
+    out, _ = run(
+        """
+        .reg .b128 %q<4>;
+        ld.global.v2.u64 {%rd5, %rd6}, [%rd1];
+        mov.b128 %q1, {%rd5, %rd6};
+        mov.b128 %q2, {%rd6, %rd5};
+        setp.eq.u32 %p1, %r1, 0;
+        @%p1 atom.global.cas.b128 %q3, [%rd1], %q1, %q2;
+        @%p1 st.global.b128 [%rd1+16], %q3;
+        """,
+        initial=np.array([0x7FF8000000000001, 0x8000000000000000, 0, 0], np.uint64),
+    )
+    nan, minus_zero = 0x7FF8000000000001, 0x8000000000000000
+    assert out.tolist() == [minus_zero, nan, nan, minus_zero]
+
+
+def test_missing_dynamic_shared_memory_has_a_hint():
+    with pytest.raises(TesseraError, match="TSR5005") as caught:
+        run("st.shared.u32 [dynamic], %r1;", before=".extern .shared .align 16 .b8 dynamic[];")
+    assert "dynamic shared memory" in (caught.value.diagnostics[0].hint or "")
+
+
+def test_special_registers_as_vectors():
+    out, _ = run(
+        "mov.v4.u32 {%r5, %r6, %r7, %r8}, %tid; mad.lo.u32 %r10, %r6, 10, %r5;"
+        " mul.wide.u32 %rd4, %r10, 4; add.u64 %rd5, %rd1, %rd4; st.global.u32 [%rd5], %r6;",
+        block=(10, 3),
+    )
+    assert (out == np.repeat(np.arange(3), 10)).all()
