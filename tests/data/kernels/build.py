@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -63,19 +64,12 @@ def nvcc_path() -> Path:
 
 def compile_nvcc(source: Path, arch: str, strict: bool) -> str:
     """PTX by nvcc."""
-    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"{source.stem}.{arch}.ptx"
-    command = [
-        str(nvcc_path()),
-        "-ptx",
-        f"-arch={arch}",
-        "-std=c++17",
-        f"-fmad={str(not strict).lower()}",
-        source.name,
-        "-o",
-        str(target),
-    ]
-    subprocess.run(command, check=True, cwd=source.parent)
-    return target.read_text()
+    command = [str(nvcc_path()), "-ptx", f"-arch={arch}", "-std=c++17"]
+    command += [f"-fmad={str(not strict).lower()}", source.name, "-o"]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "module.ptx"
+        subprocess.run([*command, str(target)], check=True, cwd=source.parent)
+        return target.read_text()
 
 
 def nvrtc_library() -> ctypes.CDLL:
