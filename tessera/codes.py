@@ -140,6 +140,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR5012", "the kernel ran into a trap"),
     Code("TSR5013", "an assertion of the kernel failed"),
     Code("TSR5014", "the kernel is not in the module"),
+    Code("TSR5015", "memory that nothing has written is read"),
+    Code("TSR5016", "two threads race"),
     Code("TSR5017", "memory that cannot be written is written"),
     Code("TSR5018", "a module variable cannot be set up"),
     Code("TSR5019", "the module has 32-bit addresses"),
