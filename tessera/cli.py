@@ -15,15 +15,20 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tessera import __version__, cli_run, codes, render
+from tessera import __version__, cli_gpus, cli_run, codes, render
 from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
 from tessera.messages import Messages, ReaderGone, form_option, write_data
+from tessera.output import write_file
 from tessera.settings import read_settings
+
+if TYPE_CHECKING:
+    from tessera.driver import Report
 
 EXIT_ERRORS = 1
 EXIT_INTERNAL = 70
@@ -74,8 +79,14 @@ def cli(context: click.Context, color: str) -> None:
 )
 @click.option(
     "--emit",
-    type=click.Choice(["ptx"]),
-    help="Print the program at this level in place of the report.",
+    type=click.Choice(["ptx", "graph", "dot", "html"]),
+    help="Print PTX, or the kernel graph (as .tsg, for Graphviz, as a page), not the report.",
+)
+@click.option("--dot", is_flag=True, help="The same as `--emit dot`.")
+@click.option(
+    "--why",
+    metavar="A:B",
+    help="Explain why step B depends on step A, by numbers as the report shows them.",
 )
 @form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -94,6 +105,8 @@ def analyze(
     as_json: bool,
     kernels: tuple[str, ...],
     emit: str | None,
+    dot: bool,
+    why: str | None,
     form: str,
     strict: bool,
     output: str,
@@ -101,19 +114,24 @@ def analyze(
     """Summarise FILE, a PTX file or a trace; `-` reads standard input.
 
     Per kernel: parameters, registers, shared and local memory, instructions by class, calls.
-    For a trace also its buffers and launches.
+    For a trace also its buffers and launches, the bytes that each step reads and writes, and
+    which steps depend on which; this graph is also written to the current folder, as FILE's
+    name with the ending .tsg.
 
     \b
     Examples:
       tessc analyze kernel.ptx
       tessc analyze trace.ptx --json -o report.json
+      tessc analyze trace.ptx --why 3:9
+      tessc analyze trace.ptx --emit html -o graph.html
       tessc analyze kernel.ptx --emit ptx | ptxas -arch=sm_80 -o /dev/null -
       nvcc -ptx -o /dev/stdout kernel.cu | tessc analyze -
     """
     from tessera import driver, report
 
-    if emit and as_json:
-        raise click.UsageError("`--emit` and `--json` cannot be combined")
+    emit = "dot" if dot and emit is None else emit
+    if sum(map(bool, (emit, as_json, why))) > 1:
+        raise click.UsageError("only one of `--emit`, `--dot`, `--json` and `--why` can be given")
     messages = replace(messages, form=form)
     try:
         with messages.waiting(file):
@@ -123,11 +141,15 @@ def analyze(
             found = report.only(found, kernels)
         if emit == "ptx":
             data = driver.emit_ptx(found.program)
+        elif emit or why:
+            data = _graph_data(found, emit, why)
         elif as_json:
             data = report.report_json(found).encode()
         else:
             data = report.report_text(found).encode(errors="replace")
         write_data(data, output)
+        if found.graph is not None and not emit and not why and file != "-":
+            write_file(f"{Path(file).stem}.tsg", driver.emit_graph(found.graph, "graph"))
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         if as_json and output == "-":
@@ -135,6 +157,24 @@ def analyze(
         return failure.exit_code
     messages.show(found.diagnostics)
     return _exit_code(found.diagnostics, strict)
+
+
+def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:
+    """The kernel graph in a form, or why one step depends on another."""
+    from tessera import driver
+
+    if found.graph is None:
+        raise click.UsageError(f"`{render.safe(found.name)}` has no steps, so there is no graph")
+    if emit:
+        return driver.emit_graph(found.graph, emit, found.name)
+    first, _, second = (why or "").partition(":")
+    count = len(found.graph.nodes)
+    steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]
+    if len(steps) != 2 or max(steps) >= count:
+        raise click.UsageError(
+            render.safe(f"`--why {why}`: give two steps of 0 to {count - 1}, such as `--why 0:1`")
+        )
+    return driver.explain_edge(found.graph, steps[0], steps[1])
 
 
 def _check_patterns(patterns: Iterable[str], names: Iterable[str]) -> None:
@@ -209,6 +249,7 @@ def completion(shell: str) -> int:
 
 
 cli.add_command(cli_run.run)
+cli.add_command(cli_gpus.gpus)
 
 
 # --- the process -------------------------------------------------------------------------------

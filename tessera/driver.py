@@ -21,6 +21,7 @@ from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
+from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Buffer, Launch, LibraryCall, Memcpy, Memset, Program, Role
 from tessera.ir.ptx_text import print_module
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
@@ -42,6 +43,7 @@ class Report:
     program: Program
     summary: ProgramSummary
     diagnostics: tuple[Diagnostic, ...] = ()
+    graph: KernelGraph | None = None
 
 
 def load(path: str | os.PathLike[str]) -> Program:
@@ -50,10 +52,18 @@ def load(path: str | os.PathLike[str]) -> Program:
 
 
 def analyze(path: str | os.PathLike[str]) -> Report:
-    """Summarise a trace or a PTX file: buffers, launches, and each kernel."""
+    """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph."""
     source = read_source(path)
     program, diagnostics = _read_program(source)
-    return Report(source.name, program, summarise_program(program), diagnostics)
+    graph: KernelGraph | None = None
+    if any(isinstance(step, WORK) for step in program.steps):
+        # Imported here because it needs NumPy, which `--help` shall not wait for.
+        from tessera.passes.base import AnalysisManager
+        from tessera.passes.dependences import Dependences
+
+        found = AnalysisManager(program).get(Dependences)
+        graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics)
+    return Report(source.name, program, summarise_program(program), diagnostics, graph)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +151,23 @@ def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
                 hint=f"choose one of: {', '.join(known)}",
             )
         )  # fmt: skip
+
+
+def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
+    """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
+    from tessera.ir.graph_text import print_dot, print_graph
+    from tessera.picture import picture
+
+    if form == "dot":
+        return text_to_bytes(print_dot(graph))
+    return text_to_bytes(picture(graph, title) if form == "html" else print_graph(graph))
+
+
+def explain_edge(graph: KernelGraph, source: int, target: int) -> bytes:
+    """Why one step depends on another, in terms of instructions."""
+    from tessera.report_graph import why_text
+
+    return text_to_bytes(why_text(graph, source, target))
 
 
 def emit_ptx(program: Program) -> bytes:

@@ -25,6 +25,7 @@ from tessera.passes.summarise_kernels import (
 )
 from tessera.passes.summarise_program import LaunchTotal, ProgramSummary, VariantSummary
 from tessera.render import in_order, safe, to_json
+from tessera.report_graph import graph_blocks, graph_value
 
 SCHEMA = "tessera.analyze/1"
 
@@ -45,7 +46,7 @@ def function_names(report: Report) -> tuple[str, ...]:
 
 
 def only(report: Report, patterns: tuple[str, ...]) -> Report:
-    """The report with only those kernels and functions whose name matches a pattern."""
+    """The report with only the kernels and functions whose name matches, and without a graph."""
 
     def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:
         return tuple(f for f in functions if any(fnmatchcase(f.name, p) for p in patterns))
@@ -61,7 +62,7 @@ def only(report: Report, patterns: tuple[str, ...]) -> Report:
         )
         for variant in report.summary.variants
     )
-    return replace(report, summary=replace(report.summary, variants=variants))
+    return replace(report, summary=replace(report.summary, variants=variants), graph=None)
 
 
 # --- text --------------------------------------------------------------------------------------
@@ -71,6 +72,8 @@ def report_text(report: Report) -> str:
     """The report as text."""
     summary = report.summary
     blocks = [_trace_block(report.name, summary)] if _is_trace(summary) else []
+    if report.graph is not None:
+        blocks += graph_blocks(report.graph)
     for variant in summary.variants:
         title = f"module {variant.module} ({variant.arch})" if _is_trace(summary) else report.name
         blocks += _module_blocks(title, variant.summary)
@@ -252,6 +255,7 @@ def report_value(report: Report) -> dict[str, Any]:
         "file": report.name,
         "diagnostics": [to_json(found) for found in in_order(report.diagnostics)],
         "trace": _trace_value(report) if _is_trace(summary) else None,
+        "graph": graph_value(report.graph) if report.graph is not None else None,
         "modules": [_module_value(variant) for variant in summary.variants],
     }
 

@@ -39,6 +39,12 @@ TRACE = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`analyze` writes the graph of a trace to the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     file = tmp_path / "t.ptx"
