@@ -94,7 +94,7 @@ class Recovery:
 
     def _at_end(self, fault: UnexpectedInput) -> Diagnostic:
         end = len(self.source.text.rstrip())
-        span = Span(self.source, max(end - 1, 0), max(end, 1))
+        span = Span(self.source, max(end - 1, 0), end)
         expected = _expected(fault)
         if "`.version`" in expected:
             return error(
