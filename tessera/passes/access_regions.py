@@ -122,7 +122,8 @@ class _Walker:
         variables = self.variables.get(step.module, {})
         tables: dict[ir.BufferId, Words] = dict(self.tables)
         try:
-            setting = build_setting(launch, code.function, variables, tables)
+            odd = code.odd_parameters
+            setting = build_setting(launch, code.function, variables, tables, odd)
         except TooManyObjects:
             return self._anything(step, name, code, "it has too many pointers")
         key = (step.module, variant.arch, step.kernel, setting.key)

@@ -40,8 +40,16 @@ def union(parts: Sequence[Array]) -> Array:
 
 def words(starts: Array, width: int) -> Array:
     """The bytes of words of one width at these starts."""
-    unique = np.unique(starts)
-    return union([np.stack([unique, unique + width], axis=1)])
+    if len(starts) == 0:
+        return EMPTY
+    steps = np.diff(starts)
+    if (steps < 0).any():
+        starts = np.unique(starts)
+        steps = np.diff(starts)
+    breaks = np.flatnonzero(steps > width)
+    first = np.append(starts[:1], starts[breaks + 1])
+    last = np.append(starts[breaks], starts[-1:])
+    return np.stack([first, last + width], axis=1)
 
 
 def clip(found: Array, start: int, end: int) -> Array:

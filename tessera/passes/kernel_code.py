@@ -30,6 +30,8 @@ from tessera.ir.opcodes import (
 )
 from tessera.passes.inline_calls import inline_calls
 from tessera.passes.lane_ops import Function, lane_function
+from tessera.passes.operand_names import registers_in
+from tessera.passes.pointer_uses import odd_parameters
 
 TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
 _FOLLOWED_LOADS = frozenset({"ld", "ldu"})
@@ -59,6 +61,7 @@ class KernelCode:
     blocks: tuple[tuple[Step, ...], ...]
     widths: dict[str, int]
     needed: frozenset[str]
+    odd_parameters: frozenset[str]
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
@@ -88,43 +91,13 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         blocks=blocks,
         widths=widths,
         needed=frozenset(needed),
+        odd_parameters=odd_parameters(flat, meanings),
     )
 
 
 def _meaning(instruction: ptx.Instruction) -> Meaning:
     found = meaning_of(instruction)
     return found if found is not None and found.fits else widened_meaning(instruction)
-
-
-def registers_in(operand: ptx.Operand) -> Iterator[str]:
-    """Every name in an operand; those that are no registers do no harm."""
-    match operand:
-        case ptx.Name():
-            yield operand.name
-        case ptx.Not() | ptx.Negated():
-            yield operand.operand.name
-        case ptx.Pair():
-            yield from registers_in(operand.first)
-            yield from registers_in(operand.second)
-        case ptx.Vector() | ptx.Group():
-            for element in operand.elements:
-                yield from registers_in(element)
-        case ptx.Address():
-            for part in operand.parts:
-                yield from registers_in(part)
-        case ptx.Offset():
-            yield operand.base.name
-            yield from registers_in(operand.displacement)
-        case ptx.Subscript():
-            yield operand.name
-            yield from registers_in(operand.index)
-        case ptx.Unary() | ptx.Cast() | ptx.Generic() | ptx.MaskedByte():
-            yield from registers_in(operand.operand)
-        case ptx.Binary():
-            yield from registers_in(operand.left)
-            yield from registers_in(operand.right)
-        case _:
-            return
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:

@@ -118,7 +118,10 @@ class LaunchReport:
         step = self.steps[entry.key.at]
         buffer_id = self.setting.buffers.get(entry.key.zone)
         if buffer_id is not None:
-            self._in_buffer(entry, step, self.program.buffers[buffer_id])
+            start = self.setting.offsets.get(entry.key.zone, 0)
+            may, sure = intervals.shift(entry.may, start), intervals.shift(entry.sure, start)
+            moved = replace(entry, may=may, sure=sure) if start else entry
+            self._in_buffer(moved, step, self.program.buffers[buffer_id])
             return
         for target in self.setting.targets.get(entry.key.zone, ()):
             reason = "the address comes from a table of pointers"

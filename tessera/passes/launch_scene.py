@@ -28,10 +28,11 @@ Words = Mapping[int, ir.Pointer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A scene, and what its zones stand for: a buffer, or the targets of a table."""
+    """A scene, and what its zones stand for: a buffer from an offset on, or a table's targets."""
 
     scene: Scene
     buffers: dict[int, ir.BufferId]
+    offsets: dict[int, int]
     targets: dict[int, tuple[ir.BufferId, ...]]
     key: tuple[object, ...]
 
@@ -41,6 +42,7 @@ class _Layout:
     """Zones as they are given out."""
 
     zone_of: dict[ir.BufferId, int]
+    own: dict[int, int]
     next: int = FIRST
 
     def add(self, buffer: ir.BufferId) -> None:
@@ -58,11 +60,21 @@ def build_setting(
     function: ptx.Function,
     variables: Mapping[str, ir.BufferId],
     tables: Mapping[ir.BufferId, Words],
+    odd: frozenset[str] = frozenset(),
 ) -> Setting:
-    """The scene of a launch; `tables` holds the words of each buffer that are still pointers."""
-    layout = _Layout({})
-    for pointer in argument_pointers(launch.arguments):
-        layout.add(pointer.buffer)
+    """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
+
+    `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
+    """
+    layout = _Layout({}, {})
+    plain = _plain_arguments(launch, function, tables, odd)
+    for place, argument in enumerate(launch.arguments):
+        if place in plain:
+            layout.own[place] = layout.next
+            layout.next += 1
+            continue
+        for pointer in argument_pointers((argument,)):
+            layout.add(pointer.buffer)
     for buffer in variables.values():
         layout.add(buffer)
     reached = _follow_tables(layout, tables)
@@ -97,7 +109,29 @@ def build_setting(
         tuple(symbols.items()),
     )
     buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
-    return Setting(scene=scene, buffers=buffers, targets=targets, key=key)
+    starts: dict[int, int] = {}
+    for place, zone in layout.own.items():
+        argument = launch.arguments[place]
+        assert isinstance(argument, ir.Pointer)
+        buffers[zone], starts[zone] = argument.buffer, argument.offset
+    return Setting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
+
+
+def _plain_arguments(
+    launch: ir.Launch,
+    function: ptx.Function,
+    tables: Mapping[ir.BufferId, Words],
+    odd: frozenset[str],
+) -> frozenset[int]:
+    """The pointers that are nothing but bases, of buffers without tables."""
+    named = zip(function.parameters, launch.arguments, strict=False)
+    return frozenset(
+        place
+        for place, (variable, argument) in enumerate(named)
+        if isinstance(argument, ir.Pointer)
+        and variable.name not in odd
+        and not tables.get(argument.buffer)
+    )
 
 
 def argument_pointers(arguments: tuple[ir.Argument, ...]) -> Iterator[ir.Pointer]:
@@ -169,14 +203,20 @@ def _parameter_image(
     """The bytes of the parameters one after the other, and where each starts."""
     image = bytearray()
     offsets: dict[str, int] = {}
-    for variable, argument in zip(function.parameters, launch.arguments, strict=False):
+    named = zip(function.parameters, launch.arguments, strict=False)
+    for place, (variable, argument) in enumerate(named):
         align = alignment(variable)
         image.extend(bytes(-len(image) % align))
         offsets[variable.name] = len(image)
-        content = _argument_bytes(argument, zones, layout)
+        own = layout.own.get(place)
+        content = _argument_bytes(argument, zones, layout) if own is None else _word(zones, own)
         size = size_bytes(variable)
         image.extend(content if size is None else content[:size].ljust(size, b"\0"))
     return bytes(image), offsets
+
+
+def _word(zones: Zones, zone: int) -> bytes:
+    return zones.address(zone).to_bytes(8, "little")
 
 
 def _argument_bytes(argument: ir.Argument, zones: Zones, layout: _Layout) -> bytes:

@@ -106,6 +106,12 @@ class Recorder:
         self, chosen: Array, certain: Array | None, width: int, index: int, effect: int
     ) -> list[tuple[int, Array, Array]]:
         """Per zone the bytes that may and that surely are touched."""
+        common = self.zones.common(chosen)
+        if common is not None:
+            offset = (chosen - U64(common[1])).view(np.int64)
+            may = intervals.words(offset, width)
+            sure = may if certain is None else intervals.words(offset[certain], width)
+            return [(common[0], may, sure)]
         zone, offset = self.zones.decode(chosen)
         found: list[tuple[int, Array, Array]] = []
         for place in np.unique(zone):

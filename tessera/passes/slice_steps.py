@@ -221,9 +221,8 @@ class StepRunner(Operands):
 
     def _common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
-        zones = self.scene.zones.decode(address.lo)[0]
-        first = int(zones.flat[0])
-        return first if first != 0 and (zones == first).all() else None
+        found = self.scene.zones.common(address.lo)
+        return None if found is None else found[0]
 
     def _loaded(self, step: Step, mask: Mask) -> None:
         """What a load from memory gives: pointers from an intact table, else anything."""

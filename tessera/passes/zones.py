@@ -46,6 +46,16 @@ class Zones:
         offset = (moved & U64((1 << _SHIFT) - 1)).astype(np.int64) - REACH
         return zone.astype(np.int64), offset
 
+    def common(self, addresses: Array) -> tuple[int, int] | None:
+        """The one zone of all addresses and its object's address, or None."""
+        if addresses.size == 0:
+            return None
+        first = (int(addresses.min()) + REACH) >> _SHIFT
+        last = (int(addresses.max()) + REACH) >> _SHIFT
+        if first != last or first >> 12 != self.tag or first & 0xFFF == 0:
+            return None
+        return first & 0xFFF, first << _SHIFT
+
 
 def choose_zones(words: frozenset[int]) -> Zones:
     """Zones whose tag none of these 64-bit words (the scalar arguments) has."""
