@@ -16,6 +16,7 @@ import numpy as np
 from tessera.backend.cpu.access_log import AccessLog, BufferAccess
 from tessera.backend.cpu.chunk import Chunk
 from tessera.backend.cpu.compiled import KernelProgram
+from tessera.backend.cpu.heap import keep_freed_memory
 from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
 from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.schedule import DONE, ChunkRunner
@@ -90,6 +91,7 @@ class Launch:
 
     def run(self) -> LaunchResult:
         """Run every CTA."""
+        keep_freed_memory()
         with quiet():
             steps = self._run_chunks()
         return LaunchResult(accesses=self.log.finish(), output="".join(self.output), steps=steps)
