@@ -6,7 +6,7 @@ from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, call
 from tessera.backend.cpu.kinds import TYPES, Kind, Unsupported, kind_of
-from tessera.backend.cpu.matrix_ops import check_mma, check_wmma, has_sparse
+from tessera.backend.cpu.matrix_ops import check_mma, check_sparse, check_wmma
 from tessera.ir import ptx
 
 _FORMATS = TYPES | {"tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "b1", "u4", "s4"}
@@ -86,12 +86,11 @@ def _emit_mma_sparse(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
     if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
         raise Unsupported("sparse mma with block scaling")
-    if not has_sparse():
-        raise Unsupported("sparse matrices")
     static = (shape_of(i), *formats_of(i))
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     metadata = e.value(i.operands[4], "b32")
     selector = e.integer(i.operands[5])
+    check_sparse(static, [kinds(e, o) for o in i.operands[1:4]], selector)
     ordered = "sp::ordered_metadata" in modifiers
     settings = f"{metadata}, {selector}, {ordered}, {'satfinite' in modifiers}"
     made = e.temporary(f"mma_sparse(cx, {static!r}, {a}, {b}, {c}, {settings})")

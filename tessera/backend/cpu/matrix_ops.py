@@ -25,7 +25,7 @@ _ROW = 16
 
 
 _MMA: Any = matrix.mma
-_MMA_SPARSE: Any = getattr(matrix, "mma_sp", None)
+_MMA_SPARSE: Any = matrix.mma_sp
 _WMMA: Any = wmma.mma
 
 
@@ -36,8 +36,6 @@ def try_on_zeros(
 
     `parts` holds the NumPy type of each register of each fragment.
     """
-    if function is None:
-        raise Unsupported("no such form in the executor")
     zeros = [[np.zeros((1, WARP), dtype=kind) for kind in part] for part in parts]
     try:
         with quiet():
@@ -67,9 +65,14 @@ def check_wmma(
     try_on_zeros(_WMMA, static, parts, satfinite=satfinite, op=op)
 
 
-def has_sparse() -> bool:
-    """Whether `numerics` multiplies sparse matrices."""
-    return _MMA_SPARSE is not None
+def check_sparse(static: tuple[str, ...], parts: list[list[Any]], selector: int) -> None:
+    """Whether `mma.sp` has this form."""
+    metadata = np.full((1, WARP), 0x44444444, dtype=np.uint32)
+
+    def with_metadata(*given: Any) -> Any:
+        return _MMA_SPARSE(*given, metadata, selector)
+
+    try_on_zeros(with_metadata, static, parts)
 
 
 def to_warps(cx: Lanes, values: Sequence[Array]) -> list[Array]:

@@ -188,3 +188,22 @@ def test_same_bytes_without_cpu_features_and_with_another_blas():
     limited = digest_with(NPY_DISABLE_CPU_FEATURES=features, OPENBLAS_CORETYPE="Nehalem")
     assert len(plain) == 64
     assert plain == limited
+
+
+def test_sparse_product():
+    """m16n8k16 with two of four kept: elements 0 and 2 of each group (metadata 0x8 a group)."""
+    out, _ = run(
+        """
+        mov.b32 %r5, 0x3F803F80;
+        mov.b32 %r6, 0x88888888;
+        mov.f32 %f1, 0f00000000;
+        cvt.rn.bf16x2.f32 %r7, %f1, %f1;
+        setp.lt.u32 %p1, %r1, 4;
+        selp.b32 %r8, %r5, %r7, %p1;
+        mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+            {%f2, %f3, %f4, %f5}, {%r5, %r5}, {%r8, %r8}, {%f1, %f1, %f1, %f1}, %r6, 0x0;
+        st.global.f32 [%rd2], %f2;
+        """,
+        dtype=np.float32,
+    )
+    assert (out.reshape(8, 4) == [8, 0, 0, 0]).all()
