@@ -12,19 +12,20 @@ budget allows, one row of threads stands for all CTAs and loops are widened afte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lanes import Array
 from tessera.passes.recorder import Key, Recorder
-from tessera.passes.scene import Scene
+from tessera.passes.scene import Scene, boxes
 from tessera.passes.slice_machine import OverBudget, SliceMachine
 
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
 COARSE_ROUNDS = 64
-_LANES = 1 << 16
+_LANES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +84,17 @@ def find_footprint(
 def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
     recorder = Recorder(scene.zones)
     pins: dict[int, str] = {}
-    rows = max(1, _LANES // max(1, scene.threads))
-    spent = 0
-    for first in range(0, scene.cta_count, rows):
-        ctas = np.arange(first, min(first + rows, scene.cta_count), dtype=np.int64)
-        machine = SliceMachine(code, scene, ctas, recorder, budget - spent)
+    most = max(1, _LANES // max(1, scene.threads))
+    spent = done = 0
+    for box in boxes(scene.grid, most):
+        machine = SliceMachine(code, scene, box, recorder, budget - spent)
         machine.start()
         pins.update(machine.pins)
         recorder.finish()
         spent += machine.work
-        # Work so far tells early that the rest will not fit.
-        done = (first + len(ctas)) / scene.cta_count
-        if (spent + recorder.work) / done > 4 * budget:
+        done += prod(last - first for first, last in box)
+        # The work so far tells early that the rest will not fit.
+        if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
             raise OverBudget
     return _collect(recorder, pins, is_coarse=False)
 

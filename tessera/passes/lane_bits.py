@@ -26,7 +26,7 @@ def _constant(value: Lanes) -> int | None:
     """The one value of every lane, or None."""
     if value.span is not None or value.lo.size != 1:
         return None
-    return int(value.lo[0, 0])
+    return int(value.lo.flat[0])
 
 
 def extract_field(values: Values, bits: int, signed: bool) -> Lanes:

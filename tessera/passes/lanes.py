@@ -2,8 +2,9 @@
 
 A `Lanes` holds one w-bit value per thread, as `lo` plus an unknown part in `[0, span]`, all
 modulo 2**w: a circular interval, so that an index in [-4, 4] needs no sign. `span` is None where
-every value is exact. Arrays have two axes, CTAs and threads of a CTA, each of full length or 1
-where the value does not depend on it; NumPy broadcasts the rest.
+every value is exact. Arrays have up to four axes: z, y and x of the CTA, and the thread in the CTA;
+an axis has length 1 where the value does not depend on it, and leading ones may be missing. NumPy
+broadcasts the rest, so a value that depends on one row of tiles costs one row of tiles.
 
 Order: smaller sets are lower. Join: the shorter of the two circular intervals that hold both.
 A full span (2**w - 1) holds every value; its `lo` is then an *anchor*, which says nothing about

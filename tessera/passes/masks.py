@@ -1,7 +1,6 @@
 """Sets of threads, three at a time: those that may be at a place, and how certain that is.
 
-`sure` is inside `strong`, `strong` inside `may`. Arrays have the axes of `Lanes`, CTAs and
-threads, of full length or 1.
+`sure` is inside `strong`, `strong` inside `may`. Arrays have the axes of `Lanes`.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -36,7 +35,7 @@ class Mask:
         holds = condition.lo.astype(np.bool_)
         if condition.span is None:
             if holds.size == 1:
-                return self if holds[0, 0] else None
+                return self if holds.flat[0] else None
             may = self.may & holds
             if not may.any():
                 return None

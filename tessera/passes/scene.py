@@ -4,7 +4,7 @@ In: sizes, the bytes of the parameters with made-up addresses in them (`zones`),
 module variables, and the `pointers` tables that still hold. Out: the values of special
 registers, parameters and symbols as `Lanes`, for some CTAs or for all of them at once.
 
-With `ctas` None, one row stands for every CTA: `%ctaid` is then an interval.
+Without a box of CTAs, one row stands for every CTA: `%ctaid` is then an interval.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -12,6 +12,7 @@ With `ctas` None, one row stands for every CTA: `%ctaid` is then an interval.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,8 @@ from tessera.passes.lanes import U64, Array, Lanes
 from tessera.passes.zones import Zones
 
 Triple = tuple[int, int, int]
+Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+"""First and last (exclusive) CTA along x, y and z."""
 WARP = 32
 _AXES = "xyz"
 
@@ -68,11 +71,12 @@ def _row(values: Array) -> Lanes:
     return Lanes(values.astype(U64).reshape(1, -1))
 
 
-def _column(values: Array) -> Lanes:
-    return Lanes(values.astype(U64).reshape(-1, 1))
+def _along(values: Array, axis: int) -> Lanes:
+    """Values along x (0), y (1) or z (2) of the CTA; threads are the last axis."""
+    return Lanes(values.astype(U64).reshape(-1, *([1] * (axis + 1))))
 
 
-def special_values(scene: Scene, ctas: Array | None) -> dict[str, Lanes]:
+def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     """Special registers by name with component; those missing can hold anything."""
     linear = np.arange(scene.threads, dtype=np.int64)
     lane = linear % WARP
@@ -95,43 +99,56 @@ def special_values(scene: Scene, ctas: Array | None) -> dict[str, Lanes]:
     for axis, threads, count in zip(_AXES, scene.block, scene.grid, strict=True):
         found[f"%ntid.{axis}"] = lanes.scalar(threads)
         found[f"%nctaid.{axis}"] = lanes.scalar(count)
-    found.update(_cta_values(scene, ctas))
+    found.update(_cta_values(scene, box))
     return {name: _shrink(value) for name, value in found.items()}
 
 
 def _shrink(value: Lanes) -> Lanes:
     """An axis along which nothing changes has length 1."""
     lo = value.lo
-    if lo.shape[0] > 1 and (lo == lo[:1]).all():
-        lo = lo[:1]
-    if lo.shape[1] > 1 and (lo == lo[:, :1]).all():
-        lo = lo[:, :1]
+    for axis in range(lo.ndim):
+        if lo.shape[axis] > 1:
+            first = lo.take([0], axis=axis)
+            lo = first if (lo == first).all() else lo
     return Lanes(lo, value.span, value.why)
 
 
-def _cta_values(scene: Scene, ctas: Array | None) -> dict[str, Lanes]:
+def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     found: dict[str, Lanes] = {}
-    if ctas is None:
-        for axis, count in zip(_AXES, scene.grid, strict=True):
-            found[f"%ctaid.{axis}"] = lanes.between(0, count - 1, 32, 0)
+    if box is None:
+        for name, count in zip(_AXES, scene.grid, strict=True):
+            found[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
         return found
-    places = _split(ctas, scene.grid)
-    for axis, values in zip(_AXES, places, strict=True):
-        found[f"%ctaid.{axis}"] = _column(values)
+    places = [np.arange(first, last, dtype=np.int64) for first, last in box]
+    for axis, name in enumerate(_AXES):
+        found[f"%ctaid.{name}"] = _along(places[axis], axis)
     if scene.cluster is None:
         return found
-    rank = np.zeros_like(ctas)
+    rank = lanes.scalar(0)
     step = 1
-    for axis, values, size, count in zip(_AXES, places, scene.cluster, scene.grid, strict=True):
-        found[f"%cluster_ctaid.{axis}"] = _column(values % size)
-        found[f"%clusterid.{axis}"] = _column(values // size)
-        found[f"%cluster_nctaid.{axis}"] = lanes.scalar(size)
-        found[f"%nclusterid.{axis}"] = lanes.scalar(count // size)
-        rank = rank + values % size * step
+    for axis, (name, size) in enumerate(zip(_AXES, scene.cluster, strict=True)):
+        inside = _along(places[axis] % size, axis)
+        found[f"%cluster_ctaid.{name}"] = inside
+        found[f"%clusterid.{name}"] = _along(places[axis] // size, axis)
+        found[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
+        found[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
+        rank = lanes.add(rank, lanes.mul(inside, lanes.scalar(step), 32), 32)
         step *= size
-    found["%cluster_ctarank"] = _column(rank)
+    found["%cluster_ctarank"] = rank
     found["%cluster_nctarank"] = lanes.scalar(step)
     return found
+
+
+def boxes(grid: Triple, most: int) -> Iterator[Box]:
+    """The grid in boxes of at most `most` CTAs: whole rows, or whole layers, where they fit."""
+    x, y, z = grid
+    wide = max(1, min(x, most))
+    high = max(1, min(y, most // x)) if wide == x else 1
+    deep = max(1, min(z, most // (x * y))) if high == y and wide == x else 1
+    for k in range(0, z, deep):
+        for j in range(0, y, high):
+            for i in range(0, x, wide):
+                yield (i, min(i + wide, x)), (j, min(j + high, y)), (k, min(k + deep, z))
 
 
 def parameter_bytes(scene: Scene, offsets: Array, width: int) -> Array | None:

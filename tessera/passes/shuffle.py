@@ -29,24 +29,23 @@ def shuffle(
     threads: int,
 ) -> Lanes:
     """What each thread gets."""
-    if source.lo.shape[1] == 1 and source.span is None and everybody:
+    if source.lo.shape[-1] == 1 and source.span is None and everybody:
         return source
     exact = source.span is None and lane.span is None and clamp.span is None
-    if not exact or not everybody or clamp.lo.size != 1 or lane.lo.shape[0] != 1:
+    if not exact or not everybody or clamp.lo.size != 1 or lane.lo.size != lane.lo.shape[-1]:
         return _any_thread(source)
-    chosen = _sources(lane.lo, int(clamp.lo[0, 0]), modes, threads)
+    chosen = _sources(lane.lo, int(clamp.lo.flat[0]), modes, threads)
     if (chosen >= threads).any():
         return _any_thread(source)
-    rows = source.lo.shape[0]
-    wide = np.broadcast_to(source.lo, (rows, threads))
-    return Lanes(wide[:, chosen[0]])
+    wide = np.broadcast_to(source.lo, (*source.lo.shape[:-1], threads))
+    return Lanes(wide[..., chosen[0]])
 
 
 def _sources(lane: Array, clamp: int, modes: tuple[str, ...], threads: int) -> Array:
     """The thread that each thread reads, as the ISA's pseudo code has it."""
     thread = np.arange(threads, dtype=np.int64)
     own = thread % _WARP
-    wanted = np.broadcast_to(lane.astype(np.int64) & 0x1F, (1, threads))
+    wanted = np.broadcast_to((lane.astype(np.int64) & 0x1F).reshape(1, -1), (1, threads))
     bound, segment = clamp & 0x1F, (clamp >> 8) & 0x1F
     most = (own & segment) | (bound & ~segment)
     least = own & segment
@@ -66,5 +65,5 @@ def _any_thread(source: Lanes) -> Lanes:
     """An interval that holds every thread's value; unknown where none is shorter."""
     low, high = lanes.unsigned_bounds(source, 32)
     return lanes.from_bounds(
-        low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True), 32, source.why
+        low.min(axis=-1, keepdims=True), high.max(axis=-1, keepdims=True), 32, source.why
     )

@@ -34,7 +34,7 @@ from tessera.passes.lane_ops import invert
 from tessera.passes.lanes import MASK, U64, Array, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
-from tessera.passes.scene import Scene
+from tessera.passes.scene import Box, Scene
 from tessera.passes.slice_operands import Key
 from tessera.passes.slice_steps import StepRunner
 
@@ -56,12 +56,12 @@ class SliceMachine(StepRunner):
         self,
         code: KernelCode,
         scene: Scene,
-        ctas: Array | None,
+        box: Box | None,
         recorder: Recorder,
         budget: int,
         most_rounds: int | None = None,
     ) -> None:
-        super().__init__(code, scene, ctas, recorder)
+        super().__init__(code, scene, box, recorder)
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.budget = budget
         self.most_rounds = most_rounds

@@ -14,10 +14,10 @@ from tessera.ir.ptx_constants import integer_value
 from tessera.passes import lanes
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lane_ops import invert
-from tessera.passes.lanes import Array, Lanes
+from tessera.passes.lanes import Lanes
 from tessera.passes.masks import Mask
 from tessera.passes.recorder import Recorder
-from tessera.passes.scene import Scene, special_values
+from tessera.passes.scene import Box, Scene, special_values
 from tessera.passes.zones import LOCAL, PARAMETER
 
 Key = str | tuple[int, int]
@@ -27,16 +27,14 @@ Key = str | tuple[int, int]
 class Operands:
     """The registers of a run, its symbols, and the values of operands."""
 
-    def __init__(
-        self, code: KernelCode, scene: Scene, ctas: Array | None, recorder: Recorder
-    ) -> None:
+    def __init__(self, code: KernelCode, scene: Scene, box: Box | None, recorder: Recorder) -> None:
         self.code = code
         self.scene = scene
         self.recorder = recorder
         self.registers: dict[Key, Lanes] = {}
         self.pins: dict[int, str] = {}
         self.work = 0
-        self.specials = special_values(scene, ctas)
+        self.specials = special_values(scene, box)
         self.symbols = self._place_symbols()
         self.origins: dict[str, int] = {}
 

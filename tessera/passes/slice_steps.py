@@ -285,8 +285,8 @@ class StepRunner(Operands):
             if exact and width <= 8 and (zones == PARAMETER).all():
                 found = parameter_bytes(self.scene, offsets + place * width, width)
                 value = None if found is None else Lanes(found)
-            elif exact and zones.size == 1 and int(zones[0, 0]) == LOCAL:
-                value = self.registers.get((int(offsets[0, 0]) + place * width, width))
+            elif exact and zones.size == 1 and int(zones.flat[0]) == LOCAL:
+                value = self.registers.get((int(offsets.flat[0]) + place * width, width))
             bits = self.code.widths.get(name, 64)
             if value is None:
                 value = _any_of_type(type, bits, step.index)
@@ -296,13 +296,13 @@ class StepRunner(Operands):
 
     def _store_words(self, step: Step, address: Lanes, width: int, mask: Mask) -> None:
         zones, offsets = self.scene.zones.decode(address.lo)
-        if address.span is not None or zones.size != 1 or int(zones[0, 0]) != LOCAL:
+        if address.span is not None or zones.size != 1 or int(zones.flat[0]) != LOCAL:
             self.forget_words()
             return
         source = step.instruction.operands[1]
         elements = source.elements if isinstance(source, ptx.Vector) else (source,)
         for place, element in enumerate(elements):
-            start = int(offsets[0, 0]) + place * width
+            start = int(offsets.flat[0]) + place * width
             value = self.value(element, 8 * width, step.index)
             key = (start, width)
             known = key in self.registers
