@@ -32,13 +32,13 @@ def random_problem(seed: int, tasks: int, devices: int) -> Problem:
                 )
             )
     residents = []
-    for index in range(rng.randrange(tasks + 1)):
-        users = {rng.randrange(tasks) for _ in range(rng.choice([1, 1, 1, 2, 3]))}
+    for index in range(rng.randrange(tasks, 2 * tasks)):
+        users = {rng.randrange(tasks) for _ in range(rng.choice([1, 1, 1, 1, 2]))}
         residents.append(
-            Resident(name=f"w{index}", bytes=rng.randrange(1, 100), users=tuple(sorted(users)))
+            Resident(name=f"w{index}", bytes=rng.randrange(20, 100), users=tuple(sorted(users)))
         )
     total = sum(r.bytes for r in residents)
-    fraction = rng.choice([0.5, 0.6, 0.8, 1.0])
+    fraction = rng.choice([0.6, 0.75, 1.0])
     rooms = tuple(
         Room(
             name=f"g{d}", bytes=int(total * fraction) + 1, devices=(d,),
