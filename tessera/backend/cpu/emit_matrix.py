@@ -6,7 +6,7 @@ from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, call
 from tessera.backend.cpu.kinds import TYPES, Kind, Unsupported, kind_of
-from tessera.backend.cpu.matrix_ops import check_mma, check_sparse, check_wmma
+from tessera.backend.cpu.matrix_ops import check_mma, check_sparse, check_wgmma, check_wmma
 from tessera.ir import ptx
 
 _FORMATS = TYPES | {"tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "b1", "u4", "s4"}
@@ -29,14 +29,14 @@ def fragment(e: Emitter, operand: ptx.Operand) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def kinds(e: Emitter, operand: ptx.Operand) -> list[str]:
+def kinds(e: Emitter, operand: ptx.Operand) -> tuple[str, ...]:
     """The NumPy types of the registers of a fragment."""
-    found = []
+    found: list[str] = []
     for element in registers(operand):
         known = isinstance(element, ptx.Name) and element.name in e.layout.registers
         width = e.register(element.name)[1].width if known else 4  # type: ignore[union-attr]
         found.append(f"u{width}")
-    return found
+    return tuple(found)
 
 
 def write_fragment(e: Emitter, operand: ptx.Operand, results: str) -> None:
@@ -75,7 +75,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
     op = "xor" if "xor" in modifiers else "and" if "and" in modifiers else None
     satfinite = "satfinite" in modifiers
     static = (shape_of(i), *types)
-    check_mma(static, [kinds(e, o) for o in i.operands[1:4]], layouts, satfinite, op)
+    check_mma(static, tuple(kinds(e, o) for o in i.operands[1:4]), tuple(layouts), satfinite, op)
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     settings = f"{tuple(layouts)!r}, {satfinite}, {op!r}"
     made = e.temporary(f"mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
@@ -90,7 +90,7 @@ def _emit_mma_sparse(e: Emitter, i: ptx.Instruction) -> None:
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     metadata = e.value(i.operands[4], "b32")
     selector = e.integer(i.operands[5])
-    check_sparse(static, [kinds(e, o) for o in i.operands[1:4]], selector)
+    check_sparse(static, tuple(kinds(e, o) for o in i.operands[1:4]), selector)
     ordered = "sp::ordered_metadata" in modifiers
     settings = f"{metadata}, {selector}, {ordered}, {'satfinite' in modifiers}"
     made = e.temporary(f"mma_sparse(cx, {static!r}, {a}, {b}, {c}, {settings})")
@@ -174,7 +174,7 @@ def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
     a, b, c = (fragment(e, o) for o in i.operands[1:4])
     static = (shape_of(i), *types)
     satfinite = "satfinite" in modifiers
-    check_wmma(static, [kinds(e, o) for o in i.operands[1:4]], satfinite, op)
+    check_wmma(static, tuple(kinds(e, o) for o in i.operands[1:4]), satfinite, op)
     settings = f"{layouts!r}, {satfinite}, {op!r}"
     made = e.temporary(f"wmma_mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
     write_fragment(e, i.operands[0], made)
@@ -204,6 +204,8 @@ def _emit_wgmma(e: Emitter, i: ptx.Instruction) -> None:
     static = (shape_of(i), *types)
     op = "and" if "and" in modifiers else None
     satfinite = "satfinite" in modifiers
+    a_count = len(registers(a)) if isinstance(a, ptx.Vector) else None
+    check_wgmma(static, len(registers(d)), a_count, satfinite)
     settings = f"{scale_d}, {tuple(scales)!r}, {tuple(transposes)!r}, {satfinite}, {op!r}"
     operands = f"{fragment(e, d)}, {a_text}, {e.value(b, 'b64')}"
     made = e.temporary(f"wgmma_mma(cx, {e.site}, {static!r}, {operands}, {settings})")

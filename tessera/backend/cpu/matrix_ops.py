@@ -6,6 +6,7 @@ file brings registers into (warps, 32), gathers what lies in memory, and spreads
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,18 +25,16 @@ from tessera.backend.cpu.spaces import Gather, Scatter, gather_shared
 _ROW = 16
 
 
+# The NumPy types of the registers of each fragment.
+Kinds = tuple[tuple[str, ...], ...]
+
 _MMA: Any = matrix.mma
 _MMA_SPARSE: Any = matrix.mma_sp
 _WMMA: Any = wmma.mma
 
 
-def try_on_zeros(
-    function: Any, static: tuple[str, ...], parts: list[list[Any]], **rest: Any
-) -> None:
-    """Refuse a form that `numerics` does not have, before anything runs.
-
-    `parts` holds the NumPy type of each register of each fragment.
-    """
+def try_on_zeros(function: Any, static: tuple[str, ...], parts: Kinds, **rest: Any) -> None:
+    """Refuse a form that `numerics` does not have, before anything runs."""
     zeros = [[np.zeros((1, WARP), dtype=kind) for kind in part] for part in parts]
     try:
         with quiet():
@@ -46,10 +45,11 @@ def try_on_zeros(
         raise Unsupported(f"operands that do not fit the shape ({reason})") from None
 
 
+@functools.cache
 def check_mma(
     static: tuple[str, ...],
-    parts: list[list[Any]],
-    layouts: Sequence[str],
+    parts: Kinds,
+    layouts: tuple[str, ...],
     satfinite: bool,
     op: str | None,
 ) -> None:
@@ -58,14 +58,12 @@ def check_mma(
     try_on_zeros(_MMA, static, parts, **settings)
 
 
-def check_wmma(
-    static: tuple[str, ...], parts: list[list[Any]], satfinite: bool, op: str | None
-) -> None:
+def check_wmma(static: tuple[str, ...], parts: Kinds, satfinite: bool, op: str | None) -> None:
     """Whether `wmma.mma` has this form."""
     try_on_zeros(_WMMA, static, parts, satfinite=satfinite, op=op)
 
 
-def check_sparse(static: tuple[str, ...], parts: list[list[Any]], selector: int) -> None:
+def check_sparse(static: tuple[str, ...], parts: Kinds, selector: int) -> None:
     """Whether `mma.sp` has this form."""
     metadata = np.full((1, WARP), 0x44444444, dtype=np.uint32)
 
@@ -73,6 +71,31 @@ def check_sparse(static: tuple[str, ...], parts: list[list[Any]], selector: int)
         return _MMA_SPARSE(*given, metadata, selector)
 
     try_on_zeros(with_metadata, static, parts)
+
+
+@functools.cache
+def check_wgmma(
+    static: tuple[str, ...], registers: int, a_registers: int | None, satfinite: bool
+) -> None:
+    """Whether `wgmma` has this form; `a_registers` is None for A in shared memory."""
+    shape, dt, at, bt = static
+    if at not in _ELEMENT_BITS or bt not in _ELEMENT_BITS:
+        raise Unsupported(f"wgmma on .{at} and .{bt}")
+    _, n, k = parse_shape(shape)
+    lane = np.zeros((4, WARP), dtype=np.uint32)
+    kind = {1: np.uint32, 8: np.uint8, 16: np.uint16, 32: np.uint32}[_ELEMENT_BITS[at]]
+    depth = k // 32 if at == "b1" else k
+    left: Any = np.zeros((1, 64, depth), dtype=kind)
+    if a_registers is not None:
+        left = [lane] * a_registers
+    right = np.zeros((1, n, depth), dtype=kind)
+    try:
+        with quiet():
+            wgmma.mma(shape, dt, at, bt, [lane] * registers, left, right, satfinite=satfinite)
+    except NotImplementedError as reason:
+        raise Unsupported(str(reason)) from None
+    except (ValueError, IndexError, KeyError, TypeError) as reason:
+        raise Unsupported(f"operands that do not fit the shape ({reason})") from None
 
 
 def to_warps(cx: Lanes, values: Sequence[Array]) -> list[Array]:

@@ -62,6 +62,18 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: Lanes) -> TesseraE
     )
 
 
+def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
+    """An instruction of a block met a case that there is no code for."""
+    program = chunk.launch.program
+    return refuse(
+        "TSR5001",
+        f"the CPU backend cannot run an instruction of `{program.kernel.name}`: {reason}",
+        program.span(block.site),
+        "in the instructions from here",
+        exit_code=RUN_FAULT,
+    )
+
+
 def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
     """No lane can go on."""
     program = chunk.launch.program

@@ -29,7 +29,7 @@ from tessera.backend.cpu.compiled import CompiledBlock
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import Array
-from tessera.backend.cpu.report import Waiters, deadlock, explain, too_many_steps
+from tessera.backend.cpu.report import Waiters, deadlock, explain, lacking, too_many_steps
 
 DONE = "done"
 YIELDED = "yielded"
@@ -97,6 +97,8 @@ class ChunkRunner:
                 self._execute(block, lanes)
             except Fault as fault:
                 raise explain(self.chunk, fault, lanes) from None
+            except NotImplementedError as reason:
+                raise lacking(self.chunk, block, str(reason)) from None
             if block.polls:
                 self._note_poll(block, lanes)
                 if self.chunk.launch.watch is not None:
