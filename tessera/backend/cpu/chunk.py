@@ -65,6 +65,7 @@ class Chunk:
         self.epochs: Array = np.zeros(ctas, dtype=np.int64)
         self._shared_flags: Array | None = None
         self.shared_history: Any = None
+        self.fragments: dict[Any, Any] = {}
 
     def shared_flags(self) -> Array:
         """Which bytes of shared memory have been written; kept only where a check asks."""

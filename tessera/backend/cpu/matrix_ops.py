@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.backend.cpu import fragments
 from tessera.backend.cpu.access import blame
 from tessera.backend.cpu.faults import AddressFault
 from tessera.backend.cpu.kinds import Unsupported
@@ -114,6 +115,8 @@ def mma(
     op: str | None,
 ) -> list[Array]:
     """mma.sync."""
+    if static[2] in fragments.TYPES and static[3] == static[2] and static[0] != "m8n8k4":
+        return fragments.multiply(cx, static, a, b, c)
     parts = (to_warps(cx, x) for x in (a, b, c))
     made = _MMA(*static, *parts, alayout=layouts[0], blayout=layouts[1], satfinite=satfinite, op=op)
     return [cx.from_warps(d) for d in made]
