@@ -61,8 +61,8 @@ class ModuleBuilder(ExpressionBuilder):
 
     def start(self, children: Sequence[Any]) -> ptx.Module:
         """The whole file."""
-        (version, target, address_size), *items = children
-        flat: list[ptx.Item] = []
+        (version, (target, *further), address_size), *items = children
+        flat: list[ptx.Item] = list(further)
         for item in items:
             flat += item if isinstance(item, list) else [item]
         major, minor = version.split()[1].split(".")
@@ -71,10 +71,11 @@ class ModuleBuilder(ExpressionBuilder):
             address_size=address_size, items=tuple(flat), source=self.source,
         )  # fmt: skip
 
-    def header(self, children: Sequence[Any]) -> tuple[Token, ptx.Target, int | None]:
+    def header(self, children: Sequence[Any]) -> tuple[Token, list[ptx.Target], int | None]:
         """`.version`, `.target`, `.address_size`."""
-        version, target, *size = children
-        return version, target, size[0] if size else None
+        targets = [child for child in children if isinstance(child, ptx.Target)]
+        size = children[-1]
+        return children[0], targets, size if isinstance(size, int) else None
 
     def target(self, children: Sequence[Token]) -> ptx.Target:
         """`.target sm_90a, debug`."""

@@ -62,19 +62,20 @@ _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
 
 
-def parse_location(text: str, at: int) -> ptx.Location:
-    """The record of a whole `.loc` line."""
+def _location(text: str) -> tuple[Any, ...]:
+    """The fields of a whole `.loc` line, but for its place."""
     head, _, inlined = text.partition(",")
-    file, line, column = (integer_constant(word).value for word in head.split()[1:])
+    file, line, column = map(_natural, head.split()[1:])
     if not inlined:
-        return ptx.Location(file, line, column, at=at)
+        return file, line, column, None, 0, None
     function, _, where = inlined.partition(",")
     name, _, offset = function.split(None, 1)[1].partition("+")
-    origin = tuple(integer_constant(word).value for word in where.split()[1:])
-    return ptx.Location(
-        file, line, column, name.strip(), integer_constant(offset.strip() or "0").value,
-        (origin[0], origin[1], origin[2]), at,
-    )  # fmt: skip
+    origin = tuple(map(_natural, where.split()[1:]))
+    return file, line, column, name.strip(), _natural(offset.strip() or "0"), origin
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isdigit() and text[0] != "0" else integer_constant(text).value
 
 
 class _Memo(dict[str, Any]):
@@ -94,6 +95,7 @@ class RunSplitter:
     def __init__(self) -> None:
         self._opcodes = _Memo(_opcode)
         self._guards = _Memo(_guard)
+        self._locations = _Memo(_location)
         self._operands = _Memo(self._operand)
         self._lists = _Memo(self._operand_list)
 
@@ -102,6 +104,7 @@ class RunSplitter:
         statements: list[ptx.Statement] = []
         append = statements.append
         opcodes, guards, lists = self._opcodes, self._guards, self._lists
+        locations = self._locations
         instruction = ptx.Instruction
         for match in _STATEMENT.finditer(text):
             label, guard, opcode, operands, location, declaration = match.groups()
@@ -116,7 +119,7 @@ class RunSplitter:
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
             else:
-                append(parse_location(location, base + match.start(5)))
+                append(ptx.Location(*locations[location], base + match.start(5)))
         return statements
 
     def opcode(self, text: str) -> ptx.Opcode:

@@ -67,7 +67,8 @@ class Recovery:
         text = self.source.text
         if position >= len(text):
             return self._at_end(fault)
-        if isinstance(fault, UnexpectedCharacters) or not text[position : position + 2].isascii():
+        odd = not text[position].isprintable() or not text[position : position + 2].isascii()
+        if isinstance(fault, UnexpectedCharacters) or odd:
             special = self._bad_characters(position)
             if special is not None:
                 return special
@@ -120,7 +121,7 @@ class Recovery:
             return error("TSR1004", "comment is never closed", span, "no `*/` follows")
         if character == '"':
             return error("TSR1005", "string is never closed", span, 'no `"` follows on this line')
-        if character < " " or not character.isascii():
+        if not character.isprintable() or not character.isascii():
             return error(
                 "TSR1006", f"character U+{ord(character):04X} does not belong here", span,
                 "outside comments and strings PTX is plain ASCII",

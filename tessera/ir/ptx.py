@@ -356,7 +356,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A debug section, or a run of `@@DWARF` lines: kept as text, nothing reads it."""
+    """A debug section, or one `@@DWARF` line: kept as text, nothing reads it."""
 
     text: str
     at: int = field(default=-1, compare=False, repr=False)

@@ -147,6 +147,7 @@ def test_module_scope() -> None:
         '.pragma "nounroll";\n.shared .b32 s;\n.entry k() .pragma "x"; { .shared .b32 q; ret; }',
         ".extern .func n .visible .entry k() { ret; }",
         ".extern .func n",
+        '@@DWARF .section .debug_info, "", @progbits\n@@DWARF .byte 1\n.func f() { ret; }',
         ".entry k() { .reg .b32 %r<5>, %a1<20>; mov.b32 %r01, %a119; ret; }",
         ".align 16 .global .b32 a;\n.visible .attribute(.managed) .global .b32 b;",
         ".shared .b32 s[4];\n.entry k() { .reg .b32 r; ld.shared.u32 r, s[r]; ret; }",
@@ -155,6 +156,14 @@ def test_module_scope() -> None:
 def test_rare_but_valid(text: str) -> None:
     module = parse_module(HEADER + text)
     assert module == parse_source(Source("t.ptx", HEADER + text), with_runs=False)
+    assert parse_module(print_module(module)) == module
+
+
+def test_several_targets_before_the_address_size() -> None:
+    text = ".version 8.5\n.target sm_90\n.target sm_90, debug\n\f.address_size 64\n"
+    module = parse_module(text)
+    assert (module.target, module.address_size) == (("sm_90",), 64)
+    assert module.items == (ptx.Target(("sm_90", "debug")),)
     assert parse_module(print_module(module)) == module
 
 
