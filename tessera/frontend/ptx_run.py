@@ -119,7 +119,7 @@ class RunSplitter:
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
             else:
-                append(ptx.Location(*locations[location], base + match.start(5)))
+                append(ptx.Location(*locations[location], at=base + match.start(5)))
         return statements
 
     def opcode(self, text: str) -> ptx.Opcode:
