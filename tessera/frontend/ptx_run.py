@@ -13,6 +13,7 @@ equal operands are one object and most statements cost one dictionary look-up.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -62,16 +63,19 @@ _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
 
 
-def _location(text: str) -> tuple[Any, ...]:
-    """The fields of a whole `.loc` line, but for its place."""
+def _location(text: str) -> Callable[[int], ptx.Location]:
+    """A whole `.loc` line, still to be told its place."""
     head, _, inlined = text.partition(",")
     file, line, column = map(_natural, head.split()[1:])
     if not inlined:
-        return file, line, column, None, 0, None
+        return functools.partial(ptx.Location, file, line, column, None, 0, None)
     function, _, where = inlined.partition(",")
     name, _, offset = function.split(None, 1)[1].partition("+")
-    origin = tuple(map(_natural, where.split()[1:]))
-    return file, line, column, name.strip(), _natural(offset.strip() or "0"), origin
+    first, second, third = map(_natural, where.split()[1:])
+    return functools.partial(
+        ptx.Location, file, line, column, name.strip(), _natural(offset.strip() or "0"),
+        (first, second, third),
+    )  # fmt: skip
 
 
 def _natural(text: str) -> int:
@@ -119,7 +123,7 @@ class RunSplitter:
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
             else:
-                append(ptx.Location(*locations[location], at=base + match.start(5)))
+                append(locations[location](base + match.start(5)))
         return statements
 
     def opcode(self, text: str) -> ptx.Opcode:
