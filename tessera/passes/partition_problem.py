@@ -97,7 +97,10 @@ class SharedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Everything a placement is judged by. Tasks are in program order."""
+    """Everything a placement is judged by. Tasks are in program order.
+
+    `slots` is how many requests may be under way in a replica; None is as many as it takes.
+    """
 
     devices: tuple[str, ...]
     tasks: tuple[Task, ...]
@@ -108,6 +111,7 @@ class Problem:
     pipes: tuple[Pipe, ...] = ()
     shared: tuple[SharedLoad, ...] = ()
     transfer_ns: float = 0.0
+    slots: int | None = None
 
     def resources(self) -> tuple[str, ...]:
         """The names of all loads, in the order of `Measure.loads`."""

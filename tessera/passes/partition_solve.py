@@ -105,10 +105,11 @@ def lower_bound(problem: Problem) -> float:
 
 def write_lp(problem: Problem, path: str) -> None:
     """Write the model as a file that any solver reads; the ending chooses `.lp` or `.mps`."""
-    _highs(build_model(problem), True).writeModel(path)
+    make_solver(build_model(problem), integer=True, named=True).writeModel(path)
 
 
-def _highs(model: Model, integer: bool, named: bool = True) -> Any:
+def make_solver(model: Model, integer: bool, named: bool = False) -> Any:
+    """A HiGHS instance with the model in it: one thread, silent."""
     import highspy
 
     make: Any = highspy.Highs
@@ -150,7 +151,7 @@ def _relax(
     """Values, bound in nanoseconds and the duals of loads and rooms; None if infeasible."""
     import highspy
 
-    solver = _highs(model, integer=False, named=False)
+    solver = make_solver(model, integer=False)
     if len(model.rows) > _LARGE_ROWS:
         solver.setOptionValue("solver", "ipm")
         solver.setOptionValue("run_crossover", "off")
@@ -250,7 +251,7 @@ def _branch(
     """Branch and bound from an incumbent: placement, proven bound, how it ended."""
     import highspy
 
-    solver = _highs(model, integer=True, named=False)
+    solver = make_solver(model, integer=True)
     solver.setOptionValue("mip_rel_gap", options.gap)
     solver.setOptionValue("mip_abs_gap", 0.0)
     solver.setOptionValue("mip_max_nodes", options.max_nodes)

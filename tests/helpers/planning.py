@@ -115,3 +115,33 @@ def period(problem: Problem, placement: tuple[int, ...]) -> float:
                     cost = tensor.bytes * pipe.ns_per_byte
                     busy[pipe.name] = busy.get(pipe.name, 0.0) + cost
     return max(busy.values())
+
+
+def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
+    """When one request ends, by stepping through its tasks in order, from the definitions."""
+    done: list[float] = []
+    arrives: dict[tuple[int, int], float] = {}
+    left: dict[tuple[int, int], float] = {}
+    for task, device in enumerate(placement):
+        earlier = [done[k] for k in range(task) if placement[k] == device]
+        inputs = [
+            arrives[index, device]
+            for index, tensor in enumerate(problem.tensors)
+            if task in tensor.consumers
+        ]
+        duration = problem.tasks[task].ns[device]
+        assert duration is not None
+        done.append(max([0.0, *earlier, *inputs]) + duration)
+        for index, tensor in enumerate(problem.tensors):
+            if tensor.producer != task:
+                continue
+            arrives[index, device] = done[task]
+            for wire in problem.wires:
+                wanted = any(placement[c] == wire.target for c in tensor.consumers)
+                if wire.source != device or not wanted:
+                    continue
+                start = max(done[task], left.get((device, wire.target), 0.0))
+                sent = start + tensor.bytes * wire.ns_per_byte
+                left[device, wire.target] = sent
+                arrives[index, wire.target] = sent + wire.latency_ns + problem.transfer_ns
+    return max(done)

@@ -1,0 +1,93 @@
+"""The latency planner against an enumeration of all placements."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tessera.passes import partition_latency
+from tessera.passes.partition_latency import latency_of, separators, solve_latency
+from tessera.passes.partition_problem import Problem, Tensor
+from tests.helpers.planning import every_placement, makespan, random_problem
+
+
+def chained(seed: int, blocks: int, devices: int) -> Problem:
+    """Blocks of three tasks that come together in a fourth: a separator each."""
+    problem = random_problem(seed, 4 * blocks, devices)
+    tensors = []
+    for index in range(4 * blocks):
+        following = range(index + 1, min(index + 4, 4 * blocks))
+        readers = tuple(following) if index % 4 == 3 else (index + 3 - index % 4,)
+        if readers:
+            size = 1.0 + (index * 37 + seed) % 50
+            tensors.append(Tensor(name=f"t{index}", bytes=size, producer=index, consumers=readers))
+    return replace(problem, tensors=tuple(tensors), rooms=(), residents=())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_equal_to_enumeration(seed: int) -> None:
+    rng = random.Random(seed)
+    devices = rng.choice([2, 3])
+    problem = random_problem(seed, rng.randrange(3, 8 if devices == 2 else 6), devices)
+    best = min((makespan(problem, one) for one in every_placement(problem)), default=None)
+    found = solve_latency(problem)
+    if best is None:
+        assert found.placement is None
+        return
+    assert found.placement is not None
+    assert found.exact
+    assert found.latency_ns == pytest.approx(best, rel=1e-9)
+    assert makespan(problem, found.placement) == pytest.approx(best, rel=1e-9)
+    assert latency_of(problem, found.placement) == pytest.approx(best, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_segments_joined_are_equal_to_enumeration(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = chained(seed, 2, 2)
+    assert len(separators(problem)) >= 2
+    best = min(makespan(problem, one) for one in every_placement(problem))
+    monkeypatch.setattr(partition_latency, "_MOST_PLACEMENTS", 40)
+    found = solve_latency(problem)
+    assert found.exact
+    assert found.latency_ns == pytest.approx(best, rel=1e-9)
+
+
+def test_a_deep_chain_is_exact() -> None:
+    problem = chained(3, 60, 2)
+    found = solve_latency(problem)
+    assert found.exact
+    assert found.placement is not None
+    assert found.bound_ns == pytest.approx(found.latency_ns)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_is_kept_where_segments_are_joined(seed: int) -> None:
+    free = chained(seed, 8, 2)
+    tight = random_problem(seed, len(free.tasks), 2)
+    problem = replace(free, rooms=tight.rooms, residents=tight.residents)
+    starts = [(*(0,) * cut, *(1,) * (len(free.tasks) - cut)) for cut in range(len(free.tasks) + 1)]
+    starts = [
+        start
+        for start in starts
+        if all(task.ns[d] is not None for task, d in zip(free.tasks, start, strict=True))
+    ]
+    found = solve_latency(problem, starts)
+    assert found.bound_ns <= found.latency_ns
+    if found.placement is not None:
+        used = [0, 0]
+        for resident in problem.residents:
+            for device in {found.placement[task] for task in resident.users}:
+                used[device] += resident.bytes
+        assert all(u <= room.bytes for u, room in zip(used, problem.rooms, strict=True))
+
+
+def test_a_tensor_that_passes_by_is_no_cut() -> None:
+    problem = chained(0, 2, 2)
+    bypass = Tensor(name="skip", bytes=1.0, producer=1, consumers=(6,))
+    assert set(separators(replace(problem, tensors=(*problem.tensors, bypass)))) < set(
+        separators(problem)
+    )
