@@ -25,7 +25,8 @@ from tessera.backend.cpu.memory import POISON, WORDS, Array
 if TYPE_CHECKING:
     from tessera.backend.cpu.launch import Launch
 
-LOCAL_LIMIT = 512 << 10
+# Bytes of local memory that calls may take per thread beyond what the functions declare.
+STACK_LIMIT = 64 << 10
 
 
 class RowMemory:
@@ -67,6 +68,14 @@ class Chunk:
         self.shared_history: Any = None
         self.fragments: dict[Any, Any] = {}
 
+    def release(self) -> None:
+        """Drop the memory of a chunk that has ended, without waiting for a collection."""
+        self.registers.clear()
+        self.fragments.clear()
+        self._special.clear()
+        self.shared = self.local = RowMemory(0, 0)
+        self._shared_flags = self.shared_history = None
+
     def shared_flags(self) -> Array:
         """Which bytes of shared memory have been written; kept only where a check asks."""
         if self._shared_flags is None:
@@ -77,13 +86,14 @@ class Chunk:
         """Make room for `size` bytes of local memory per lane."""
         if size <= self.local.row_bytes:
             return
-        if size > LOCAL_LIMIT:
+        limit = STACK_LIMIT + self.launch.program.local_bytes
+        if size > limit:
             raise Fault(
                 "TSR5021",
-                f"call stack overflow: more than {LOCAL_LIMIT} bytes of local memory per thread",
+                f"call stack overflow: more than {limit} bytes of local memory per thread",
                 site,
             )
-        self.local.grow(min(max(size, 2 * self.local.row_bytes), LOCAL_LIMIT))
+        self.local.grow(min(max(size, 2 * self.local.row_bytes), limit))
 
     def special(self, name: str) -> Array:
         """A special register over the chunk's lanes."""

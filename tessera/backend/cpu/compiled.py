@@ -49,6 +49,7 @@ class KernelProgram:
     source: str
     initial_registers: list[Array]
     local_bytes: int
+    recursive: bool
     symbols: tuple[str, ...]
     shared_static: int
     shared_dynamic: bool

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.cpu.access_log import AccessLog, BufferAccess
-from tessera.backend.cpu.chunk import Chunk
+from tessera.backend.cpu.chunk import STACK_LIMIT, Chunk
 from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.heap import keep_freed_memory
 from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
@@ -23,6 +23,7 @@ from tessera.backend.cpu.schedule import DONE, ChunkRunner
 from tessera.backend.cpu.watch import Watch
 
 LANES = 1 << 15
+CHUNK_BYTES = 256 << 20
 DEFAULT_STEPS = 1 << 25
 
 
@@ -99,7 +100,8 @@ class Launch:
     def _run_chunks(self) -> int:
         order = self._cta_order()
         threads = self.block[0] * self.block[1] * self.block[2]
-        step = max(1, LANES // (threads * self.cluster_size)) * self.cluster_size
+        step = min(LANES // threads, CHUNK_BYTES // max(self._bytes_per_cta(threads), 1))
+        step = max(1, step // self.cluster_size) * self.cluster_size
         total = self.grid[0] * self.grid[1] * self.grid[2]
         self.has_other_chunks = total > step
         pending: deque[ChunkRunner] = deque()
@@ -114,9 +116,15 @@ class Launch:
                 runner = pending.popleft()
             if runner.run() == DONE:
                 longest = max(longest, runner.steps)
+                runner.chunk.release()
             else:
                 pending.append(runner)
         return longest
+
+    def _bytes_per_cta(self, threads: int) -> int:
+        """Shared memory and local memory, with room for the stack where functions recur."""
+        stack = STACK_LIMIT if self.program.recursive else 0
+        return self.shared_bytes + threads * (self.program.local_bytes + stack)
 
     def _cta_order(self) -> Callable[[int, int], Array]:
         """A function that gives the linear numbers of the CTAs from one place to another."""

@@ -305,6 +305,7 @@ class ProgramBuilder:
             source=source,
             initial_registers=[_constant_array(0, kind) for kind in self.register_kinds],
             local_bytes=sum(layout.frame_size for layout in self.layouts.values()),
+            recursive=any(layout.recursive for layout in self.layouts.values()),
             symbols=tuple(self.symbols),
             shared_static=self.shared_static,
             shared_dynamic=self.shared_dynamic,

@@ -217,3 +217,26 @@ def test_guarded_instructions_keep_old_values():
     n = lanes(32)
     expected = np.where(n > 4, np.where(n == 9, 1, n + 100), 0)
     assert (out == expected).all()
+
+
+def test_deep_stacks_of_many_threads_stay_small():
+    """Chunks get smaller where every thread needs much local memory."""
+    down = RECURSION.replace("fact", "down").replace("@%p bra more", "bra more")
+    body = "{ .param .b32 a; .param .b32 b; st.param.b32 [a], 1; call (b), down, (a); }"
+    with pytest.raises(TesseraError, match="TSR5021"):
+        run(body, before=down, grid=1000, block=256)
+
+
+def test_large_local_arrays_in_many_threads():
+    out, _ = run(
+        """
+        .local .align 4 .b8 big[65536];
+        mov.u64 %rd5, big;
+        st.local.u32 [%rd5+65532], %r3;
+        ld.local.u32 %r10, [%rd5+65532];
+        """
+        + STORE,
+        grid=200,
+        block=128,
+    )
+    assert (out == lanes(200 * 128)).all()
