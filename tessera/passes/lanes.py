@@ -8,7 +8,10 @@ broadcasts the rest, so a value that depends on one row of tiles costs one row o
 
 Order: smaller sets are lower. Join: the shorter of the two circular intervals that hold both.
 A full span (2**w - 1) holds every value; its `lo` is then an *anchor*, which says nothing about
-the value but keeps the pointer that an unknown index was added to (see `zones`).
+the value but keeps the pointer that an unknown index was added to (see `zones`). Of 64-bit values
+a span is below `WIDE` or full: an interval so long could start in another object than the one it
+was added to, which would make its `lo` a wrong anchor. Only addition, negation and join keep an
+anchor; after anything else it is 0, which is no object.
 
 Every function errs towards larger intervals. `why` is the index of the instruction that first
 brought the unknown part in, for messages; it plays no part in the meaning.
@@ -26,6 +29,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 U64 = np.uint64
+WIDE = 1 << 38
+_WIDE = U64(WIDE)
 MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
 _MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
 
@@ -75,10 +80,15 @@ def reason(*values: Lanes) -> int:
     return next((v.why for v in values if v.why >= 0), -1)
 
 
-def settle(lo: Array, span: Array, bits: int, why: int) -> Lanes:
+def settle(lo: Array, span: Array, bits: int, why: int, *, keeps_anchor: bool = False) -> Lanes:
     """A value from its parts; exact where nothing is unknown."""
     if not span.any():
         return Lanes(lo & _MASKS[bits])
+    if bits == 64:
+        wide = span >= _WIDE
+        if wide.any():
+            span = np.where(wide, _MASKS[64], span)
+            lo = lo if keeps_anchor else np.where(wide, U64(0), lo)
     return Lanes(lo & _MASKS[bits], np.minimum(span, _MASKS[bits]), why)
 
 
@@ -121,7 +131,7 @@ def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
     lo = a.lo + b.lo
     if a.span is None and b.span is None:
         return Lanes(lo if bits == 64 else lo & _MASKS[bits])
-    return settle(lo, _sum_spans(a, b, bits), bits, reason(a, b))
+    return settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
 
 
 def negate(a: Lanes, bits: int) -> Lanes:
@@ -130,7 +140,7 @@ def negate(a: Lanes, bits: int) -> Lanes:
         return Lanes((U64(0) - a.lo) & _MASKS[bits])
     full = a.span >= _MASKS[bits]
     lo = np.where(full, U64(0) - a.lo, U64(0) - a.lo - a.span)
-    return settle(lo, a.span, bits, a.why)
+    return settle(lo, a.span, bits, a.why, keeps_anchor=True)
 
 
 def sub(a: Lanes, b: Lanes, bits: int) -> Lanes:
@@ -167,13 +177,14 @@ def _scale(a: Lanes, factor: Array, bits: int) -> Lanes:
     size = np.where(negative, (U64(0) - factor) & _MASKS[bits], factor)
     fits = span <= _MASKS[bits] // np.maximum(size, U64(1))
     start = np.where(negative, a.lo + span, a.lo) * factor
-    anchor = np.where(factor == U64(1), a.lo, U64(0))
     wide = np.where(fits, span * size, _MASKS[bits])
-    return settle(np.where(fits, start, anchor), wide, bits, a.why)
+    return settle(np.where(fits, start, U64(0)), wide, bits, a.why)
 
 
 def truncate(a: Lanes, bits: int) -> Lanes:
     """The low bits of a wider value."""
+    if bits == 64:
+        return a
     if a.span is None:
         return Lanes(a.lo & _MASKS[bits])
     return settle(a.lo, np.minimum(a.span, _MASKS[bits]), bits, a.why)
@@ -181,7 +192,7 @@ def truncate(a: Lanes, bits: int) -> Lanes:
 
 def zero_extend(a: Lanes, bits: int) -> Lanes:
     """A value of `bits` bits as an unsigned 64-bit one."""
-    if a.span is None:
+    if a.span is None or bits == 64:
         return a
     low, high = unsigned_bounds(a, bits)
     return settle(low, high - low, 64, a.why)
@@ -211,9 +222,9 @@ def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
     if bits == 64:
         # Two objects apart: no anchor may stand for both.
         half = U64(1 << 39)
-        apart = (span >= half) & (((a.lo + half) ^ (b.lo + half)) >> U64(40) != U64(0))
-        lo, span = np.where(apart, U64(0), lo), np.where(apart, _MASKS[64], span)
-    return settle(lo, span, bits, reason(a, b))
+        apart = (span >= _WIDE) & (((a.lo + half) ^ (b.lo + half)) >> U64(40) != U64(0))
+        lo = np.where(apart, U64(0), lo)
+    return settle(lo, span, bits, reason(a, b), keeps_anchor=True)
 
 
 def _reach(start: Array, span: Array, other: Array, other_span: Array, bits: int) -> Array:

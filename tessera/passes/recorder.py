@@ -132,7 +132,7 @@ class Recorder:
     ) -> None:
         """Addresses in no object: next to zero they are a null pointer's, else a number's."""
         signed = addresses.view(np.int64)
-        if (np.abs(signed) < _NULL_REACH).all():
+        if ((signed > -_NULL_REACH) & (signed < _NULL_REACH)).all():
             known = certain is None or bool(certain[here].any())
             self.nulls[index] = self.nulls.get(index, False) or known
         else:
@@ -172,20 +172,13 @@ class Recorder:
             entry.always = False
             wide = reach[here]
             start = offset[here]
-            if (wide >= U64(REACH)).any() or (start + wide.astype(np.int64) >= REACH).any():
-                self._add_far(index, effect, entry, wide, address.why)
-                continue
-            end = start + wide.astype(np.int64) + width
-            entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
-
-    def _add_far(self, index: int, effect: int, entry: Touched, wide: Array, why: int) -> None:
-        """An unknown index: anywhere in the object it was added to. An interval that is not
-        everything but leaves the zone may be between two objects, and says nothing."""
-        full = wide == U64(MASK[64])
-        far = ~full & (wide >= U64(REACH))
-        if (far & (wide > U64(1 << 48))).any():
-            self.unresolved.setdefault((index, effect), why)
-        entry.whole = why
+            full = wide == U64(MASK[64])
+            if full.any():
+                entry.whole = address.why
+            near = ~full
+            start, end = start[near], start[near] + wide[near].astype(np.int64) + width
+            if len(start):
+                entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
 
     def _entry(self, index: int, effect: int, zone: int) -> Touched:
         key = Key(index, effect, zone)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tessera.ir import ptx
-from tessera.ir.opcodes import Flow, Role, type_bits
+from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
 from tessera.passes.inline_calls import call_parts
@@ -29,6 +29,8 @@ from tessera.passes.slice_memory import extent_accesses
 from tessera.passes.slice_operands import Key, Operands
 from tessera.passes.zones import LOCAL, PARAMETER, SHARED
 
+# A launch that comes here does not end normally.
+_NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
@@ -82,6 +84,9 @@ class StepRunner(Operands):
             self._convert_address(step, here)
         elif name == "shfl":
             self._shuffle(step, here)
+        elif name == "mapa":
+            # The same variable of another CTA of the cluster: shared memory again.
+            self._unknown_results(step, here, self.scene.zones.address(SHARED))
         elif step.function is not None and len(step.targets) >= 1:
             self._compute(step, here)
         else:
@@ -188,6 +193,8 @@ class StepRunner(Operands):
 
     def _unknown_call(self, step: Step, mask: Mask) -> None:
         callee = call_parts(step.instruction)[0] or "?"
+        if callee in _NEVER_RETURNS:
+            return
         self.pins[step.index] = (
             f"it calls `{callee}` through a register"
             if callee in self.code.widths
@@ -203,6 +210,9 @@ class StepRunner(Operands):
             if effect.space in {"tex", "surf", "fabric"}:
                 kind = {"tex": "a texture", "surf": "a surface"}.get(effect.space, "another GPU")
                 self.pins[step.index] = f"it accesses {kind}"
+                continue
+            if isinstance(effect.extent, TensorBox):
+                self.pins[step.index] = "its bytes are described by a tensor map"
                 continue
             if step.instruction.opcode.name == "multimem":
                 self.pins[step.index] = "it accesses multicast memory"

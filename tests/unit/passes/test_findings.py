@@ -147,3 +147,30 @@ def test_a_loop_that_is_too_long_is_widened() -> None:
     (access,) = result.graph.nodes[0].accesses
     assert (access.kind.value, access.certainty.value) == ("write", "may")
     assert (access.region.start, access.region.end) == (0, 64)
+
+
+SCATTER = """
+.visible .entry scatter(.param .u64 other, .param .u64 out, .param .u64 index)
+{
+    .reg .b32 %r;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [index];
+    ld.global.u32 %r, [%rd1];
+    mul.wide.s32 %rd2, %r, 1048576;
+    ld.param.u64 %rd3, [out];
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.u32 [%rd4], %r;
+    ret;
+}
+"""
+
+
+def test_an_index_with_a_long_stride_stays_with_its_base() -> None:
+    """The interval of the index is longer than the space between two objects."""
+    result = dependences(
+        program("launch m.scatter grid=1,1,1 block=1,1,1 args=[t, y, x]\n", SCATTER)
+    )
+    assert result.diagnostics == ()
+    buffers = result.graph.buffers
+    written = [a for a in result.graph.nodes[0].accesses if a.kind.writes]
+    assert [(buffers[a.buffer].name, a.address.value) for a in written] == [("y", "indexed")]

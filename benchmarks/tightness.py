@@ -1,0 +1,167 @@
+"""How tight the regions of the analysis are, against the bytes that the CPU backend logs.
+
+    python -m benchmarks.tightness [--out benchmarks/results/tightness.json]
+
+Over every kernel case of `tests/kernels`: the share of (launch, buffer, direction) whose region
+is exactly the bytes logged, the over-approximation where it is not, and the share of full writes
+that are proven MUST. What the data decides (an index or a branch) is also counted apart: a bound
+over all data cannot equal what one run touches. Which accesses these are is the analysis's own
+account, so `all` is the number to trust. Pinned launches are listed, not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
+from tessera.passes import intervals
+from tessera.passes.access_regions import AccessRegions
+from tessera.passes.base import AnalysisManager
+from tests.helpers.access_oracle import Comparison, compare, run_logged
+from tests.helpers.case_program import case_program
+from tests.kernels.cases import CASES
+
+RESULTS = Path(__file__).resolve().parent / "results" / "tightness.json"
+CLASSES = {
+    "gemm": ("gemm", "matmul", "wmma", "mma_", "grouped"),
+    "attention": ("attention", "paged"),
+    "convolution": ("conv", "depthwise", "blur"),
+    "norm": ("layernorm", "rmsnorm"),
+    "softmax": ("softmax", "cross_entropy"),
+    "rotary": ("rope",),
+    "scan": ("scan",),
+    "transpose": ("transpose", "copy_3d"),
+    "reduction": ("sum_", "minmax", "argmax", "reduce", "redux", "histogram"),
+    "elementwise": ("add", "saxpy", "axpb", "mul", "relu", "fma", "ops_", "gelu", "silu", "cast",
+                    "dropout", "quantize", "threed", "_f32", "_f64"),
+}  # fmt: skip
+
+
+def class_of(name: str) -> str:
+    return next((c for c, parts in CLASSES.items() if any(p in name for p in parts)), "other")
+
+
+def is_decided_by_data(accesses: tuple[Access, ...], kind: AccessKind) -> bool:
+    """Whether an index or a branch on data bounds these accesses."""
+    chosen = [a for a in accesses if a.kind in (kind, AccessKind.ATOMIC)]
+    certain = {a.region for a in chosen if a.certainty is Certainty.MUST}
+    return any(
+        a.address is not AddressClass.DIRECT
+        or (
+            a.certainty is Certainty.MAY
+            and a.kind is not AccessKind.ATOMIC
+            and a.region not in certain
+        )
+        for a in chosen
+    )
+
+
+def rows_of(case_name: str, found: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for kind, logged, region in (
+        (AccessKind.READ, found.read, found.may_read),
+        (AccessKind.WRITE, found.written, found.may_write),
+    ):
+        if len(logged) == 0 and len(region) == 0:
+            continue
+        exact = logged.shape == region.shape and bool((logged == region).all())
+        size = intervals.size(logged)
+        must = intervals.size(found.must_write) if kind is AccessKind.WRITE else None
+        rows.append(
+            {
+                "case": case_name,
+                "class": class_of(case_name),
+                "buffer": found.buffer.name,
+                "kind": kind.value,
+                "exact": exact,
+                "by_data": is_decided_by_data(found.accesses, kind),
+                "logged_bytes": size,
+                "region_bytes": intervals.size(region),
+                "must_bytes": must,
+                "atomic": any(a.kind is AccessKind.ATOMIC for a in found.accesses),
+            }
+        )
+    return rows
+
+
+def measure() -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    pinned: list[dict[str, str]] = []
+    seconds = 0.0
+    for case in CASES:
+        run = case.make()
+        program = case_program(case, run)
+        start = time.perf_counter()
+        steps = AnalysisManager(program).get(AccessRegions).steps
+        seconds += time.perf_counter() - start
+        for step, log in zip(steps, run_logged(case, run, {}), strict=True):
+            if step.pins:
+                pinned.append({"case": case.name, "reason": step.pins[0].reason})
+                continue
+            for found in compare(program, step, log):
+                rows += rows_of(case.name, found)
+    return {"rows": rows, "pinned": pinned, "analysis_seconds": round(seconds, 2)}
+
+
+def share(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    exact = [row for row in rows if row["exact"]]
+    over = [row["region_bytes"] / max(row["logged_bytes"], 1) for row in rows if not row["exact"]]
+    writes = [row for row in rows if row["kind"] == "write" and not row["atomic"]]
+    must = [row for row in writes if row["must_bytes"] == row["logged_bytes"]]
+    return {
+        "accesses": len(rows),
+        "exact": len(exact),
+        "exact_share": round(len(exact) / len(rows), 4) if rows else None,
+        "median_over": statistics.median(over) if over else None,
+        "worst_over": max(over) if over else None,
+        "full_writes": len(writes),
+        "proven_must": len(must),
+        "must_share": round(len(must) / len(writes), 4) if writes else None,
+    }
+
+
+def summarise(found: dict[str, Any]) -> dict[str, Any]:
+    direct = [row for row in found["rows"] if not row["by_data"]]
+    by_data = [row for row in found["rows"] if row["by_data"]]
+    classes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in direct:
+        classes[row["class"]].append(row)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "python": platform.python_version(),
+        "cases": len(CASES),
+        "analysis_seconds": found["analysis_seconds"],
+        "all": share(found["rows"]),
+        "decided_by_launch": share(direct),
+        "decided_by_data": share(by_data),
+        "classes": {
+            name: {"cases": len({row["case"] for row in rows}), **share(rows)}
+            for name, rows in sorted(classes.items())
+        },
+        "misses": [row for row in direct if not row["exact"]],
+        "pinned": found["pinned"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    result = summarise(measure())
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in result.items() if k not in ("misses",)}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
