@@ -22,7 +22,7 @@ from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.schedule import DONE, ChunkRunner
 from tessera.backend.cpu.watch import Watch
 
-LANES = 1 << 15
+LANES = 1 << 16
 CHUNK_BYTES = 256 << 20
 DEFAULT_STEPS = 1 << 25
 

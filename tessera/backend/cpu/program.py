@@ -351,7 +351,7 @@ class ProgramBuilder:
         given = "".join(f"{name}, " for name in outs)
         assert emitter.control is not None
         return (
-            f"def block_{number}(cx{arguments}):  # {draft.name}\n"
+            f"def block_{number}(cx{arguments}):  # {draft.name!r}\n"
             f"    {body}\n    return ({given}), {emitter.control.value}\n"
         )
 
