@@ -1,0 +1,66 @@
+"""Whole traces: what the launches touch on the CPU backend, against regions and edges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx
+import pytest
+
+from tessera.backend.cpu.run import run_program
+from tessera.frontend.contents import open_contents
+from tessera.frontend.trace import read_trace
+from tessera.ir import program as ir
+from tessera.passes import intervals
+from tessera.passes.access_regions import AccessRegions
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences import Dependences
+from tessera.passes.lanes import Array
+from tests.helpers.access_oracle import compare
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
+Touched = dict[str, tuple[Array, Array]]
+
+
+@pytest.mark.parametrize(("name", "arch"), [("mlp.ptx", None), ("dit.ptx", "sm_80")])
+def test_logs_are_inside_regions_and_conflicts_are_ordered(name: str, arch: str | None) -> None:
+    program = read_trace(TRACES / name)
+    with open_contents(program, TRACES, seed=0) as contents:
+        given = {b.name: contents.read(b) for b in program.buffers if b.role in FILLED}
+    result = run_program(program, given, arch=arch)
+    manager = AnalysisManager(program)
+    steps = manager.get(AccessRegions).steps
+    touched: dict[int, Touched] = {}
+    for record in result.launches:
+        log = record.result.accesses
+        for found in compare(program, steps[record.id], log):
+            where = f"{steps[record.id].name}, {found.buffer.name}"
+            assert intervals.covers(found.may_read, found.read), where
+            assert intervals.covers(found.may_write, found.written), where
+            assert intervals.covers(found.written, found.must_write), where
+        touched[record.id] = {
+            entry.buffer: (intervals.from_pairs(entry.reads), intervals.from_pairs(entry.writes))
+            for entry in log
+        }
+    order = networkx.transitive_closure_dag(networkx.DiGraph(_forward(manager)))
+    for second, later in touched.items():
+        for first, earlier in touched.items():
+            if first < second and _conflict(earlier, later):
+                assert order.has_edge(first, second), (first, second)
+
+
+def _forward(manager: AnalysisManager) -> list[tuple[int, int]]:
+    graph = manager.get(Dependences).graph
+    return [(int(e.source), int(e.target)) for e in graph.edges if not e.carried]
+
+
+def _conflict(earlier: Touched, later: Touched) -> bool:
+    for buffer, (reads, writes) in later.items():
+        if buffer not in earlier:
+            continue
+        old_reads, old_writes = earlier[buffer]
+        pairs = ((old_writes, reads), (old_reads, writes), (old_writes, writes))
+        if any(len(intervals.intersect(a, b)) for a, b in pairs):
+            return True
+    return False
