@@ -13,14 +13,17 @@ Source: PTX ISA 9.0, section 9.7.14 (bar, barrier.cluster).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import Array
 
 NAMED = 16
+OPERATIONS = ("popc", "and", "or")
 
 
 class Barriers:
@@ -35,7 +38,8 @@ class Barriers:
         self.votes: dict[int, Array] = {}
         self.extra: dict[int, Array] = {}
         self.expected: dict[int, Array] = {}
-        self.reductions: dict[int, tuple[str, int]] = {}
+        self.operation = np.zeros(count, dtype=np.int8)
+        self.register = np.full(count, -1, dtype=np.int64)
 
     def idle(self, number: int) -> bool:
         """Whether no one waits or has arrived at a barrier."""
@@ -48,18 +52,21 @@ class Barriers:
         extra += warp_counts(chunk, lanes, alive).sum(axis=1)
         self._expect(number, lanes, count)
 
-    def park(
-        self, number: int, lanes: Array, count: int, resume: int, site: int, vote: Array | None
-    ) -> None:
+    def park(self, number: int, lanes: Array, count: int, resume: int, site: int) -> None:
         """`bar.sync` and `bar.red`: the lanes wait."""
         parked = self.parked.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
         parked |= lanes
         self.resume[lanes] = resume
         self.site[lanes] = site
-        if vote is not None:
-            votes = self.votes.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
-            votes[lanes] = vote[lanes]
+        self.register[lanes] = -1
         self._expect(number, lanes, count)
+
+    def vote(self, number: int, lanes: Array, vote: Array, operation: str, register: int) -> None:
+        """`bar.red`: what the lanes that wait say, and where each wants to be told the result."""
+        votes = self.votes.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
+        votes[lanes] = vote[lanes]
+        self.operation[lanes] = OPERATIONS.index(operation)
+        self.register[lanes] = register
 
     def _expect(self, number: int, lanes: Array, count: int) -> None:
         chunk = self.chunk
@@ -92,6 +99,14 @@ class Barriers:
             extra[complete] = 0
         return free
 
+    def results(self, number: int, free: Array) -> Iterator[tuple[Array, int, Array]]:
+        """`bar.red` of lanes that may go on: who is told, in which register, what per CTA."""
+        for register in np.unique(self.register[free]):
+            asked = free & (self.register == register)
+            for operation in np.unique(self.operation[asked]) if register >= 0 else ():
+                told = asked & (self.operation == operation)
+                yield told, int(register), self.reduce(number, free, OPERATIONS[operation])
+
     def reduce(self, number: int, lanes: Array, op: str) -> Array:
         """The result of `bar.red` per CTA, shape (C, 1)."""
         chunk = self.chunk
@@ -103,6 +118,15 @@ class Barriers:
         if op == "and":
             return np.logical_and.reduce(votes | ~inside, axis=1, keepdims=True)
         return np.logical_or.reduce(votes & inside, axis=1, keepdims=True)
+
+
+def check_barrier(number: int, count: int, site: int) -> None:
+    """Refuse barriers that do not exist and counts that PTX does not allow."""
+    if number >= NAMED:
+        raise Fault("TSR5023", f"barrier number {number} (0 to {NAMED - 1} exist)", site)
+    if count % WARP:
+        reason = f"barrier with a count of {count} threads, which is no multiple of {WARP}"
+        raise Fault("TSR5023", reason, site)
 
 
 def warp_counts(chunk: Any, lanes: Array, alive: Array) -> Array:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.cpu.barriers import (
-    NAMED,
     Barriers,
     ClusterBarrier,
+    check_barrier,
     covers_whole_ctas,
     split_members,
 )
@@ -277,12 +277,12 @@ class ChunkRunner:
 
     def _barrier(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
         action, number, count, predicate, operation, register = value
-        chunk = self.chunk
+        chunk, site = self.chunk, block.site + block.length - 1
         if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
             size = -(-chunk.threads // WARP) * WARP
             expected = None if count is None else int(count.item())
             simple = expected is None or (expected == size and self.alive is None)
-            _check_barrier_number(int(number.item()), block)
+            check_barrier(int(number.item()), expected or 0, site)
             alone = self.barriers.idle(int(number.item()))
             if simple and alone and covers_whole_ctas(chunk, lanes, self.alive):
                 self._pass_barrier(block, lanes, predicate, operation, register)
@@ -292,7 +292,7 @@ class ChunkRunner:
         pairs = np.stack([numbers.astype(np.int64), counts.astype(np.int64)])
         shown = pairs if lanes.active is None else pairs[:, lanes.active]
         for name, wanted in np.unique(shown.reshape(2, -1).T, axis=0):
-            _check_barrier_number(int(name), block)
+            check_barrier(int(name), int(wanted), site)
             flags = lanes.narrow((pairs[0] == name) & (pairs[1] == wanted))
             self._meet(block, flags, int(name), int(wanted), value, lanes)
 
@@ -305,11 +305,11 @@ class ChunkRunner:
             self.barriers.arrive(name, flags, count, alive)
             self._arrive_flags(block.targets[0], flags)
         else:
-            vote = None if predicate is None else lanes.narrow(predicate)
             site = block.site + block.length - 1
-            self.barriers.park(name, flags, count, block.targets[0], site, vote)
-            if vote is not None:
-                self.barriers.reductions[name] = (operation, register)
+            self.barriers.park(name, flags, count, block.targets[0], site)
+            if predicate is not None:
+                vote = lanes.narrow(predicate)
+                self.barriers.vote(name, flags, vote, operation, register)
         self._release(name)
 
     def _release(self, name: int) -> None:
@@ -317,10 +317,8 @@ class ChunkRunner:
         free = self.barriers.release(name, alive)
         if free is None:
             return
-        reduction = self.barriers.reductions.get(name)
-        if reduction is not None:
-            result = self.barriers.reduce(name, free, reduction[0])
-            self._set_register(self._lanes(free), reduction[1], result)
+        for told, register, result in self.barriers.results(name, free):
+            self._set_register(self._lanes(told), register, result)
         self._resume(free, self.barriers.resume)
 
     def _set_register(self, lanes: Lanes, register: int, by_cta: Array) -> None:
@@ -363,8 +361,11 @@ class ChunkRunner:
 
     def _release_cluster(self) -> None:
         free = self.cluster.release(self._living())
-        if free is not None:
-            self._resume(free, self.cluster.resume)
+        if free is None:
+            return
+        self._resume(free, self.cluster.resume)
+        if self.chunk.launch.watch is not None:
+            self.chunk.launch.watch.synchronised()
 
     def _waiters(self) -> Waiters:
         found: Waiters = []
@@ -377,12 +378,6 @@ class ChunkRunner:
             site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
             found.append(("other lanes of their warps", flags, site))
         return found
-
-
-def _check_barrier_number(number: int, block: CompiledBlock) -> None:
-    if number >= NAMED:
-        site = block.site + block.length - 1
-        raise Fault("TSR5023", f"barrier number {number} (0 to {NAMED - 1} exist)", site)
 
 
 _ENDS: dict[str, Any] = {
