@@ -254,6 +254,9 @@ class Watch:
             other = (before >= 0) & (before // WARP != threads // WARP)
             threads = np.where(fresh & (other | (before == _SEVERAL)), _SEVERAL, threads)
         history.thread[kind][at] = threads
+        if kind == "r":
+            kept = history.thread["r"][at]
+            history.thread["r"][at[kept // WARP != threads // WARP]] = _SEVERAL
         history.local_time[kind][at] = times
         history.global_time[kind][at] = self.now
 
