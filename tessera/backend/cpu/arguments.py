@@ -77,15 +77,17 @@ def pack_argument(
 def _pack_integer(
     program: KernelProgram, number: int, formal: ptx.Variable, size: int, value: int
 ) -> bytes:
-    kind = kind_of(formal.type)
-    if kind.form == "f":
-        return pack_float(float(value), size).to_bytes(size, "little")
-    low = 0 if formal.type[0] == "u" else -(1 << 8 * size - 1)
+    if kind_of(formal.type).form == "f":
+        try:
+            return pack_float(float(value), size).to_bytes(size, "little")
+        except OverflowError:
+            reason = f"a number of {value.bit_length()} bits does not fit"
+            raise _mismatch(program, number, formal, reason) from None
+    low = -(1 << 8 * size - 1)
     high = (1 << 8 * size) - 1 if formal.type[0] != "s" else (1 << 8 * size - 1) - 1
-    if formal.type[0] == "u":
-        low = -(1 << 8 * size - 1)
     if not low <= value <= high:
-        raise _mismatch(program, number, formal, f"{value} does not fit")
+        shown = value if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"
+        raise _mismatch(program, number, formal, f"{shown} does not fit")
     return (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 

@@ -16,6 +16,8 @@ loading the same module on another device costs nothing.
 from __future__ import annotations
 
 import hashlib
+import math
+import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -62,13 +64,19 @@ class DeviceArray:
         return self.allocation.size
 
     def view(self) -> Array:
-        """The array in place: writing to it changes device memory."""
-        raw = self.device.space.view(self.allocation)
-        return raw.view(self.dtype).reshape(self.shape)
+        """The array in place: writing to it changes device memory, and counts as initialising."""
+        self.device.mark_written(self.address, self.nbytes)
+        return self._in_place()
 
     def numpy(self) -> Array:
         """A copy of the array."""
-        return self.view().copy()
+        return self._in_place().copy()
+
+    def _in_place(self) -> Array:
+        if self.allocation.freed:
+            raise refuse("TSR5002", f"`{self.allocation.name}` has been freed")
+        raw = self.device.space.view(self.allocation)
+        return raw.view(self.dtype).reshape(self.shape)
 
     def at(self, offset: int) -> Place:
         """A place `offset` bytes into the array, to pass to a kernel."""
@@ -105,6 +113,7 @@ class Device:
         self.now_ns = 0
         self.checks = checks or Checks()
         self.shadow = Shadow(self.space) if self.checks.uninitialised else None
+        self.lock = threading.Lock()
 
     def array(self, values: Any, name: str = "") -> DeviceArray:
         """Copy an array to the device."""
@@ -125,7 +134,9 @@ class Device:
     ) -> DeviceArray:
         """Memory that holds poison until something writes it."""
         lengths = (shape,) if isinstance(shape, int) else tuple(shape)
-        size = int(np.prod(lengths, dtype=np.int64)) * np.dtype(dtype).itemsize
+        if any(length < 0 for length in lengths):
+            raise refuse("TSR5020", f"an array cannot have negative lengths: {lengths}")
+        size = math.prod(map(int, lengths)) * np.dtype(dtype).itemsize
         label = name or f"array{len(self.space.table)}"
         allocation = self.space.allocate(size, label)
         if self.shadow is not None:
@@ -139,6 +150,17 @@ class Device:
                 raise TypeError("this device has no parser: pass a Module, or Device(parse=...)")
             module = self.parse(module)
         return LoadedModule(self, module)
+
+    def run(self, launch: Launch) -> LaunchResult:
+        """Run a launch that is ready, and move the device's clock on."""
+        self.launches += 1
+        try:
+            result = launch.run()
+        except BaseException:
+            self.log.finish()
+            raise
+        self.now_ns += result.steps + 1000
+        return result
 
     def close(self) -> None:
         """Free everything."""
@@ -263,42 +285,39 @@ class Kernel:
         cluster: tuple[int, ...] | None = None,
         max_steps: int = DEFAULT_STEPS,
     ) -> LaunchResult:
-        """Run the kernel to its end; `shared` is the dynamic shared memory in bytes."""
+        """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
+
+        A device runs one launch at a time: launches of other Python threads wait.
+        """
         program = self.program
-        device = self.module.device
         grid_size, block_size = as_size(grid, "grid"), as_size(block, "block")
         check_sizes(program, grid_size, block_size)
         asked = None if cluster is None else as_size(cluster, "cluster")
         cluster_size = cluster_of(program, grid_size, asked)
         check_shared(program, shared)
-        launch = Launch(
-            program=program,
-            space=device.space,
-            log=device.log,
-            grid=grid_size,
-            block=block_size,
-            cluster=cluster_size,
-            explicit_cluster=cluster_size != (1, 1, 1),
-            dynamic_shared=shared,
-            parameter_bytes=pack_arguments(program, args),
-            symbols=self._symbols(program),
-            number=device.launches,
-            start_ns=device.now_ns,
-            max_steps=max_steps,
-            watch=self._watch(block_size),
-            has_read_only=any(a.read_only for a in device.space.table),
-            output=[],
-            parameters={},
-            tensor_maps={},
-        )
-        device.launches += 1
-        try:
-            result = launch.run()
-        except BaseException:
-            device.log.finish()
-            raise
-        device.now_ns += result.steps + 1000
-        return result
+        device = self.module.device
+        with device.lock:
+            launch = Launch(
+                program=program,
+                space=device.space,
+                log=device.log,
+                grid=grid_size,
+                block=block_size,
+                cluster=cluster_size,
+                explicit_cluster=cluster_size != (1, 1, 1),
+                dynamic_shared=shared,
+                parameter_bytes=pack_arguments(program, args),
+                symbols=self._symbols(program),
+                number=device.launches,
+                start_ns=device.now_ns,
+                max_steps=max_steps,
+                watch=self._watch(block_size),
+                has_read_only=any(a.read_only for a in device.space.table),
+                output=[],
+                parameters={},
+                tensor_maps={},
+            )
+            return device.run(launch)
 
     def _watch(self, block: tuple[int, int, int]) -> Watch | None:
         device = self.module.device

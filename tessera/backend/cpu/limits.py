@@ -5,7 +5,9 @@ Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 
 
 from __future__ import annotations
 
+import operator
 import re
+from typing import Any
 
 from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.faults import refuse
@@ -25,10 +27,24 @@ _CLUSTER = 16
 
 def as_size(value: int | tuple[int, ...], what: str) -> Size:
     """A size with one to three axes."""
-    given = (value,) if isinstance(value, int) else tuple(int(v) for v in value)
+    given = _whole_numbers(value)
+    if given is None:
+        raise refuse("TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}")
     if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
         raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
     return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
+
+
+def _whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """Python or NumPy integers, one or a sequence; None for anything else."""
+    try:
+        return (operator.index(value),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(v) for v in value)
+    except TypeError:
+        return None
 
 
 def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
@@ -77,6 +93,8 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
 
 def check_shared(program: KernelProgram, dynamic: int) -> None:
     """Refuse more shared memory than the kernel's target has."""
+    if _whole_numbers(dynamic) is None:
+        raise refuse("TSR5009", f"dynamic shared memory must be a whole number: {dynamic!r}")
     limit = shared_limit(program.module.target)
     total = program.shared_static + dynamic
     name = program.kernel.name
