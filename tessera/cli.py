@@ -75,7 +75,8 @@ def cli(context: click.Context, color: str) -> None:
     "kernels",
     multiple=True,
     metavar="PATTERN",
-    help="Only kernels and functions of that name; `*` and `?` match. May be repeated.",
+    help="Only kernels and functions of that name, with their accesses in terms of parameters; "
+    "`*` and `?` match. May be repeated.",
 )
 @click.option(
     "--emit",
@@ -147,6 +148,7 @@ def analyze(
             data = report.report_json(found).encode()
         else:
             data = report.report_text(found).encode(errors="replace")
+            data += driver.describe_kernels(found) if kernels else b""
         write_data(data, output)
         if found.graph is not None and not emit and not why and file != "-":
             write_file(f"{Path(file).stem}.tsg", driver.emit_graph(found.graph, "graph"))

@@ -82,7 +82,8 @@ def test_text(path: str) -> None:
         "  shared memory   dynamic (the launch gives the size)\n"
         "  instructions    2: control 1, move 1"
     )
-    assert len(blocks) == 8
+    assert len(blocks) == 8 + 3  # one more for the accesses of each kernel
+    assert blocks[8] == "accesses of fill (sm_80)\n  none"
 
 
 def test_json(path: str) -> None:
