@@ -12,6 +12,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+LONGEST_TEXT = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -80,6 +82,11 @@ class Diagnostic:
     hint: str | None = None
 
 
+def shorten(text: str) -> str:
+    """A text to show; the middle of a very long one is left out (a name may have megabytes)."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 60]}...{text[-57:]}"
+
+
 def error(
     code: str,
     headline: str,
@@ -91,11 +98,11 @@ def error(
     hint: str | None = None,
 ) -> Diagnostic:
     """An error, with the common parts by position."""
-    primary = None if span is None else Label(span, label)
+    primary = None if span is None else Label(span, shorten(label))
     return Diagnostic(
         code=code,
         severity=Severity.ERROR,
-        headline=headline,
+        headline=shorten(headline),
         primary=primary,
         secondary=secondary,
         notes=notes,
@@ -114,11 +121,11 @@ def warning(
     hint: str | None = None,
 ) -> Diagnostic:
     """A warning, with the common parts by position."""
-    primary = None if span is None else Label(span, label)
+    primary = None if span is None else Label(span, shorten(label))
     return Diagnostic(
         code=code,
         severity=Severity.WARNING,
-        headline=headline,
+        headline=shorten(headline),
         primary=primary,
         secondary=secondary,
         notes=notes,

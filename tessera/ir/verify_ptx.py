@@ -4,8 +4,8 @@ In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names fo
 scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
 may be used before they stand, everything else only after it is declared.
 
-Where a module's version is newer than `NEWEST_VERSION`, an unknown special register or directive
-is only a warning: it may have come with that version. An unknown opcode always is.
+Where a module's version is newer than `NEWEST_VERSION`, an unknown special register, directive
+or opcode is only a warning: it may have come with that version.
 
 Operand lists of equal text are one object in a parsed module, so a list that was found good stays
 good until a scope closes; that keeps this near the cost of a set look-up per instruction.
@@ -13,14 +13,15 @@ good until a scope closes; that keeps this near the cost of a set look-up per in
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 from collections.abc import Callable, Iterator
 
-from tessera.diagnostics import Diagnostic, Label, error, warning
+from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
 from tessera.ir import ptx
-from tessera.ir.opcodes import OPCODES, arity, meaning_of, special_register
+from tessera.ir.opcodes import special_register
 from tessera.ir.ptx_constants import WARP_SIZE_NAME
-from tessera.ir.ptx_locate import name_span, opcode_span, operand_span
+from tessera.ir.ptx_locate import name_span, operand_span
+from tessera.ir.verify_instruction import close_matches, instruction_fault
 
 NEWEST_VERSION = (9, 4)
 FUNCTION_DIRECTIVES = frozenset(
@@ -28,12 +29,17 @@ FUNCTION_DIRECTIVES = frozenset(
     abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
     blocksareclusters""".split()  # noqa: SIM905
 )
+MAX_ERRORS = 100
 _DIGITS = "0123456789"
 
 
 def verify_module(module: ptx.Module) -> list[Diagnostic]:
     """Everything that is wrong with a module, in text order within each function."""
     return _Verifier(module).run()
+
+
+class _TooManyErrors(Exception):
+    """Enough has been found to show."""
 
 
 class _Scope:
@@ -60,30 +66,44 @@ class _Verifier:
     def __init__(self, module: ptx.Module) -> None:
         self.module = module
         self.found: list[Diagnostic] = []
+        self.errors = 0
         self.is_new = module.version > NEWEST_VERSION
         self.globals = _Scope()
         self.bodies: set[str] = set()
         self.scopes: list[_Scope] = []
         self.good: set[int] = set()
         self.known: set[str] = set()
-        self.opcodes: set[tuple[int, int]] = set()
         self.unknown_opcodes: set[str] = set()
+        self.kinds: dict[int, set[int]] = {}
+        self.good_opcodes: dict[tuple[type, ...], set[int]] = {}
+        self.functions: dict[str, ptx.Function] = {}
 
     def run(self) -> list[Diagnostic]:
-        self.check_version()
-        for item in self.module.items:
-            match item:
-                case ptx.Variable():
-                    self.declare(self.globals, item)
-                case ptx.Function():
-                    self.function(item)
-                case ptx.Alias(name, aliasee, at):
-                    self.globals.names.setdefault(name, at)
-                    if self.globals.declared(aliasee) is None:
-                        self.undeclared(aliasee, name_span(self.module, at, aliasee))
-                case _:
-                    pass
+        with contextlib.suppress(_TooManyErrors):
+            self.check_version()
+            for item in self.module.items:
+                self.item(item)
         return self.found
+
+    def item(self, item: ptx.Item) -> None:
+        match item:
+            case ptx.Variable():
+                self.declare(self.globals, item)
+            case ptx.Function():
+                self.function(item)
+            case ptx.Alias(name, aliasee, at):
+                self.globals.names.setdefault(name, at)
+                if self.globals.declared(aliasee) is None:
+                    self.undeclared(aliasee, name_span(self.module, at, aliasee))
+            case _:
+                pass
+
+    def add(self, found: Diagnostic) -> None:
+        """Keep a finding; after `MAX_ERRORS` errors the rest of the module is left alone."""
+        self.found.append(found)
+        self.errors += found.severity is Severity.ERROR
+        if self.errors >= MAX_ERRORS:
+            raise _TooManyErrors
 
     def check_version(self) -> None:
         major, minor = self.module.version
@@ -93,7 +113,7 @@ class _Verifier:
         if self.module.source is not None:
             span = name_span(self.module, self.module.source.text.find(".version"), ".version")
         newest = ".".join(map(str, NEWEST_VERSION))
-        self.found.append(
+        self.add(
             error(
                 "TSR1011", f"PTX version is not known: {major}.{minor}", span,
                 f"known are 1.0 to {NEWEST_VERSION[0]}.x",
@@ -141,6 +161,7 @@ class _Verifier:
                 self.duplicate("TSR1021", function.name, function.at, earlier)
             self.bodies.add(function.name)
         self.globals.names[function.name] = function.at
+        self.functions[function.name] = function
         outer = _Scope()
         for variable in (*function.returns, *function.parameters):
             self.declare(outer, variable)
@@ -151,7 +172,7 @@ class _Verifier:
     def check_directives(self, function: ptx.Function) -> None:
         for directive in function.directives:
             if directive.name not in FUNCTION_DIRECTIVES:
-                near = difflib.get_close_matches(directive.name, FUNCTION_DIRECTIVES, 1)
+                near = close_matches(directive.name, FUNCTION_DIRECTIVES, 0.6)
                 span = name_span(self.module, function.at, f".{directive.name}")
                 hint = f"did you mean `.{near[0]}`?" if near else None
                 headline = f"directive is not known: `.{directive.name}`"
@@ -166,18 +187,21 @@ class _Verifier:
                     self.duplicate("TSR1023", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
         self.scopes.append(scope)
-        opcodes, good = self.opcodes, self.good
+        good, kinds = self.good, self.kinds
         for statement in statements:
             if type(statement) is not ptx.Instruction:
                 self.statement(scope, statement)
                 continue
             guard, operands = statement.guard, statement.operands
-            if (id(statement.opcode), len(operands)) not in opcodes:
-                self.check_opcode(statement)
             if guard is not None and id(guard) not in good:
                 self.check_names((ptx.Name(guard.register),), statement, guard)
             if id(operands) not in good:
                 self.check_names(operands, statement, operands)
+            kind = kinds.get(id(operands))
+            if kind is None:
+                kind = kinds[id(operands)] = self.kind_of(operands)
+            if id(statement.opcode) not in kind:
+                self.check_opcode(statement, kind)
         self.scopes.pop()
         self.good.clear()
         self.known.clear()
@@ -197,35 +221,57 @@ class _Verifier:
 
     # --- instructions ---------------------------------------------------------------------
 
-    def check_opcode(self, instruction: ptx.Instruction) -> None:
-        opcode, count = instruction.opcode, len(instruction.operands)
-        meaning = meaning_of(instruction)
-        if meaning is not None and not meaning.fits:
-            low, high = arity(opcode) or (0, 0)
-            wanted = str(low) if low == high else f"{low} to {high}"
-            headline = f"`{opcode}` takes {wanted} operands, and has {count}"
-            if low <= count <= high:
-                headline = f"operands of `{opcode}` are not in one of its forms"
-            self.found.append(error("TSR1024", headline, opcode_span(self.module, instruction)))
-            return  # every such instruction is reported, not only the first
-        if meaning is None:
-            self.unknown_opcode(instruction)
-        self.opcodes.add((id(opcode), count))
+    def kind_of(self, operands: tuple[ptx.Operand, ...]) -> set[int]:
+        """The opcodes that were found good with operands of these kinds."""
+        kinds = tuple(map(type, operands))
+        found = self.good_opcodes.get(kinds)
+        if found is None:
+            found = self.good_opcodes[kinds] = set()
+        return found
 
-    def unknown_opcode(self, instruction: ptx.Instruction) -> None:
-        text, name = str(instruction.opcode), instruction.opcode.name
-        if text in self.unknown_opcodes:
+    def check_opcode(self, instruction: ptx.Instruction, good: set[int]) -> None:
+        """Look at an instruction by itself, and again at the next of its kind if it is a call."""
+        if instruction.opcode.name == "call":
+            self.check_call(instruction)
+        else:
+            good.add(id(instruction.opcode))
+        found = instruction_fault(self.module, instruction, is_new=self.is_new)
+        if found is None or found.headline in self.unknown_opcodes:
             return
-        self.unknown_opcodes.add(text)
-        near = difflib.get_close_matches(name, OPCODES, 1, 0.75)
-        hint = f"did you mean `{near[0]}`?" if near and near[0] != name else None
-        self.found.append(
-            warning(
-                "TSR1025", f"opcode is not known: `{text}`",
-                opcode_span(self.module, instruction),
-                notes=("its address operands count as read and written",), hint=hint,
+        if found.code == "TSR1025":
+            self.unknown_opcodes.add(found.headline)  # one of a name is enough
+        else:
+            good.discard(id(instruction.opcode))  # every such instruction is reported
+        self.add(found)
+
+    def check_call(self, call: ptx.Instruction) -> None:
+        """Hold a direct call against the function that it names."""
+        groups = [index for index, o in enumerate(call.operands) if isinstance(o, ptx.Group)]
+        first = 1 if groups[:1] == [0] else 0
+        target = call.operands[first] if first < len(call.operands) else None
+        function = self.functions.get(target.name) if isinstance(target, ptx.Name) else None
+        if function is None or any(None in v.dimensions for v in function.parameters):
+            return
+        results = _length(call.operands[0]) if first else 0
+        rest = call.operands[first + 1 :]
+        arguments = _length(rest[0]) if rest else 0
+        wanted, got = (len(function.returns), len(function.parameters)), (results, arguments)
+        if function.is_entry or wanted != got:
+            self.wrong_call(call, function, first, wanted, got)
+
+    def wrong_call(self, call: ptx.Instruction, function: ptx.Function, index: int,
+                   wanted: tuple[int, int], got: tuple[int, int]) -> None:  # fmt: skip
+        name = function.name
+        headline = f"a kernel cannot be called: `{name}`"
+        if not function.is_entry:
+            headline = (
+                f"`{name}` has {wanted[1]} parameters and {wanted[0]} results, "
+                f"and is called with {got[1]} and {got[0]}"
             )
-        )  # fmt: skip
+        declared = name_span(self.module, function.at, name)
+        secondary = () if declared is None else (Label(declared, "declared here"),)
+        span = operand_span(self.module, call, index)
+        self.add(error("TSR1024", headline, span, secondary=secondary))
 
     def check_names(
         self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
@@ -266,7 +312,7 @@ class _Verifier:
     def report(self, code: str, headline: str, span: object, **parts: object) -> None:
         """An error, or a warning where the module may know better than we do."""
         build: Callable[..., Diagnostic] = warning if self.is_new else error
-        self.found.append(build(code, headline, span, **parts))
+        self.add(build(code, headline, span, **parts))
 
     def undeclared(self, name: str, span: object) -> None:
         if name.startswith("%") and self.is_new:
@@ -274,9 +320,9 @@ class _Verifier:
             return
         candidates = [known for scope in (*self.scopes, self.globals)
                       for known in (*scope.names, *scope.labels)]  # fmt: skip
-        near = difflib.get_close_matches(name, candidates[:2000], 1, 0.8)
+        near = close_matches(name, candidates[:2000], 0.8)
         label = "no register range of that name reaches so far" if self.in_range(name) else ""
-        self.found.append(
+        self.add(
             error(
                 "TSR1020", f"`{name}` is not declared", span, label,  # type: ignore[arg-type]
                 hint=f"did you mean `{near[0]}`?" if near else None,
@@ -291,12 +337,16 @@ class _Verifier:
         what = "label" if code == "TSR1023" else "name"
         first = name_span(self.module, earlier, name)
         secondary = () if first is None else (Label(first, "first declared here"),)
-        self.found.append(
+        self.add(
             error(
                 code, f"{what} is declared twice: `{name}`", name_span(self.module, at, name),
                 "declared again here", secondary=secondary,
             )
         )  # fmt: skip
+
+
+def _length(operand: ptx.Operand) -> int:
+    return len(operand.elements) if isinstance(operand, ptx.Group) else 0
 
 
 def _names(operand: ptx.Operand) -> Iterator[str]:

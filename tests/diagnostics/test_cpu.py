@@ -39,7 +39,7 @@ def other_device(_device: Device) -> list[Any]:
 
 
 CASES = [
-    Case(code="TSR5001", words="cannot run `fnord.b32`", body="fnord.b32 %r1, %r2;"),
+    Case(code="TSR5001", words="cannot run `_fnord.b32`", body="_fnord.b32 %r1, %r2;"),
     Case(code="TSR5002", words="outside every allocation", body="ld.global.b32 %r1, [%rd1+4096];"),
     Case(code="TSR5003", words="misaligned access", body="ld.global.b64 %rd2, [%rd1+4];"),
     Case(

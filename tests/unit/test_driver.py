@@ -46,7 +46,7 @@ def test_a_damaged_cache_changes_nothing(file: Path, cache: Path) -> None:
 
 
 def test_warnings_are_not_lost_in_the_cache(file: Path, cache: Path) -> None:
-    file.write_text(PTX.replace("ret;", "fnord.b32 %r; ret;"))
+    file.write_text(PTX.replace("ret;", "_fnord.b32 %r; ret;"))
     first = analyze(file).diagnostics
     assert [found.code for found in first] == ["TSR1025"]
     assert [found.code for found in analyze(file).diagnostics] == ["TSR1025"]

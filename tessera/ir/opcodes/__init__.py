@@ -6,7 +6,14 @@ takes part. None means that the table lacks the opcode: report it and use `widen
 The tables are in `families`, in the notation that `notation` describes.
 """
 
-from tessera.ir.opcodes.lookup import OPCODES, arity, meaning, meaning_of, widened_meaning
+from tessera.ir.opcodes.lookup import (
+    OPCODES,
+    arity,
+    meaning,
+    meaning_of,
+    takes_shapes,
+    widened_meaning,
+)
 from tessera.ir.opcodes.records import (
     READ_ROLES,
     WRITTEN_ROLES,
@@ -60,6 +67,7 @@ __all__ = [
     "meaning_of",
     "special_register",
     "state_space",
+    "takes_shapes",
     "type_bits",
     "type_width",
     "widened_meaning",

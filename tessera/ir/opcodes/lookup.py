@@ -89,6 +89,11 @@ def meaning_of(instruction: ptx.Instruction) -> Meaning | None:
     return _meaning_by_shape(instruction.opcode, shapes)
 
 
+def takes_shapes(instruction: ptx.Instruction) -> bool:
+    """Whether some form takes addresses, vectors and lists where the instruction has them."""
+    return _shapes_fit(instruction.opcode, tuple(map(_shape, instruction.operands)))
+
+
 @cache
 def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
     """The least and the greatest number of operands; None where the table lacks the opcode."""
@@ -110,12 +115,12 @@ def widened_meaning(instruction: ptx.Instruction) -> Meaning:
     effects = tuple(
         MemoryEffect(index, Access.MAY_READ_WRITE, "generic", UnknownExtent())
         for index, operand in enumerate(instruction.operands)
-        if _shape(operand) == "address"
+        if _shape(operand) in _ADDRESSES
     )
     return Meaning(
         opcode=".".join(known[0].name) if known else instruction.opcode.name,
         roles=tuple(
-            Role.ADDRESS if _shape(operand) == "address" else Role.UNKNOWN
+            Role.ADDRESS if _shape(operand) in _ADDRESSES else Role.UNKNOWN
             for operand in instruction.operands
         ),
         effects=effects,
@@ -131,6 +136,12 @@ def widened_meaning(instruction: ptx.Instruction) -> Meaning:
 @cache
 def _meaning_by_shape(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> Meaning | None:
     return _find(opcode, len(shapes), shapes)
+
+
+@cache
+def _shapes_fit(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> bool:
+    layouts = _layouts(_fitting_forms(opcode), opcode.modifiers, len(shapes), shapes)
+    return next(layouts, None) is not None
 
 
 def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Meaning | None:
@@ -150,13 +161,18 @@ def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Mea
 
 _SHAPES: dict[type, str] = {
     ptx.Address: "address",
-    ptx.Subscript: "address",
+    ptx.Subscript: "subscript",
     ptx.Vector: "vector",
     ptx.Group: "group",
 }
 
 
+_ADDRESSES = frozenset({"address", "subscript"})
+
+
 def _shape(operand: ptx.Operand) -> str:
+    if isinstance(operand, ptx.Group) and len(operand.elements) == 1:
+        return "group of one"
     return _SHAPES.get(type(operand), "")
 
 
@@ -207,6 +223,10 @@ def _layouts(
 
 
 def _takes(spec: OperandSpec, shape: str) -> bool:
+    if shape == "subscript":  # `a[4]` is an address where one belongs, and else a value
+        return spec.shape in {"", "address"}
+    if shape == "group of one":  # `(1.5)` may be a constant in parentheses
+        return spec.shape in {"", "group"}
     if spec.shape:
         return spec.shape == shape
     return shape in {"", "vector"}

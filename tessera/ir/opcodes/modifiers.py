@@ -14,8 +14,8 @@ import re
 from tessera.ir.opcodes.types import SPACES, VECTOR_COUNTS, is_type
 
 _LIST = """
-    approx full ftz noftz sat satfinite relu rn rz rm rp rna rs rni rzi rmi rpi pzo NaN xorsign abs
-    hi lo wide cc shiftamt clamp wrap l r to uni up down bfly idx sync aligned
+    approx full ftz noftz sat satfinite relu oob rn rz rm rp rna rs rni rzi rmi rpi pzo NaN xorsign
+    abs hi lo wide cc shiftamt clamp wrap l r to uni up down bfly idx sync aligned
     eq ne lt le gt ge ls hs equ neu ltu leu gtu geu num nan and or xor finite infinite number
     notanumber normal subnormal f4e b4e rc8 ecl ecr rc16 pack mode
     ca cg cs cv lu wb wt nc volatile relaxed acquire release acq_rel sc weak mmio unified
@@ -51,7 +51,8 @@ _LIST = """
     ld_reduce try_get try_put try_red try_pullred try_atom submit multimem counted::bytes fabric
     po shr7 shr15 b2 b1024 b8x16 b6x16_p32 b4x16_p64
 """
-_WORDS = frozenset(_LIST.split())
+KNOWN_MODIFIERS = frozenset(_LIST.split()) | frozenset(SPACES) | frozenset(VECTOR_COUNTS)
+"""Those that can be listed; types and shapes such as `m16n8k16` come on top."""
 
 _PATTERNS = re.compile(
     r"""x\d+ | [1-5]d | m\d+n\d+(k\d+)? | \d+x\d+b(x2)? | kind::\w+ | collector::\w+(::\w+)?
@@ -62,6 +63,6 @@ _PATTERNS = re.compile(
 
 def is_known_modifier(modifier: str) -> bool:
     """Whether PTX ISA 9.4 or an earlier one has the modifier (given without its dot)."""
-    if modifier in _WORDS or modifier in SPACES or modifier in VECTOR_COUNTS or is_type(modifier):
+    if modifier in KNOWN_MODIFIERS or is_type(modifier):
         return True
     return _PATTERNS.fullmatch(modifier) is not None

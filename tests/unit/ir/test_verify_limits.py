@@ -1,0 +1,38 @@
+"""Findings stay few and short, however many faults a module has and however long its names are."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tessera.diagnostics import LONGEST_TEXT, TesseraError
+from tessera.frontend.ptx import parse_module
+from tessera.ir.verify_ptx import MAX_ERRORS
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.entry k()\n{\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [".reg .b32 a;\n", "mov.b32 %undeclared{0}, 1;\n", "unknown{0}.b32;\n", "ret 1;\n"],
+    ids=["duplicates", "undeclared", "opcodes", "counts"],
+)
+def test_thousands_of_faults_take_no_time(line: str) -> None:
+    text = HEAD + "".join(line.format(i) for i in range(20_000)) + "}\n"
+    started = time.process_time()
+    with pytest.raises(TesseraError) as failure:
+        parse_module(text)
+    assert len(failure.value.diagnostics) == MAX_ERRORS
+    assert time.process_time() - started < 20  # minutes, were all of them reported
+
+
+@pytest.mark.parametrize("statement", ["{0};", "mov.b32 %{0}, 1;", "add.{0} 1;", "{0}: {0}: ret;"])
+def test_a_name_of_a_megabyte_is_cut_in_messages(statement: str) -> None:
+    with pytest.raises(TesseraError) as failure:
+        parse_module(HEAD + statement.format("a" * 1_000_000) + "\nret;\n}\n")
+    for found in failure.value.diagnostics:
+        label = found.primary.text if found.primary else ""
+        assert len(found.headline) <= LONGEST_TEXT
+        assert len(label) <= LONGEST_TEXT
+        assert len(found.hint or "") <= LONGEST_TEXT
