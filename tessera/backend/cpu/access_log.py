@@ -96,6 +96,13 @@ class Direction:
         self.map_for(width)[indices] = True
         self.touched.setdefault(width, set()).update(allocations)
 
+    def forget(self, allocation: Allocation) -> None:
+        """Clear the flags of an allocation that goes away."""
+        for width, starts in self.touched.items():
+            if allocation.address in starts:
+                self._collect(width, allocation.address)
+                starts.discard(allocation.address)
+
     def finish(self) -> list[tuple[int, int]]:
         """All ranges, merged; forgets them."""
         parts: list[Any] = [np.array(self.ranges, dtype=np.int64).reshape(-1, 2)]
@@ -150,15 +157,17 @@ class AccessLog:
     ) -> dict[int, tuple[tuple[int, int], ...]]:
         found: dict[int, list[tuple[int, int]]] = {}
         for start, end in ranges:
-            allocation = self._owner(start)
+            allocation = self.space.find(self.space.base + start)
+            if allocation is None:
+                continue  # the kernel has freed it
             offset = allocation.address - self.space.base
             found.setdefault(allocation.address, []).append((start - offset, end - offset))
         return {address: tuple(parts) for address, parts in found.items()}
 
-    def _owner(self, offset: int) -> Allocation:
-        allocation = self.space.find(self.space.base + offset)
-        assert allocation is not None, "logged ranges are checked against the table first"
-        return allocation
+    def forget(self, allocation: Allocation) -> None:
+        """The kernel frees an allocation: what it touched there is not reported."""
+        self.reads.forget(allocation)
+        self.writes.forget(allocation)
 
 
 def merge(ranges: Array) -> list[tuple[int, int]]:

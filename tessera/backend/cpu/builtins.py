@@ -160,6 +160,7 @@ def builtin_free(cx: Lanes, site: int, address: Array) -> Array:
         allocation = launch.space.find(at)
         if allocation is None or allocation.address != at or allocation.name != "malloc":
             raise Fault("TSR5002", f"free of an address that malloc did not give: 0x{at:x}", site)
+        launch.log.forget(allocation)
         launch.space.free(allocation)
     return np.zeros((1, 1), dtype=np.uint32)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.backend.cpu import fragments
 from tessera.backend.cpu.access import blame
-from tessera.backend.cpu.faults import AddressFault
+from tessera.backend.cpu.faults import AddressFault, Fault
 from tessera.backend.cpu.kinds import Unsupported
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
@@ -332,6 +332,8 @@ def wgmma_mma(
     """wgmma.mma_async, done at once; the groups of four warps are complete."""
     shape, dt, at, bt = static
     _, n, k = parse_shape(shape)
+    if cx.warp_count % 4 or not _is_complete(cx):
+        raise Fault("TSR5023", "wgmma needs complete groups of four warps", site)
     left: Any
     if isinstance(a, np.ndarray):
         left = operand_tile(cx, site, a, at, 64, k, bool(transposes[0]))
@@ -347,6 +349,12 @@ def wgmma_mma(
         scale_d=keep, scale_a=scales[0], scale_b=scales[1], satfinite=satfinite, op=op or "and",
     )  # fmt: skip
     return [cx.from_warps(x.reshape(-1, WARP)) for x in made]
+
+
+def _is_complete(cx: Lanes) -> bool:
+    """Whether no warp of the running lanes has only some of its lanes."""
+    active = cx.warp_active
+    return active is None or bool((active.any(axis=1) == active.all(axis=1)).all())
 
 
 def operand_tile(

@@ -207,3 +207,42 @@ def test_sparse_product():
         dtype=np.float32,
     )
     assert (out.reshape(8, 4) == [8, 0, 0, 0]).all()
+
+
+def test_memory_of_the_kernels_own():
+    """malloc in each thread, written, read and freed: nothing of it is left or reported."""
+    before = (
+        ".extern .func (.param .b64 r) malloc(.param .b64 a);\n.extern .func free(.param .b64 a);\n"
+    )
+    out, result = run(
+        """
+        { .param .b64 a; .param .b64 r;
+        st.param.b64 [a], 64;
+        call (r), malloc, (a);
+        ld.param.b64 %rd5, [r]; }
+        mul.wide.u32 %rd6, %r1, 8;
+        and.b64 %rd6, %rd6, 32;
+        add.u64 %rd7, %rd5, %rd6;
+        st.u32 [%rd7], %r1;
+        ld.u32 %r10, [%rd7];
+        st.global.u32 [%rd2], %r10;
+        { .param .b64 a;
+        st.param.b64 [a], %rd5;
+        call free, (a); }
+        """,
+        before=before,
+        block=40,
+    )
+    assert (out == np.arange(40)).all()
+    assert [a.buffer for a in result.accesses] == ["out"]
+
+
+def test_wgmma_without_its_four_warps():
+    body = """
+        .shared .align 128 .b8 s[4096];
+        mov.u64 %rd5, 0;
+        wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16
+            {%f1, %f2, %f3, %f4}, %rd5, %rd5, 1, 1, 1, 0, 0;
+    """
+    with pytest.raises(TesseraError, match="TSR5023"):
+        run(body, block=32)
