@@ -215,9 +215,13 @@ def _arrival(
 
 
 def _grid(options: list[tuple[int, ...]]) -> NDArray[np.int64]:
-    """All combinations, the first task slowest."""
-    axes = np.meshgrid(*(np.array(one, dtype=np.int64) for one in options), indexing="ij")
-    return np.stack([axis.ravel() for axis in axes], axis=1)
+    """All combinations, the first task slowest. (`meshgrid` ends at 32 tasks.)"""
+    rest = np.arange(_count(options))
+    columns = []
+    for one in reversed(options):
+        columns.append(np.array(one, dtype=np.int64)[rest % len(one)])
+        rest = rest // len(one)
+    return np.stack(columns[::-1], axis=1)
 
 
 def _count(options: list[tuple[int, ...]]) -> int:

@@ -180,19 +180,37 @@ def _baselines(problem: Problem) -> list[Candidate]:
 
 
 def _copies(problem: Problem, options: SolveOptions) -> list[Candidate]:
-    """Copies of a plan for a part of the devices, where their types allow equal parts."""
-    parts = equal_parts(problem)
-    if len(parts) < 2:
-        return []
-    solved = solve_many(restrict(problem, parts[0]), options, ())
-    if solved.placement is None:
-        return []
-    copies = []
+    """Plans for parts of the devices, side by side; parts that are alike share one plan."""
+    counts = [len(group) for group in types_of(problem)]
+    found = []
+    for number in sorted({gcd(*counts), min(counts), max(counts)} - {1}):
+        rates = _parts_with_rates(problem, options, equal_parts(problem, number))
+        if len(rates) > 1:
+            found.append(_candidate(problem, f"{len(rates)} replicas", rates))
+    return [one for one in found if one.period_ns < INFINITY]
+
+
+def _parts_with_rates(
+    problem: Problem, options: SolveOptions, parts: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[Placement, float], ...]:
+    """A placement and a rate for each part that can serve requests."""
+    kinds = {d: index for index, group in enumerate(types_of(problem)) for d in group}
+    solved: dict[tuple[int, ...], tuple[tuple[int, ...], Placement | None]] = {}
+    found = []
     for part in parts:
-        other = dict(zip(parts[0], part, strict=True))
-        copies.append((tuple(other[device] for device in solved.placement), 1.0))
-    found = _candidate(problem, f"{len(parts)} copies", tuple(copies))
-    return [found] if found.period_ns < INFINITY else []
+        shape = tuple(kinds[device] for device in part)
+        if shape not in solved:
+            inside = restrict(problem, part)
+            usable = all(task.allowed() for task in inside.tasks)
+            plan = solve_many(inside, options, ()).placement if usable else None
+            solved[shape] = part, plan
+        model, placement = solved[shape]
+        if placement is None:
+            continue
+        other = dict(zip(model, part, strict=True))
+        copied = tuple(other[device] for device in placement)
+        found.append((copied, 1.0 / max(measure(problem, copied).period_ns, 1e-9)))
+    return tuple(found)
 
 
 def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -211,19 +229,14 @@ def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
-def equal_parts(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """The devices dealt into the most parts that are alike; one part if there is no way."""
-    groups = types_of(problem)
-    count = gcd(*(len(group) for group in groups))
-    each = [len(group) // count for group in groups]
-    return tuple(
-        tuple(
-            device
-            for group, size in zip(groups, each, strict=True)
-            for device in group[part * size : (part + 1) * size]
-        )
-        for part in range(count)
-    )
+def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
+    """The devices of each type dealt to parts as evenly as can be; empty parts are left out."""
+    parts: list[list[int]] = [[] for _ in range(number)]
+    for group in types_of(problem):
+        for part in range(number):
+            first, last = (len(group) * n // number for n in (part, part + 1))
+            parts[part] += group[first:last]
+    return tuple(tuple(part) for part in parts if part)
 
 
 # --- many devices ----------------------------------------------------------------------------

@@ -24,15 +24,19 @@ from tessera.passes.partition_problem import INFINITY, Placement, Problem, measu
 from tessera.passes.partition_search import best_of, improve, splice_all
 
 _LARGE_ROWS = 6000  # above this the interior point method beats the simplex method
+_NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
 _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOptions:
-    """Limits. `gap` is a fraction; the search stops when the plan is proven to be that near."""
+    """Limits. `gap` is a fraction; the search stops when the plan is proven to be that near.
+
+    `max_nodes` of branch and bound: None is as many as suit the size of the model.
+    """
 
     gap: float = 0.001
-    max_nodes: int = 2000
+    max_nodes: int | None = None
     seconds: float | None = None
     seed: int = 0
 
@@ -254,7 +258,10 @@ def _branch(
     solver = make_solver(model, integer=True)
     solver.setOptionValue("mip_rel_gap", options.gap)
     solver.setOptionValue("mip_abs_gap", 0.0)
-    solver.setOptionValue("mip_max_nodes", options.max_nodes)
+    nodes = options.max_nodes
+    if nodes is None:
+        nodes = max(1, _NODES_TIMES_COLUMNS // len(model.columns))
+    solver.setOptionValue("mip_max_nodes", nodes)
     solver.setOptionValue("random_seed", options.seed)
     if seconds is not None:
         solver.setOptionValue("time_limit", seconds)

@@ -149,7 +149,8 @@ def test_types_give_a_bound(seed: int) -> None:
 def test_equal_parts() -> None:
     problem = alike(1, 6, (4, 2))
     assert types_of(problem) == ((0, 1, 2, 3), (4, 5))
-    assert equal_parts(problem) == ((0, 1, 4), (2, 3, 5))
+    assert equal_parts(problem, 2) == ((0, 1, 4), (2, 3, 5))
+    assert equal_parts(problem, 4) == ((0,), (1, 4), (2,), (3, 5))
 
 
 @pytest.mark.parametrize("seed", range(40))

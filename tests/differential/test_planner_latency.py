@@ -91,3 +91,14 @@ def test_a_tensor_that_passes_by_is_no_cut() -> None:
     assert set(separators(replace(problem, tensors=(*problem.tensors, bypass)))) < set(
         separators(problem)
     )
+
+
+def test_many_tasks_with_one_place_each() -> None:
+    problem = chained(1, 12, 2)
+    pinned = tuple(
+        replace(task, ns=(5.0, 7.0 if n < 4 else None)) for n, task in enumerate(problem.tasks)
+    )
+    found = solve_latency(replace(problem, tasks=pinned))
+    assert found.exact
+    assert found.placement is not None
+    assert set(found.placement[4:]) == {0}
