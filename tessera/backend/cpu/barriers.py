@@ -45,6 +45,12 @@ class Barriers:
         """Whether no one waits or has arrived at a barrier."""
         return number not in self.parked and not self.extra.get(number, np.zeros(1)).any()
 
+    def waiters(self) -> list[tuple[str, Array, Array]]:
+        """Per barrier: its name, the lanes that wait, and where each of them does."""
+        return [
+            (f"barrier {name}", flags, self.site) for name, flags in sorted(self.parked.items())
+        ]
+
     def arrive(self, number: int, lanes: Array, count: int, alive: Array) -> None:
         """`bar.arrive`: the lanes are counted and go on."""
         chunk = self.chunk

@@ -2,7 +2,8 @@
 
 CTAs run in chunks of about `LANES` lanes, in CTA order (whole clusters together). A chunk
 normally runs to its end before the next one starts; one that only polls memory lets the others
-run, so kernels whose CTAs wait for each other make progress.
+run, so kernels whose CTAs wait for each other make progress. When all that are left poll and
+none changes anything, the launch has locked up (see `livelock`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ class Launch:
     start_ns: int = 0
     max_steps: int = DEFAULT_STEPS
     watch: Watch | None = None
-    has_other_chunks: bool = False
     has_read_only: bool = False
     output: list[str]
     parameters: dict[tuple[int, int], Array]
@@ -103,9 +103,8 @@ class Launch:
         step = min(LANES // threads, CHUNK_BYTES // max(self._bytes_per_cta(threads), 1))
         step = max(1, step // self.cluster_size) * self.cluster_size
         total = self.grid[0] * self.grid[1] * self.grid[2]
-        self.has_other_chunks = total > step
         pending: deque[ChunkRunner] = deque()
-        longest = 0
+        longest = stuck = 0
         start = 0
         while start < total or pending:
             if start < total:
@@ -117,8 +116,12 @@ class Launch:
             if runner.run() == DONE:
                 longest = max(longest, runner.steps)
                 runner.chunk.release()
+                stuck = 0
             else:
                 pending.append(runner)
+                stuck = stuck + 1 if runner.stuck else 0
+                if stuck >= len(pending) and start >= total:
+                    raise runner.deadlock()
         return longest
 
     def _bytes_per_cta(self, threads: int) -> int:

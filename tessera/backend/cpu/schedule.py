@@ -28,8 +28,10 @@ from tessera.backend.cpu.chunk import Chunk
 from tessera.backend.cpu.compiled import CompiledBlock
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
+from tessera.backend.cpu.livelock import Stillness
 from tessera.backend.cpu.memory import Array
 from tessera.backend.cpu.report import Waiters, deadlock, explain, lacking, too_many_steps
+from tessera.diagnostics import TesseraError
 
 DONE = "done"
 YIELDED = "yielded"
@@ -56,6 +58,8 @@ class ChunkRunner:
         self.stepped_back: set[int] = set()
         self.joined: set[int] = set()
         self.rounds = 0
+        self.stillness = Stillness(chunk.launch.program)
+        self.stuck = False
 
     @property
     def barriers(self) -> Barriers:
@@ -77,9 +81,12 @@ class ChunkRunner:
         """Run until all lanes have exited (`DONE`) or only polling loops are left."""
         limit = self.chunk.launch.max_steps
         self.rounds = 0
+        if self.steps:
+            self.stillness.begin(self.registers, self.waiting)
         while self.waiting or self._join_warp_barriers():
             number = self._pick()
             if number is None:
+                self.stuck = self.stillness.repeated(self.registers, self.waiting)
                 return YIELDED
             lanes = self.waiting.pop(number)
             block = self.blocks[number]
@@ -99,13 +106,18 @@ class ChunkRunner:
                 raise explain(self.chunk, fault, lanes) from None
             except NotImplementedError as reason:
                 raise lacking(self.chunk, block, str(reason)) from None
+            self.stillness.ran(block)
             if block.polls:
                 self._note_poll(block, lanes)
                 if self.chunk.launch.watch is not None:
                     self.chunk.launch.watch.synchronised()
         if self.alive_count:
-            raise deadlock(self.chunk, self._waiters())
+            raise self.deadlock()
         return DONE
+
+    def deadlock(self) -> TesseraError:
+        """Who waits where, or polls in vain."""
+        return deadlock(self.chunk, self._waiters())
 
     def _pick(self) -> int | None:
         """The lowest block where lanes stand, those that stepped back last."""
@@ -117,7 +129,7 @@ class ChunkRunner:
         self.stepped_back.clear()
         self.streaks.clear()
         self.rounds += 1
-        if self.rounds > _ROUNDS_BEFORE_YIELDING and self.chunk.launch.has_other_chunks:
+        if self.rounds > _ROUNDS_BEFORE_YIELDING:
             return None
         return min(self.waiting)
 
@@ -190,14 +202,9 @@ class ChunkRunner:
         if rest.any():
             self._arrive_flags(other, rest)
 
-    def _table(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
-        self._spread(lanes, value, block.targets)
-
-    def _by_number(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
-        self._spread(lanes, value, None)
-
-    def _spread(self, lanes: Lanes, value: Array, targets: tuple[int, ...] | None) -> None:
-        """Send each lane to the block that its value names."""
+    def _spread(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        """Send each lane to the block that its value names: by its number, or in a table."""
+        targets = block.targets if block.control == "table" else None
         wide = np.broadcast_to(value, lanes.shape)
         shown = wide if lanes.active is None else wide[lanes.active]
         for choice in np.unique(shown):
@@ -368,15 +375,15 @@ class ChunkRunner:
             self.chunk.launch.watch.synchronised()
 
     def _waiters(self) -> Waiters:
-        found: Waiters = []
-        if self._barriers is not None:
-            for name, flags in sorted(self._barriers.parked.items()):
-                found.append((f"barrier {name}", flags, self._barriers.site))
+        found: Waiters = [] if self._barriers is None else self._barriers.waiters()
         if self._cluster is not None and self._cluster.waiting.any():
             found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
-        for number, flags in sorted(self.parked.items()):
-            site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
-            found.append(("other lanes of their warps", flags, site))
+        polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
+        others, memory = "other lanes of their warps", "memory that no thread will change"
+        for what, places in ((others, self.parked), (memory, polling)):
+            for number, flags in sorted(places.items()):
+                site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
+                found.append((what, flags, site))
         return found
 
 
@@ -385,9 +392,9 @@ _ENDS: dict[str, Any] = {
     "exit": ChunkRunner._go,
     "call": ChunkRunner._go,
     "branch": ChunkRunner._branch,
-    "table": ChunkRunner._table,
-    "return": ChunkRunner._by_number,
-    "table_call": ChunkRunner._by_number,
+    "table": ChunkRunner._spread,
+    "return": ChunkRunner._spread,
+    "table_call": ChunkRunner._spread,
     "barrier": ChunkRunner._barrier,
     "cluster_barrier": ChunkRunner._cluster_barrier,
 }
