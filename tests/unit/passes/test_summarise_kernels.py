@@ -152,7 +152,10 @@ def test_lines_and_directives() -> None:
 
 
 def test_unknown_opcodes_are_counted() -> None:
-    assert kernel(".reg .pred p; @p _fnord.b32 p;").mix == (Count("control", 1), Count("unknown", 1))
+    assert kernel(".reg .pred p; @p _fnord.b32 p;").mix == (
+        Count("control", 1),
+        Count("unknown", 1),
+    )
 
 
 def test_every_kernel_of_the_test_suite_is_known() -> None:
