@@ -1,0 +1,131 @@
+"""From a trace to a planning problem: durations, tensors, memory, and what stays together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera import driver
+from tessera.frontend.gpus import machine_of
+from tessera.frontend.trace import parse_trace
+from tessera.ir.access import Pin
+from tessera.ir.costs import Barred, CostSource, Duration
+from tessera.ir.graph import KernelGraph
+from tessera.ir.program import Program, Role
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences import Dependences
+from tessera.passes.estimate_costs import estimate_costs, runs_on
+from tessera.passes.partition_plans import choose
+from tessera.passes.plan_problem import groups_of, problem_of
+
+MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return driver.load(MLP)
+
+
+@pytest.fixture(scope="module")
+def graph(program: Program) -> KernelGraph:
+    return AnalysisManager(program).get(Dependences).graph
+
+
+@pytest.mark.parametrize(
+    ("arch", "gpu", "runs"),
+    [
+        ("sm_80", "sm_80", True),
+        ("sm_80", "sm_90a", True),
+        ("sm_90", "sm_80", False),
+        ("sm_90a", "sm_90a", True),
+        ("sm_90a", "sm_100a", False),
+        ("sm_100f", "sm_103a", True),
+        ("sm_100f", "sm_120a", False),
+        ("sm_120", "sm_120a", True),
+    ],
+)
+def test_where_code_runs(arch: str, gpu: str, runs: bool) -> None:
+    assert runs_on(arch, gpu) == runs
+
+
+def test_durations(program: Program, graph: KernelGraph) -> None:
+    costs = estimate_costs(program, graph, machine_of("a100,t4,h200:66sm,h200:66sm"))
+    assert len(costs.steps) == len(graph.nodes)
+    for step in costs.steps:
+        a100, t4, first, second = step.on_device
+        assert isinstance(a100, Duration)
+        assert a100.ns > 1000
+        assert a100.source is CostSource.SHEET
+        assert isinstance(t4, Barred) or "memset" in step.name or "memcpy" in step.name
+        assert first == second
+    assert any("no code for sm_75" in str(step.on_device[1]) for step in costs.steps)
+    assert [source for source, _ in costs.sources()] == [CostSource.SHEET]
+
+
+def test_the_problem_of_a_trace(program: Program, graph: KernelGraph) -> None:
+    machine = machine_of("a100,l40s")
+    planning = problem_of(graph, machine, estimate_costs(program, graph, machine), slots=3)
+    problem = planning.problem
+    assert len(planning.task_of) == len(graph.nodes)
+    assert set(planning.task_of) == set(range(len(problem.tasks)))
+    for tensor in problem.tensors:
+        assert tensor.bytes > 0
+        assert all(reader > tensor.producer for reader in tensor.consumers)
+    touched = {access.buffer for node in graph.nodes for access in node.accesses}
+    expected = sum(
+        buffer.bytes * (1 if buffer.role in (Role.WEIGHT, Role.VARIABLE) else 3)
+        for buffer in graph.buffers
+        if buffer.id in touched
+    )
+    assert sum(resident.bytes for resident in problem.residents) == expected
+    assert problem.rooms[0].bytes == 80 * 10**9 - (1 << 30)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
+def test_a_small_trace_is_not_split(program: Program, graph: KernelGraph, objective: str) -> None:
+    machine = machine_of("a100,l40s")
+    planning = problem_of(graph, machine, estimate_costs(program, graph, machine))
+    choice = choose(planning.problem, objective)
+    assert choice is not None
+    assert choice.bound <= choice.best.value(objective)
+    for replica in choice.best.replicas:
+        assert len(planning.expand(replica.placement)) == len(graph.nodes)
+    if objective == "latency":
+        assert len(set(choice.best.replicas[0].placement)) == 1
+
+
+def test_a_pinned_step_stays_with_its_neighbours(graph: KernelGraph) -> None:
+    free = groups_of(graph)
+    middle = len(graph.nodes) // 2
+    nodes = tuple(
+        replace(node, pins=(Pin("touches anything"),)) if node.id == middle else node
+        for node in graph.nodes
+    )
+    pinned = groups_of(replace(graph, nodes=nodes))
+    for edge in graph.edges:
+        if middle in (edge.source, edge.target):
+            assert pinned[edge.source] == pinned[edge.target]
+    assert len(set(pinned)) < len(set(free))
+    for edge in graph.edges:
+        if not edge.carried:
+            assert pinned[edge.source] <= pinned[edge.target]
+
+
+STATE = """//! tessera.trace 1
+//! buffer s bytes=256 role=state
+//! buffer x bytes=256 role=output
+//! buffer y bytes=256 role=output
+//! memcpy x+0 s+0 bytes=256
+//! memcpy y+0 x+0 bytes=256
+//! memcpy s+0 y+0 bytes=256
+"""
+
+
+def test_what_persists_stays_on_one_device() -> None:
+    program = parse_trace(STATE)
+    graph = AnalysisManager(program).get(Dependences).graph
+    # Step 0 needs what step 2 left: they stay together, and step 1 is in the circle.
+    assert any(edge.carried and edge.moves_bytes for edge in graph.edges)
+    assert groups_of(graph) == (0, 0, 0)
