@@ -16,6 +16,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from tessera.diagnostics import Diagnostic, Label, Source, Span, error
 
 MAX_ERRORS = 20
+WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the first word is to blame
 
 # What the grammar's terminals are called in a sentence.
 TERMINAL_NAMES = {
@@ -73,7 +74,9 @@ class Recovery:
             if special is not None:
                 return special
         expected = _expected(fault)
-        length = len(str(fault.token)) if isinstance(fault, UnexpectedToken) else 0
+        length = 0
+        if isinstance(fault, UnexpectedToken) and fault.token.type not in WHOLE_STATEMENTS:
+            length = len(str(fault.token))
         word = text[position : position + length] if length else _word(text, position)
         if expected == ["`.version`"]:
             return error(
