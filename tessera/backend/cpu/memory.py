@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.host_memory import available_bytes
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +29,7 @@ GUARD = 256
 ALIGNMENT = 256
 DEVICE_SHIFT = 40
 DEFAULT_CAPACITY = 16 << 30
+LARGE = 256 << 20
 
 UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # 16-byte words are moved as pairs of floats: a gather copies their bits unchanged.
@@ -79,6 +81,8 @@ class AddressSpace:
     def allocate(self, size: int, name: str = "", *, read_only: bool = False) -> Allocation:
         """A poisoned allocation of `size` bytes (at least one is set aside)."""
         room = -(-(max(size, 1) + GUARD) // ALIGNMENT) * ALIGNMENT
+        if size >= LARGE:
+            self._check_host(size, name)
         offset = self._find_room(room, size, name)
         allocation = Allocation(self.base + offset, size, name, read_only)
         self.bytes[offset : offset + size] = POISON
@@ -88,6 +92,18 @@ class AddressSpace:
         self.ends.insert(place, allocation.address + size)
         self._start_array = None
         return allocation
+
+    def _check_host(self, size: int, name: str) -> None:
+        """Refuse what the machine has no memory for; filling it would end the process."""
+        free = available_bytes()
+        if free is not None and size > free:
+            raise refuse(
+                "TSR5020",
+                f"the machine has no memory for `{name}`: {size} bytes",
+                notes=(f"{free} bytes are available",),
+                hint="run a smaller trace, or on a machine with more memory",
+                exit_code=6,
+            )
 
     def _find_room(self, room: int, size: int, name: str) -> int:
         """Fresh memory while there is some, so that stale addresses keep pointing at nothing."""
