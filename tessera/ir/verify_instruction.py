@@ -70,6 +70,7 @@ def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> 
 def _unknown_opcode(
     module: ptx.Module, instruction: ptx.Instruction, unknown: list[str], *, is_new: bool
 ) -> Diagnostic:
+    """A near miss of a name we know is a slip; any other is taken for an opcode we lack."""
     opcode = instruction.opcode
     hint, label, span = None, "", opcode_span(module, instruction)
     if unknown and any(opcode.name == known.partition(".")[0] for known in OPCODES):
@@ -81,7 +82,7 @@ def _unknown_opcode(
         near = close_matches(opcode.name, OPCODES, 0.75)
         hint = f"did you mean `{near[0]}`?" if near and near[0] != opcode.name else None
     headline = f"opcode is not known: `{opcode}`"
-    if is_new or opcode.name.startswith("_") or opcode.name in UNDOCUMENTED:
+    if is_new or hint is None or opcode.name.startswith("_") or opcode.name in UNDOCUMENTED:
         note = "its address operands count as read and written"
         return warning("TSR1025", headline, span, label, notes=(note,), hint=hint)
     return error("TSR1025", headline, span, label, hint=hint)

@@ -4,8 +4,9 @@ In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names fo
 scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
 may be used before they stand, everything else only after it is declared.
 
-Where a module's version is newer than `NEWEST_VERSION`, an unknown special register, directive
-or opcode is only a warning: it may have come with that version.
+Where a module's version is newer than `NEWEST_VERSION`, an unknown special register or directive
+is only a warning: it may have come with that version. So is an unknown opcode in any module, unless
+it is a near miss of one that is known.
 
 Operand lists of equal text are one object in a parsed module, so a list that was found good stays
 good until a scope closes; that keeps this near the cost of a set look-up per instruction.

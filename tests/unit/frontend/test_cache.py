@@ -85,7 +85,7 @@ def test_the_second_load_does_not_parse(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_warnings_come_again_from_the_cache(folder: Path) -> None:
-    text = TEXT.replace("ret;\n}\n.func", "_frobnicate.b32 [%rd1], %r1;\n ret;\n}\n.func")
+    text = TEXT.replace("ret;\n}\n.func", "frobnicate.b32 [%rd1], %r1;\n ret;\n}\n.func")
     cache, source, _ = stored(folder, text)
     _, first = load_module(source)
     _, again = load_module(source, cache)
