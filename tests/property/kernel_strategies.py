@@ -3,11 +3,13 @@
 A kernel has three buffers: `out` and `data` of 256 words, and `wide` of 64 words of 8 bytes.
 Indices are random integer expressions over thread indices, parameters, loop counters, loaded
 words and earlier expressions, masked to the size of the buffer; control flow is structured and
-always ends.
+always ends. The body comes from a seeded generator, since kernels must be long to be of use;
+hypothesis draws the seed, the length and the launch.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -28,7 +30,9 @@ class Writer:
     lines: list[str] = field(default_factory=list)
     integers: list[str] = field(default_factory=list)
     predicates: list[str] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
     count: int = 0
+    size: int = 8
 
     def fresh(self, kind: str) -> str:
         self.count += 1
@@ -63,7 +67,15 @@ def kernels(draw: st.DrawFn) -> Kernel:
         writer.integers.append(register)
     for name, register in (("out", "%rd1"), ("data", "%rd2"), ("wide", "%rd3")):
         writer.emit(f"ld.param.u64 {register}, [{name}];")
-    _block(draw, writer, depth=0)
+    for start in (0, 5):
+        variable = writer.fresh("r")
+        writer.emit(f"mov.u32 {variable}, {start};")
+        writer.variables.append(variable)
+    writer.integers += writer.variables
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    writer.size = draw(st.integers(2, 20))
+    _block(rng, writer, depth=0)
+    _store(rng, writer, 0)
     body = "\n".join(writer.lines)
     text = (
         ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -85,131 +97,148 @@ def kernels(draw: st.DrawFn) -> Kernel:
     )
 
 
-def _block(draw: st.DrawFn, writer: Writer, depth: int) -> None:
-    for _ in range(draw(st.integers(1, 4 if depth else 6))):
-        kind = draw(st.sampled_from(_KINDS if depth < 2 else _KINDS[:6]))
-        kind(draw, writer, depth)
+def _block(rng: random.Random, writer: Writer, depth: int) -> None:
+    most = writer.size if depth == 0 else max(2, writer.size // 4)
+    for _ in range(rng.randint(1, most)):
+        kind = rng.choice(_KINDS if depth < 3 else _KINDS[:7])
+        kind(rng, writer, depth)
 
 
-def _integer(draw: st.DrawFn, writer: Writer) -> str:
-    if draw(st.integers(0, 3)) == 0:
-        return str(draw(st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 33, 127, -1, -4])))
-    return draw(st.sampled_from(writer.integers))
+def _pick(rng: random.Random, names: list[str]) -> str:
+    """Mostly one of the latest, so that long chains of operations reach an address."""
+    return rng.choice(names[-5:] if rng.random() < 0.7 else names)
 
 
-def _arithmetic(draw: st.DrawFn, writer: Writer, depth: int) -> None:
+def _integer(rng: random.Random, writer: Writer) -> str:
+    if rng.randint(0, 3) == 0:
+        return str(rng.choice([0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 33, 127, -1, -4]))
+    return _pick(rng, writer.integers)
+
+
+def _arithmetic(rng: random.Random, writer: Writer, depth: int) -> None:
     result = writer.fresh("r")
-    shape = draw(st.integers(0, 9))
-    a, b = draw(st.sampled_from(writer.integers)), _integer(draw, writer)
+    shape = rng.randint(0, 9)
+    a, b = _pick(rng, writer.integers), _integer(rng, writer)
     if shape == 0:
-        c = _integer(draw, writer)
+        c = _integer(rng, writer)
         writer.emit(f"mad.lo.s32 {result}, {a}, {b}, {c};")
     elif shape == 1:
-        start, length = draw(st.integers(0, 35)), draw(st.integers(0, 35))
-        sign = draw(st.sampled_from("us"))
+        start, length = rng.randint(0, 35), rng.randint(0, 35)
+        sign = rng.choice("us")
         writer.emit(f"bfe.{sign}32 {result}, {a}, {start}, {length};")
     elif shape == 2 and writer.predicates:
-        p = draw(st.sampled_from(writer.predicates))
+        p = _pick(rng, writer.predicates)
         writer.emit(f"selp.b32 {result}, {a}, {b}, {p};")
     elif shape == 3:
-        c = _integer(draw, writer)
-        side, mode = draw(st.sampled_from("lr")), draw(st.sampled_from(["wrap", "clamp"]))
+        c = _integer(rng, writer)
+        side, mode = rng.choice("lr"), rng.choice(["wrap", "clamp"])
         writer.emit(f"shf.{side}.{mode}.b32 {result}, {a}, {b}, {c};")
     elif shape == 4:
-        table = draw(st.integers(0, 255))
-        writer.emit(f"lop3.b32 {result}, {a}, {b}, {_integer(draw, writer)}, {table};")
+        table = rng.randint(0, 255)
+        writer.emit(f"lop3.b32 {result}, {a}, {b}, {_integer(rng, writer)}, {table};")
     elif shape == 5:
-        writer.emit(f"prmt.b32 {result}, {a}, {b}, {draw(st.integers(0, 0xFFFF))};")
+        writer.emit(f"prmt.b32 {result}, {a}, {b}, {rng.randint(0, 0xFFFF)};")
     elif shape == 6:
-        start, length = draw(st.integers(0, 35)), draw(st.integers(0, 35))
+        start, length = rng.randint(0, 35), rng.randint(0, 35)
         writer.emit(f"bfi.b32 {result}, {a}, {b}, {start}, {length};")
     else:
-        operation = draw(st.sampled_from(OPERATIONS))
+        operation = rng.choice(OPERATIONS)
         if operation.startswith(("div", "rem")):
-            b = str(draw(st.sampled_from([1, 2, 3, 5, 8, 31])))
+            b = str(rng.choice([1, 2, 3, 5, 8, 31]))
         writer.emit(f"{operation} {result}, {a}, {b};")
     writer.integers.append(result)
 
 
-def _compare(draw: st.DrawFn, writer: Writer, depth: int) -> None:
+def _compare(rng: random.Random, writer: Writer, depth: int) -> None:
+    if rng.random() < 0.5:
+        _load(rng, writer, depth)  # so that data decides
+        a, b = writer.integers[-1], _integer(rng, writer)
+    else:
+        a, b = _pick(rng, writer.integers), _integer(rng, writer)
     result = writer.fresh("p")
-    a, b = draw(st.sampled_from(writer.integers)), _integer(draw, writer)
-    writer.emit(f"setp.{draw(st.sampled_from(COMPARISONS))} {result}, {a}, {b};")
+    writer.emit(f"setp.{rng.choice(COMPARISONS)} {result}, {a}, {b};")
     writer.predicates.append(result)
 
 
-def _address(draw: st.DrawFn, writer: Writer, base: str, words: int, width: int) -> str:
+def _address(
+    rng: random.Random, writer: Writer, base: str, words: int, width: int, index_of: str = ""
+) -> str:
     index, wide, address = writer.fresh("r"), writer.fresh("rd"), writer.fresh("rd")
-    writer.emit(f"and.b32 {index}, {draw(st.sampled_from(writer.integers))}, {words - 1};")
+    chosen = index_of or _pick(rng, writer.integers)
+    writer.emit(f"and.b32 {index}, {chosen}, {words - 1};")
     writer.emit(f"mul.wide.u32 {wide}, {index}, {width};")
-    first, second = (base, wide) if draw(st.booleans()) else (wide, base)
+    first, second = (base, wide) if rng.random() < 0.5 else (wide, base)
     writer.emit(f"add.s64 {address}, {first}, {second};")
     return address
 
 
-def _guard(draw: st.DrawFn, writer: Writer) -> str:
-    if not writer.predicates or draw(st.booleans()):
+def _guard(rng: random.Random, writer: Writer) -> str:
+    if not writer.predicates or rng.random() < 0.5:
         return ""
-    negated = draw(st.sampled_from(["", "!"]))
-    return f"@{negated}{draw(st.sampled_from(writer.predicates))} "
+    negated = rng.choice(["", "!"])
+    return f"@{negated}{_pick(rng, writer.predicates)} "
 
 
-def _load(draw: st.DrawFn, writer: Writer, depth: int) -> None:
-    address = _address(draw, writer, draw(st.sampled_from(["%rd1", "%rd2"])), WORDS, 4)
+def _load(rng: random.Random, writer: Writer, depth: int) -> None:
+    address = _address(rng, writer, rng.choice(["%rd1", "%rd2"]), WORDS, 4)
     result = writer.fresh("r")
     writer.emit(f"mov.u32 {result}, 0;")
-    writer.emit(f"{_guard(draw, writer)}ld.global.u32 {result}, [{address}];")
+    writer.emit(
+        f"{_guard(rng, writer) if rng.random() < 0.3 else ''}ld.global.u32 {result}, [{address}];"
+    )
     writer.integers.append(result)
 
 
-def _store(draw: st.DrawFn, writer: Writer, depth: int) -> None:
-    value = draw(st.sampled_from(writer.integers))
-    if draw(st.integers(0, 3)) == 0:
-        address = _address(draw, writer, "%rd3", 64, 8)
-        writer.emit(f"{_guard(draw, writer)}st.global.v2.u32 [{address}], {{{value}, {value}}};")
+def _store(rng: random.Random, writer: Writer, depth: int) -> None:
+    value = _pick(rng, writer.integers)
+    if rng.randint(0, 3) == 0:
+        address = _address(rng, writer, "%rd3", 64, 8)
+        writer.emit(f"{_guard(rng, writer)}st.global.v2.u32 [{address}], {{{value}, {value}}};")
         return
-    address = _address(draw, writer, "%rd1", WORDS, 4)
-    writer.emit(f"{_guard(draw, writer)}st.global.u32 [{address}], {value};")
+    address = _address(rng, writer, "%rd1", WORDS, 4)
+    writer.emit(f"{_guard(rng, writer)}st.global.u32 [{address}], {value};")
 
 
-def _atomic(draw: st.DrawFn, writer: Writer, depth: int) -> None:
-    address = _address(draw, writer, "%rd1", WORDS, 4)
-    value = draw(st.sampled_from(writer.integers))
-    writer.emit(f"{_guard(draw, writer)}red.global.add.u32 [{address}], {value};")
+def _atomic(rng: random.Random, writer: Writer, depth: int) -> None:
+    address = _address(rng, writer, "%rd1", WORDS, 4)
+    value = _pick(rng, writer.integers)
+    writer.emit(f"{_guard(rng, writer)}red.global.add.u32 [{address}], {value};")
 
 
-def _if(draw: st.DrawFn, writer: Writer, depth: int) -> None:
-    if not writer.predicates:
-        _compare(draw, writer, depth)
-    p = draw(st.sampled_from(writer.predicates))
+def _if(rng: random.Random, writer: Writer, depth: int) -> None:
+    if not writer.predicates or rng.random() < 0.6:
+        _compare(rng, writer, depth)
+    p = _pick(rng, writer.predicates)
     end = f"L{writer.fresh('l')[2:]}"
     known = len(writer.integers), len(writer.predicates)
     writer.emit(f"@{p} bra {end};")
-    _block(draw, writer, depth + 1)
+    _block(rng, writer, depth + 1)
     del writer.integers[known[0] :], writer.predicates[known[1] :]
-    if draw(st.booleans()):
+    if rng.random() < 0.5:
         middle, other = end, f"L{writer.fresh('l')[2:]}"
         writer.emit(f"bra {other};")
         writer.lines.append(f"{middle}:")
-        _block(draw, writer, depth + 1)
+        _block(rng, writer, depth + 1)
         del writer.integers[known[0] :], writer.predicates[known[1] :]
         end = other
     writer.lines.append(f"{end}:")
 
 
-def _loop(draw: st.DrawFn, writer: Writer, depth: int) -> None:
+def _loop(rng: random.Random, writer: Writer, depth: int) -> None:
     """`do { ... } while (++i < bound)` with a bound of at most 7, known or not."""
     counter, bound, test = writer.fresh("r"), writer.fresh("r"), writer.fresh("p")
     variable = writer.fresh("r")
     start = f"L{writer.fresh('l')[2:]}"
-    writer.emit(f"and.b32 {bound}, {draw(st.sampled_from(writer.integers))}, 7;")
+    if rng.random() < 0.4:
+        _load(rng, writer, depth)
+    writer.emit(f"and.b32 {bound}, {_pick(rng, writer.integers)}, 7;")
     writer.emit(f"mov.u32 {counter}, 0;")
-    writer.emit(f"mov.u32 {variable}, {_integer(draw, writer)};")
+    writer.emit(f"mov.u32 {variable}, {_integer(rng, writer)};")
     writer.lines.append(f"{start}:")
     known = len(writer.integers), len(writer.predicates)
     writer.integers += [counter, variable]
-    _block(draw, writer, depth + 1)
-    writer.emit(f"add.s32 {variable}, {variable}, {_integer(draw, writer)};")
+    _block(rng, writer, depth + 1)
+    writer.emit(f"add.s32 {variable}, {variable}, {_integer(rng, writer)};")
     del writer.integers[known[0] :], writer.predicates[known[1] :]
     writer.emit(f"add.s32 {counter}, {counter}, 1;")
     writer.emit(f"setp.lt.u32 {test}, {counter}, {bound};")
@@ -217,9 +246,24 @@ def _loop(draw: st.DrawFn, writer: Writer, depth: int) -> None:
     writer.integers.append(variable)
 
 
-def _leave(draw: st.DrawFn, writer: Writer, depth: int) -> None:
+def _reassign(rng: random.Random, writer: Writer, depth: int) -> None:
+    """Write a register that has a value already, so that ways have something to join."""
+    variable = rng.choice(writer.variables)
+    value = _integer(rng, writer)
+    operation = rng.choice(["mov.u32", "add.s32", "xor.b32"])
+    sources = value if operation == "mov.u32" else f"{variable}, {value}"
+    writer.emit(f"{_guard(rng, writer)}{operation} {variable}, {sources};")
+    if rng.random() < 0.5:
+        address = _address(rng, writer, "%rd1", WORDS, 4, variable)
+        writer.emit(f"st.global.u32 [{address}], {variable};")
+
+
+def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
     if writer.predicates:
-        writer.emit(f"@{draw(st.sampled_from(writer.predicates))} ret;")
+        writer.emit(f"@{_pick(rng, writer.predicates)} ret;")
 
 
-_KINDS = (_arithmetic, _arithmetic, _compare, _load, _store, _atomic, _if, _loop, _store, _leave)
+_KINDS = (
+    _arithmetic, _arithmetic, _reassign, _compare, _load, _store, _atomic, _if, _if, _loop, _loop,
+    _store, _leave,
+)  # fmt: skip

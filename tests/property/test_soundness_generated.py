@@ -64,7 +64,11 @@ def log_of(program: ir.Program, kernel: Kernel, contents: str) -> Log:
         return launched.accesses
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    max_examples=3 * settings.default.max_examples,
+)
 @given(kernels())
 def test_logged_bytes_are_in_the_regions(kernel: Kernel) -> None:
     program = program_of(kernel)
