@@ -68,6 +68,8 @@ def unpack(e: Emitter, targets: tuple[ptx.Operand, ...], value: str, width: int)
 def _emit_ld(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     kind = kind_of(t)
+    if kind.form == "p":
+        raise Unsupported("load of a predicate")
     count = vector_of(i)
     if _STRONG & set(i.opcode.modifiers):
         e.polls = True
@@ -155,6 +157,8 @@ def load_one(e: Emitter, i: ptx.Instruction, target: ptx.Operand, address: str, 
 def _emit_st(e: Emitter, i: ptx.Instruction) -> None:
     t = bits(last_type(i))
     width = kind_of(t).width
+    if t == "pred":
+        raise Unsupported("store of a predicate")
     address, space = e.address(i.operands[0], space_of(i))
     source = i.operands[1]
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)

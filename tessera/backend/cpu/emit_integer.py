@@ -116,6 +116,8 @@ def product_of(e: Emitter, i: ptx.Instruction, t: str, half: str) -> tuple[str, 
     if half == "lo":
         a, b = raw(e, i, t, t)
         return f"({a} * {b})", f"b{8 * width}"
+    if width > 4:
+        raise Unsupported(f"a wide product of .{t}")
     signed = t[0] == "s"
     wide = f"{'i' if signed else 'u'}{2 * width}"
     a, b = (e.value(o, t) for o in i.operands[1:3])

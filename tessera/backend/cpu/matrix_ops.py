@@ -101,7 +101,7 @@ def check_wgmma(
 
 def to_warps(cx: Lanes, values: Sequence[Array]) -> list[Array]:
     """Registers as (warps, 32)."""
-    return [cx.to_warps(value) for value in values]
+    return [np.ascontiguousarray(cx.to_warps(value)) for value in values]
 
 
 def mma(

@@ -127,6 +127,8 @@ class ProgramBuilder:
                 eval(expression, self.namespace, values)
         except NotImplementedError as reason:
             raise Unsupported(str(reason)) from None
+        except (AttributeError, TypeError) as reason:
+            raise Unsupported(f"no such form ({reason})") from None
 
     def _shown_kind(self, match: re.Match[str]) -> str:
         return f"R{match.group(2)}{self.register_kinds[int(match.group(1))].width}"

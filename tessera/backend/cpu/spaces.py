@@ -65,7 +65,8 @@ def scatter_shared(
     if cx.chunk.launch.watch is not None:
         cx.chunk.launch.watch.write_shared(cx, site, addr, width, values, who)
     index = local.astype(np.int64) >> SHIFT[width]
-    if who is None and not far and cx.kind == "full" and addr.shape[0] == 1:
+    one_each = addr.shape[0] == 1 and addr.shape[-1] >= values.shape[-1]
+    if who is None and not far and cx.kind == "full" and one_each:
         rows = memory.words[width].reshape(memory.rows, -1)
         rows[:, index[0]] = values
         return

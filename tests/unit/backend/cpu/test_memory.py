@@ -236,3 +236,27 @@ def test_special_registers_as_vectors():
         block=(10, 3),
     )
     assert (out == np.repeat(np.arange(3), 10)).all()
+
+
+def test_all_threads_store_to_one_shared_word():
+    out, _ = run(
+        """
+        .shared .align 4 .b32 s[2];
+        st.shared.u32 [s], %r3;
+        bar.sync 0;
+        ld.shared.u32 %r10, [s];
+        st.global.u32 [%rd2], %r10;
+        """,
+        grid=3,
+        block=40,
+    )
+    assert (out.reshape(3, 40) == [[39], [79], [119]]).all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["ld.global.pred %p1, [%rd1];", "rsqrt.ftz.f32 %f1, %f2;", "mul.wide.s64 %rd5, %rd1, 2;"],
+)
+def test_forms_that_do_not_exist_are_refused(body: str):
+    with pytest.raises(TesseraError, match="TSR5001"):
+        run(body)
