@@ -19,6 +19,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 
 from tessera.backend.cpu.access_log import AccessLog
 from tessera.backend.cpu.arguments import pack_arguments
+from tessera.backend.cpu.borrowed import Borrowed
 from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.initialize import initial_bytes, sized
@@ -287,6 +289,7 @@ class Kernel:
     ) -> LaunchResult:
         """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
 
+        A NumPy array given for a pointer is copied to the device and back (see `borrowed`).
         A device runs one launch at a time: launches of other Python threads wait.
         """
         program = self.program
@@ -296,7 +299,7 @@ class Kernel:
         cluster_size = cluster_of(program, grid_size, asked)
         check_shared(program, shared)
         device = self.module.device
-        with device.lock:
+        with device.lock, closing(Borrowed(device, program.kernel.parameters, args)) as borrowed:
             launch = Launch(
                 program=program,
                 space=device.space,
@@ -306,7 +309,7 @@ class Kernel:
                 cluster=cluster_size,
                 explicit_cluster=cluster_size != (1, 1, 1),
                 dynamic_shared=shared,
-                parameter_bytes=pack_arguments(program, args),
+                parameter_bytes=pack_arguments(program, borrowed.args),
                 symbols=self._symbols(program),
                 number=device.launches,
                 start_ns=device.now_ns,
@@ -317,7 +320,9 @@ class Kernel:
                 parameters={},
                 tensor_maps={},
             )
-            return device.run(launch)
+            result = device.run(launch)
+            borrowed.fetch(result.accesses)
+            return result
 
     def _watch(self, block: tuple[int, int, int]) -> Watch | None:
         device = self.module.device
