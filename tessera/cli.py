@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tessera import __version__, cli_gpus, cli_run, codes, render
+from tessera import __version__, cli_gpus, cli_plan, cli_run, codes, render
 from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
 from tessera.messages import Messages, ReaderGone, form_option, write_data
 from tessera.output import write_file
@@ -147,8 +147,8 @@ def analyze(
         elif as_json:
             data = report.report_json(found).encode()
         else:
-            data = report.report_text(found).encode(errors="replace")
-            data += driver.describe_kernels(found) if kernels else b""
+            text = driver.describe_kernels(found) if kernels else ""
+            data = (report.report_text(found) + report.safe_lines(text)).encode(errors="replace")
         write_data(data, output)
         if found.graph is not None and not emit and not why and file != "-":
             write_file(f"{Path(file).stem}.tsg", driver.emit_graph(found.graph, "graph"))
@@ -252,6 +252,7 @@ def completion(shell: str) -> int:
 
 cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
+cli.add_command(cli_plan.plan)
 
 
 # --- the process -------------------------------------------------------------------------------

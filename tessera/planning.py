@@ -1,0 +1,227 @@
+"""`plan`: from a trace and a list of GPUs to a plan, in one straight line.
+
+In: a file and `PlanOptions`. Out: a `PlanReport`: the plan and what was found on the way. Raises
+`TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in the way
+and the smallest change that would help.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.driver import load
+from tessera.frontend.gpus import DEFAULT_LINK, machine_of
+from tessera.frontend.quantities import format_bytes
+from tessera.ir.costs import Costs, CostSource, Duration
+from tessera.ir.graph import KernelGraph
+from tessera.ir.machine import Machine
+from tessera.ir.plan import (
+    Baseline,
+    PlacedStep,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTransfer,
+    Replica,
+    text_digest,
+)
+from tessera.ir.program import Program
+from tessera.ir.trace_text import print_program
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences import Dependences
+from tessera.passes.estimate_costs import estimate_costs
+from tessera.passes.partition_infeasible import find_obstacle
+from tessera.passes.partition_plans import Candidate, Choice, ReplicaPlan, choose
+from tessera.passes.partition_problem import transfers_of
+from tessera.passes.partition_solve import SolveOptions, write_lp
+from tessera.passes.plan_problem import Planning, problem_of
+
+NO_PLAN = 3
+AUTO_SLOTS = (4, 2, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What to plan for. `machine` wins over `gpus`; no `slots` is the most of 4, 2, 1 that fits."""
+
+    gpus: str = ""
+    machine: Machine | None = None
+    link: str = DEFAULT_LINK
+    objective: str = "throughput"
+    slots: int | None = None
+    gap: float = 0.001
+    prices: tuple[tuple[str, float], ...] = ()
+    memory: tuple[tuple[str, int], ...] = ()
+
+    def text(self) -> str:
+        """The one text form of what decides the plan, but for machine and program."""
+        slots = "auto" if self.slots is None else self.slots
+        return f"plan{{objective={self.objective},slots={slots},gap={self.gap!r}}}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """A plan, the machine it is for, and where its durations come from."""
+
+    plan: Plan
+    machine: Machine
+    sources: tuple[tuple[CostSource, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def plan(path: str | os.PathLike[str], options: PlanOptions) -> PlanReport:
+    """Plan one trace for a machine."""
+    program = load(path)
+    machine = _machine(options)
+    facts = AnalysisManager(program).get(Dependences)
+    if not facts.graph.nodes:
+        raise TesseraError(
+            error("TSR3013", f"there is nothing to plan in `{os.fspath(path)}`",
+                  notes=("it has no launch, memset, memcpy or op record",))
+        )  # fmt: skip
+    costs = estimate_costs(program, facts.graph, machine)
+    planning, choice, slots = _choose(facts.graph, machine, costs, options)
+    found = _plan(program, machine, costs, planning, choice, slots, options)
+    unmeasured = warning(
+        "TSR3014",
+        "durations come from data sheets, not from measurements",
+        notes=("loops count once; ranking two GPUs by these times can be wrong",),
+    )
+    return PlanReport(
+        plan=found, machine=machine, sources=costs.sources(),
+        diagnostics=(*facts.diagnostics, unmeasured),
+    )  # fmt: skip
+
+
+def emit_lp(path: str | os.PathLike[str], options: PlanOptions) -> str:
+    """The integer program behind a throughput plan, in the LP format."""
+    program = load(path)
+    machine = _machine(options)
+    graph = AnalysisManager(program).get(Dependences).graph
+    costs = estimate_costs(program, graph, machine)
+    planning = problem_of(graph, machine, costs, slots=options.slots or AUTO_SLOTS[0])
+    if not all(task.allowed() for task in planning.problem.tasks):
+        raise TesseraError(_no_plan(planning, costs, machine), exit_code=NO_PLAN)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.lp"
+        write_lp(planning.problem, str(target))
+        return target.read_text("utf-8")
+
+
+def _machine(options: PlanOptions) -> Machine:
+    return options.machine or machine_of(
+        options.gpus, options.link, prices=dict(options.prices), memory=dict(options.memory)
+    )
+
+
+def _choose(
+    graph: KernelGraph, machine: Machine, costs: Costs, options: PlanOptions
+) -> tuple[Planning, Choice, int]:
+    tries = AUTO_SLOTS if options.slots is None else (options.slots,)
+    for slots in (1,) if options.objective == "latency" and options.slots is None else tries:
+        planning = problem_of(graph, machine, costs, slots=slots)
+        choice = choose(planning.problem, options.objective, SolveOptions(gap=options.gap))
+        if choice is not None:
+            return planning, choice, slots
+    raise TesseraError(_no_plan(planning, costs, machine), exit_code=NO_PLAN)
+
+
+def _no_plan(planning: Planning, costs: Costs, machine: Machine) -> Diagnostic:
+    obstacle = find_obstacle(planning.problem)
+    if obstacle.kind == "task":
+        name = obstacle.tasks[0]
+        index = [task.name for task in planning.problem.tasks].index(name)
+        steps = [n for n, task in enumerate(planning.task_of) if task == index]
+        why = [
+            f"{device.name}: {cost.reason}"
+            for n in steps
+            for device, cost in zip(machine.devices, costs.steps[n].on_device, strict=True)
+            if not isinstance(cost, Duration)
+        ]
+        return error(
+            "TSR3011", f"no GPU of the machine can run `{name}`", notes=tuple(why[:4]),
+            hint="add a GPU that can, or a variant of the module for one of these",
+        )  # fmt: skip
+    if obstacle.kind == "links":
+        return error(
+            "TSR3012", "steps that depend on each other must be on GPUs that no link joins",
+            hint="join the GPUs with a link, or offer one that can run all the steps",
+        )  # fmt: skip
+    need, have = format_bytes(obstacle.need_bytes), format_bytes(obstacle.have_bytes)
+    hint = None
+    if obstacle.extra_bytes:
+        name, extra = obstacle.extra_bytes[0]
+        hint = f"with {format_bytes(extra)} more on `{name}` it fits; or add a GPU"
+    return error(
+        "TSR3010", "the model does not fit in the memory of these GPUs",
+        notes=(f"one copy of all buffers takes {need}, the GPUs have {have} in all",), hint=hint,
+    )  # fmt: skip
+
+
+def _plan(
+    program: Program,
+    machine: Machine,
+    costs: Costs,
+    planning: Planning,
+    choice: Choice,
+    slots: int,
+    options: PlanOptions,
+) -> Plan:
+    best = choice.best
+    resources = planning.problem.resources()
+    busy = [
+        sum(r.measure.loads[index] * r.share for r in best.replicas)
+        for index in range(len(resources))
+    ]
+    rooms = planning.problem.rooms
+    return Plan(
+        objective=choice.objective, strategy=best.name, slots=slots, lanes=slots,
+        period_ns=best.period_ns, latency_ns=best.latency_ns, usd_per_request=best.usd,
+        bound=choice.bound, gap=choice.gap, ended=choice.ended, link=machine.link_name,
+        program_digest=text_digest(print_program(replace(program, resident=None))),
+        machine_digest=machine.digest(), options=options.text(),
+        cards=tuple(
+            PlanCard(name=card.name, gpu=card.gpu.key, capacity_bytes=room.bytes, used_bytes=used,
+                     usd_per_hour=card.usd_per_hour)
+            for card, room, used in zip(machine.cards, rooms, best.memory, strict=True)
+        ),
+        devices=tuple(
+            PlanDevice(name=device.name, card=machine.cards[device.card].name, sms=device.sms,
+                       busy_ns=busy[device.id])
+            for device in machine.devices
+        ),
+        replicas=tuple(_replica(planning, machine, costs, one) for one in best.replicas),
+        baselines=tuple(_baseline(one) for one in choice.candidates if one is not best),
+    )  # fmt: skip
+
+
+def _baseline(one: Candidate) -> Baseline:
+    return Baseline(
+        name=one.name, period_ns=one.period_ns, latency_ns=one.latency_ns, usd_per_request=one.usd
+    )
+
+
+def _replica(planning: Planning, machine: Machine, costs: Costs, one: ReplicaPlan) -> Replica:
+    names = [device.name for device in machine.devices]
+    steps = []
+    for step, device in zip(costs.steps, planning.expand(one.placement), strict=True):
+        cost = step.on_device[device]
+        assert isinstance(cost, Duration)
+        steps.append(
+            PlacedStep(step=step.step, name=step.name, device=names[device], predicted_ns=cost.ns,
+                       error=cost.error, source=cost.source.value)
+        )  # fmt: skip
+    transfers = tuple(
+        PlannedTransfer(
+            tensor=planning.problem.tensors[tensor].name,
+            bytes=planning.problem.tensors[tensor].bytes,
+            source=names[source],
+            target=names[target],
+        )
+        for tensor, source, target in transfers_of(planning.problem, one.placement)
+    )
+    return Replica(share=one.share, steps=tuple(steps), transfers=transfers)

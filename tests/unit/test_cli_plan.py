@@ -1,0 +1,188 @@
+"""`tessc plan`: what it prints, writes and refuses; and the plan file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.gpus import machine_of
+from tessera.frontend.tsp import parse_plan
+from tessera.ir.plan_text import print_plan
+from tessera.planning import PlanOptions, plan
+from tests.helpers.command import tessc
+
+MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
+
+BIG = """//! tessera.trace 1
+//! buffer w bytes=60000000000 role=weight
+//! buffer v bytes=60000000000 role=weight
+//! buffer x bytes=4096 role=output
+//! buffer y bytes=4096 role=output
+//! memcpy x+0 w+0 bytes=4096
+//! memcpy y+0 v+0 bytes=4096
+"""
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    report = plan(MLP, PlanOptions(gpus="a100,l40s,h200:66sm,h200:66sm", link="pcie4"))
+    return print_plan(report.plan)
+
+
+def test_a_plan_is_printed_and_written(tmp_path: Path) -> None:
+    target = tmp_path / "plan.tsp"
+    outcome = tessc("plan", str(MLP), "--gpus", "a100,l40s", "-o", str(target))
+    assert outcome.code == 0, outcome.err
+    assert "TSR3014" in outcome.err
+    assert "a100-0: A100 SXM4 80GB, 80.0 GB" in outcome.text
+    assert "single:l40s-0" in outcome.text
+    written = parse_plan(target.read_text())
+    assert {step.device for r in written.replicas for step in r.steps} <= {"a100-0", "l40s-0"}
+    again = tmp_path / "again.tsp"
+    tessc("plan", str(MLP), "--gpus", "a100,l40s", "-o", str(again))
+    assert again.read_bytes() == target.read_bytes()
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
+def test_no_baseline_is_better(tmp_path: Path, objective: str) -> None:
+    outcome = tessc(
+        "plan", str(MLP), "--gpus", "a100,l40s", "--objective", objective, "--json",
+        "-o", str(tmp_path / "p.tsp"),
+    )  # fmt: skip
+    found = json.loads(outcome.text)
+    key = {"throughput": "period_ns", "latency": "latency_ns", "cost": "usd_per_request"}[objective]
+    assert found["bound"] <= found[key]
+    assert all(found[key] <= baseline[key] for baseline in found["baselines"])
+    for card in found["cards"]:
+        assert card["used_bytes"] <= card["capacity_bytes"]
+
+
+def test_prices_and_memory(tmp_path: Path) -> None:
+    outcome = tessc(
+        "plan", str(MLP), "--gpus", "a100,l40s", "--price", "a100=1.00", "--memory", "l40s=40GB",
+        "-o", str(tmp_path / "p.tsp"),
+    )  # fmt: skip
+    assert "a100-0: A100 SXM4 80GB, 80.0 GB, $1.00/h" in outcome.text
+    assert "l40s-0: L40S, 40.0 GB" in outcome.text
+
+
+def test_machine_file(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.toml"
+    machine.write_text('[[card]]\ngpu = "l40s"\n')
+    target = str(tmp_path / "p.tsp")
+    outcome = tessc("plan", str(MLP), "--machine", str(machine), "-o", target)
+    assert outcome.code == 0, outcome.err
+    assert "plan: single:l40s-0" in outcome.text
+
+
+def test_the_integer_program() -> None:
+    outcome = tessc("plan", str(MLP), "--gpus", "a100,l40s", "--emit", "lp")
+    assert outcome.code == 0, outcome.err
+    assert "binary" in outcome.text.lower() or "bin" in outcome.text.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "--gpus"),
+        (["--gpus", "a101"], 1, "TSR3001"),
+        (["--gpus", "a100", "--price", "a100=cheap"], 1, "TSR3004"),
+        (["--gpus", "a100", "--memory", "a100=lots"], 1, "TSR3004"),
+        (["--gpus", "a100,l40s", "--link", "0Gb/s"], 1, "TSR3003"),
+        (["--gpus", "t4"], 3, "TSR3011"),
+        (["--machine", "missing.toml"], 1, "TSR1900"),
+    ],
+)
+def test_refused(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    target = tmp_path / "p.tsp"
+    outcome = tessc("plan", str(MLP), *arguments, "-o", str(target))
+    assert (outcome.code, said in outcome.err) == (code, True), outcome.err
+    assert not target.exists()
+
+
+def test_nothing_to_plan(tmp_path: Path) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }\n")
+    outcome = tessc("plan", str(path), "--gpus", "a100", "-o", str(tmp_path / "p.tsp"))
+    assert outcome.code == 1
+    assert "TSR3013" in outcome.err
+
+
+def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
+    path = tmp_path / "big.ptx"
+    path.write_text(BIG)
+    target = str(tmp_path / "p.tsp")
+    outcome = tessc("plan", str(path), "--gpus", "a100", "-o", target)
+    assert outcome.code == 3
+    assert "TSR3010" in outcome.err
+    assert "more on `a100-0` it fits" in outcome.err
+    outcome = tessc("plan", str(path), "--gpus", "2xa100", "-o", target)
+    assert outcome.code == 0, outcome.err
+    used = {step.device for step in parse_plan(Path(target).read_text()).replicas[0].steps}
+    assert used == {"a100-0", "a100-1"}
+
+
+TWO_CODES = """//! tessera.trace 1
+//! buffer x bytes=4096 role=output
+//! module m0 arch=sm_90a
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry a(.param .u64 p)
+{ .reg .b64 %r; ld.param.u64 %r, [p]; st.global.u64 [%r], %r; ret; }
+//! module m1 arch=sm_100a
+.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry b(.param .u64 p)
+{ .reg .b64 %r, %v; ld.param.u64 %r, [p]; ld.global.u64 %v, [%r]; st.global.u64 [%r+8], %v; ret; }
+//! launch m0.a grid=1,1,1 block=1,1,1 args=[x]
+//! launch m1.b grid=1,1,1 block=1,1,1 args=[x]
+"""
+
+
+def test_gpus_that_no_link_joins(tmp_path: Path) -> None:
+    path = tmp_path / "two.ptx"
+    path.write_text(TWO_CODES)
+    both = machine_of("h200,b200")
+    assert len(plan(path, PlanOptions(machine=both)).plan.replicas[0].transfers) == 1
+    apart = replace(both, links=(), channels=())
+    with pytest.raises(TesseraError, match="TSR3012") as failure:
+        plan(path, PlanOptions(machine=apart))
+    assert failure.value.exit_code == 3
+
+
+def test_reading_gives_what_was_printed(text: str) -> None:
+    found = parse_plan(text)
+    assert print_plan(found) == text
+    assert parse_plan(print_plan(found)) == found
+    commented = text.replace("\n", "\n\n// a comment\n")
+    assert parse_plan(commented) == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tessera-plan 1", "tessera-plan 2", "no plan"),
+        ("\ncard ", "\ncart ", "unknown record `cart`"),
+        (" share=", " shares=", "unknown key `shares`"),
+        ("slots=4 ", "", "lacks the key `slots`"),
+        ("slots=4", "slots=4 slots=4", "repeated key"),
+        ("slots=4", "slots=x", "not a value"),
+        ("slots=4", "slots=4.5", "not a value"),
+        ("period_ns=", "period_ns=NaN garbage=", "not a value"),
+        ("\nplan ", "\n// plan ", "one `plan` record"),
+        ("\nreplica ", "\n// replica ", "comes after its `replica`"),
+        ('gpu="l40s"', 'gpu="l40s', "cannot read"),
+    ],
+)
+def test_plan_files_that_are_refused(text: str, old: str, new: str, said: str) -> None:
+    assert old in text
+    with pytest.raises(TesseraError, match="TSR3020") as failure:
+        parse_plan(text.replace(old, new))
+    assert said in failure.value.diagnostics[0].headline
+    assert failure.value.diagnostics[0].primary is not None
