@@ -163,11 +163,10 @@ def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
     return text_to_bytes(picture(graph, title) if form == "html" else print_graph(graph))
 
 
-def describe_kernels(report: Report) -> bytes:
+def describe_kernels(report: Report) -> str:
     """What the kernels of a report access, in terms of their parameters."""
     from tessera.passes.describe_kernel import describe_kernel
     from tessera.passes.kernel_code import prepare_kernel
-    from tessera.report import safe_lines
 
     blocks: list[str] = []
     variants = (v for module in report.program.modules for v in module.variants)
@@ -178,7 +177,7 @@ def describe_kernels(report: Report) -> bytes:
                 lines = describe_kernel(prepare_kernel(variant.ptx, function))
                 rows = [f"  {line}" for line in lines] or ["  none"]
                 blocks.append("\n".join([f"accesses of {function.name} ({variant.arch})", *rows]))
-    return safe_lines("".join(f"\n{block}\n" for block in blocks)).encode(errors="replace")
+    return "".join(f"\n{block}\n" for block in blocks)
 
 
 def explain_edge(graph: KernelGraph, source: int, target: int) -> bytes:
