@@ -192,6 +192,8 @@ def _emit_not(e: Emitter, i: ptx.Instruction) -> None:
 def _emit_shift(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     kind = kind_of(t)
+    if kind.form not in "us":
+        raise Unsupported(f"a shift of .{t}")
     if i.opcode.name == "shl":
         t, kind = bits(t), Kind("u", kind.width)
     a = e.value(i.operands[1], t)
