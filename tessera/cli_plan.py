@@ -40,6 +40,18 @@ if TYPE_CHECKING:
 )
 @click.option("--price", "prices", multiple=True, metavar="GPU=USD", help="Price per hour.")
 @click.option("--memory", multiple=True, metavar="GPU=SIZE", help="Memory, such as `l40s=40GB`.")
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="Measured times, in JSON. May be repeated; later files win.",
+)
+@click.option("--pin", "pins", multiple=True, metavar="STEP=GPU", help="Run steps only there.")
+@click.option(
+    "--forbid", "forbids", multiple=True, metavar="STEP=GPU", help="Never run them there."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--emit", type=click.Choice(["lp"]), help="Print the integer program, and no plan.")
 @click.option(
@@ -64,6 +76,9 @@ def plan(
     gap: float,
     prices: tuple[str, ...],
     memory: tuple[str, ...],
+    profiles: tuple[str, ...],
+    pins: tuple[str, ...],
+    forbids: tuple[str, ...],
     as_json: bool,
     emit: str | None,
     output: str,
@@ -73,7 +88,7 @@ def plan(
 
     Prints the plan beside what one GPU, data parallelism and other splits would give, with a bound
     that no plan beats, and writes it to a file. If splitting does not pay, the plan does not split.
-    Durations come from data sheets: take predictions with care.
+    Without `--profile`, durations come from data sheets: take predictions with care.
 
     \b
     Examples:
@@ -97,6 +112,9 @@ def plan(
             gap=gap,
             prices=tuple(_price(one) for one in prices),
             memory=tuple(_memory(one) for one in memory),
+            profiles=profiles,
+            pins=pins,
+            forbids=forbids,
         )
         if emit == "lp":
             write_data(planning.emit_lp(file, options).encode(), "-")

@@ -131,6 +131,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR3012", "no link joins the GPUs that are needed"),
     Code("TSR3013", "there is nothing to plan"),
     Code("TSR3014", "durations are not measured", _WARNING),
+    Code("TSR3015", "a profile cannot be used"),
+    Code("TSR3016", "a pin names nothing"),
     Code("TSR3020", "a plan file cannot be read"),
     Code("TSR5001", "the CPU backend cannot run this instruction"),
     Code("TSR5002", "an access is outside every allocation"),

@@ -15,7 +15,9 @@ from pathlib import Path
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver import load
 from tessera.frontend.gpus import DEFAULT_LINK, machine_of
+from tessera.frontend.profile import bad_profile, parse_profile
 from tessera.frontend.quantities import format_bytes
+from tessera.frontend.readfile import read_source
 from tessera.ir.costs import Costs, CostSource, Duration
 from tessera.ir.graph import KernelGraph
 from tessera.ir.machine import Machine
@@ -31,6 +33,7 @@ from tessera.ir.plan import (
 )
 from tessera.ir.program import Program
 from tessera.ir.trace_text import print_program
+from tessera.passes.adjust_costs import merge_profiles, restrict_steps
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 from tessera.passes.estimate_costs import estimate_costs
@@ -56,11 +59,16 @@ class PlanOptions:
     gap: float = 0.001
     prices: tuple[tuple[str, float], ...] = ()
     memory: tuple[tuple[str, int], ...] = ()
+    profiles: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The one text form of what decides the plan, but for machine and program."""
         slots = "auto" if self.slots is None else self.slots
-        return f"plan{{objective={self.objective},slots={slots},gap={self.gap!r}}}"
+        rules = [f"pin={rule}" for rule in self.pins] + [f"forbid={rule}" for rule in self.forbids]
+        parts = (f"objective={self.objective}", f"slots={slots}", f"gap={self.gap!r}", *rules)
+        return f"plan{{{','.join(parts)}}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,7 @@ def plan(path: str | os.PathLike[str], options: PlanOptions) -> PlanReport:
             error("TSR3013", f"there is nothing to plan in `{os.fspath(path)}`",
                   notes=("it has no launch, memset, memcpy or op record",))
         )  # fmt: skip
-    costs = estimate_costs(program, facts.graph, machine)
+    costs = _costs(program, facts.graph, machine, options)
     planning, choice, slots = _choose(facts.graph, machine, costs, options)
     found = _plan(program, machine, costs, planning, choice, slots, options)
     unmeasured = warning(
@@ -93,7 +101,7 @@ def plan(path: str | os.PathLike[str], options: PlanOptions) -> PlanReport:
     )
     return PlanReport(
         plan=found, machine=machine, sources=costs.sources(),
-        diagnostics=(*facts.diagnostics, unmeasured),
+        diagnostics=(*facts.diagnostics, *([unmeasured] if _estimated(costs) else ())),
     )  # fmt: skip
 
 
@@ -102,7 +110,7 @@ def emit_lp(path: str | os.PathLike[str], options: PlanOptions) -> str:
     program = load(path)
     machine = _machine(options)
     graph = AnalysisManager(program).get(Dependences).graph
-    costs = estimate_costs(program, graph, machine)
+    costs = _costs(program, graph, machine, options)
     planning = problem_of(graph, machine, costs, slots=options.slots or AUTO_SLOTS[0])
     if not all(task.allowed() for task in planning.problem.tasks):
         raise TesseraError(_no_plan(planning, costs, machine), exit_code=NO_PLAN)
@@ -110,6 +118,46 @@ def emit_lp(path: str | os.PathLike[str], options: PlanOptions) -> str:
         target = Path(folder) / "model.lp"
         write_lp(planning.problem, str(target))
         return target.read_text("utf-8")
+
+
+def _estimated(costs: Costs) -> bool:
+    return any(source is not CostSource.PROFILE for source, _ in costs.sources())
+
+
+def _costs(program: Program, graph: KernelGraph, machine: Machine, options: PlanOptions) -> Costs:
+    """Estimates, then profiles, then pins."""
+    costs = estimate_costs(program, graph, machine)
+    digest = _digest(program)
+    profiles = []
+    for path in options.profiles:
+        profile = parse_profile(read_source(path).text, path)
+        if profile.program_digest != digest:
+            raise bad_profile(
+                f"`{path}` is a profile of another trace", f"the digest of this one is {digest}"
+            )
+        profiles.append(profile)
+    costs = merge_profiles(costs, machine, profiles)
+    for rules, forbid in ((options.pins, False), (options.forbids, True)):
+        for rule in rules:
+            steps, _, devices = rule.rpartition("=")
+            changed = restrict_steps(costs, machine, steps, devices, forbid=forbid)
+            if changed is None:
+                option = "--forbid" if forbid else "--pin"
+                raise TesseraError(_bad_rule(f"{option} {rule}", machine))
+            costs = changed
+    return costs
+
+
+def _bad_rule(rule: str, machine: Machine) -> Diagnostic:
+    names = ", ".join(device.name for device in machine.devices)
+    return error(
+        "TSR3016", f"`{rule}` names no step or no GPU of the machine",
+        hint=f"write `STEP=GPU`, a step as `#3` or by kernel name; the GPUs are: {names}",
+    )  # fmt: skip
+
+
+def _digest(program: Program) -> str:
+    return text_digest(print_program(replace(program, resident=None)))
 
 
 def _machine(options: PlanOptions) -> Machine:
@@ -182,7 +230,7 @@ def _plan(
         objective=choice.objective, strategy=best.name, slots=slots, lanes=slots,
         period_ns=best.period_ns, latency_ns=best.latency_ns, usd_per_request=best.usd,
         bound=choice.bound, gap=choice.gap, ended=choice.ended, link=machine.link_name,
-        program_digest=text_digest(print_program(replace(program, resident=None))),
+        program_digest=_digest(program),
         machine_digest=machine.digest(), options=options.text(),
         cards=tuple(
             PlanCard(name=card.name, gpu=card.gpu.key, capacity_bytes=room.bytes, used_bytes=used,

@@ -62,3 +62,23 @@ class Costs:
         """How many durations come from where; sources without any are left out."""
         found = [c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)]
         return tuple((source, found.count(source)) for source in CostSource if source in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The time of one step on `sms` SMs of a kind of GPU."""
+
+    step: int
+    name: str
+    gpu: str
+    sms: int
+    ns: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Measurements of the program with that digest."""
+
+    program_digest: str
+    rows: tuple[Measured, ...]

@@ -1,0 +1,71 @@
+"""Read a profile: measured times of the steps of a trace, as JSON.
+
+    {"schema": "tessera-profile/1", "program": "DIGEST", "rows": [
+      {"step": 3, "name": "m0.linear", "gpu": "a100", "sms": 108, "ns": 8123.0, "error": 0.02}]}
+
+In: text. Out: a `Profile`. `program` is the `program_digest` in plans of the trace; `gpu` is a name
+of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tessera.diagnostics import TesseraError, error
+from tessera.frontend.gpu_table import find_gpu
+from tessera.ir.costs import Measured, Profile
+
+SCHEMA = "tessera-profile/1"
+_KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
+
+
+def parse_profile(text: str, name: str = "<profile>") -> Profile:
+    """The measurements in a text."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise bad_profile(f"`{name}` is not JSON: {problem}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise bad_profile(f"`{name}` is no profile: its `schema` must be `{SCHEMA}`")
+    if set(data) != {"schema", "program", "rows"} or not isinstance(data["program"], str):
+        raise bad_profile(f"`{name}` must have the keys schema, program (a text) and rows")
+    if not isinstance(data["rows"], list):
+        raise bad_profile(f"`rows` of `{name}` must be a list")
+    rows = tuple(_row(row, f"row {index} of `{name}`") for index, row in enumerate(data["rows"]))
+    return Profile(data["program"], rows)
+
+
+def _row(row: Any, where: str) -> Measured:
+    if not isinstance(row, dict):
+        raise bad_profile(f"{where} must be an object")
+    for key in row:
+        if key not in _KEYS:
+            raise bad_profile(f"{where} has an unknown key `{key}`")
+    gpu = find_gpu(_field(row, "gpu", where))
+    error_bar = _field({"error": 0.05, **row}, "error", where)
+    ns = _field(row, "ns", where)
+    if not 0 < ns < float("inf") or not 0 <= error_bar < float("inf"):
+        raise bad_profile(f"{where} has a time or an error that is no number above zero")
+    return Measured(
+        step=_field(row, "step", where),
+        name=_field(row, "name", where),
+        gpu=gpu.key,
+        sms=_field({"sms": gpu.sms, **row}, "sms", where),
+        ns=float(ns),
+        error=float(error_bar),
+    )
+
+
+def _field(row: dict[str, Any], key: str, where: str) -> Any:
+    if key not in row:
+        raise bad_profile(f"{where} lacks the key `{key}`")
+    wanted = _KEYS[key]
+    if type(row[key]) is not wanted and not (wanted is float and type(row[key]) is int):
+        raise bad_profile(f"`{key}` of {where} has the wrong type")
+    return row[key]
+
+
+def bad_profile(headline: str, hint: str | None = None) -> TesseraError:
+    """An error about a profile."""
+    return TesseraError(error("TSR3015", headline, hint=hint))

@@ -1,0 +1,74 @@
+"""Costs changed by what the user knows: measurements, and steps pinned to or barred from a GPU.
+
+In: `Costs` and a `Machine`. Out: `Costs`. A measurement wins over a model and a later profile over
+an earlier one; it does not lift a bar: code that is not there cannot run. Patterns name steps:
+`#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or by the
+first part of their name (`a100` for all of `a100-0`, `a100-1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
+from tessera.ir.machine import Device, Machine
+
+
+def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) -> Costs:
+    """The costs with measured times in place of estimates, where step and device match."""
+    known = {
+        (row.step, row.name, row.gpu, row.sms): row for profile in profiles for row in profile.rows
+    }
+
+    def measured(step: StepCosts, device: Device, cost: Cost) -> Cost:
+        key = (int(step.step), step.name, machine.gpu_of(device).key, device.sms)
+        row = known.get(key)
+        if row is None or isinstance(cost, Barred):
+            return cost
+        return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error)
+
+    return Costs(
+        tuple(
+            replace(
+                step,
+                on_device=tuple(
+                    measured(step, device, cost)
+                    for device, cost in zip(machine.devices, step.on_device, strict=True)
+                ),
+            )
+            for step in costs.steps
+        )
+    )
+
+
+def restrict_steps(
+    costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
+) -> Costs | None:
+    """Pin the steps of a pattern to devices, or forbid them there; None if either matches none."""
+    named = {d.id for d in machine.devices if _is_named(d, devices)}
+    chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
+    if not named or not chosen:
+        return None
+    reason = f"{'forbidden' if forbid else 'pinned'} by `{steps}={devices}`"
+    touched = {step.step for step in chosen}
+    return Costs(
+        tuple(
+            replace(
+                step,
+                on_device=tuple(
+                    Barred(reason) if (device in named) == forbid else cost
+                    for device, cost in enumerate(step.on_device)
+                ),
+            )
+            if step.step in touched
+            else step
+            for step in costs.steps
+        )
+    )
+
+
+def _is_named(device: Device, name: str) -> bool:
+    parts = device.name.partition(".")[0]
+    return name in (device.name, parts, parts.rpartition("-")[0])

@@ -1,0 +1,99 @@
+"""Profiles, pins and bans change what is planned, and are refused where they fit nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.profile import parse_profile
+from tessera.planning import PlanOptions, plan
+
+MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
+PAIR = PlanOptions(gpus="a100,l40s", objective="latency")
+
+
+def devices_of(options: PlanOptions) -> dict[int, str]:
+    return {step.step: step.device for step in plan(MLP, options).plan.replicas[0].steps}
+
+
+def profile(path: Path, digest: str, rows: list[dict[str, Any]]) -> str:
+    document = {"schema": "tessera-profile/1", "program": digest, "rows": rows}
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_measured_times_decide(tmp_path: Path) -> None:
+    before = plan(MLP, PAIR).plan
+    assert {step.device for step in before.replicas[0].steps} == {"l40s-0"}
+    rows = [
+        {"step": step.step, "name": step.name, "gpu": gpu, "ns": ns}
+        for step in before.replicas[0].steps
+        for gpu, ns in (("a100", 500.0), ("l40s", 90_000.0))
+    ]
+    path = profile(tmp_path / "p.json", before.program_digest, rows)
+    report = plan(MLP, PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path,)))
+    assert {step.device for step in report.plan.replicas[0].steps} == {"a100-0"}
+    assert {step.source for step in report.plan.replicas[0].steps} == {"profile"}
+    assert report.plan.latency_ns == pytest.approx(500.0 * len(before.replicas[0].steps))
+    assert not any(d.code == "TSR3014" for d in report.diagnostics)
+    later = profile(tmp_path / "q.json", before.program_digest, [{**rows[0], "ns": 700.0}])
+    both = PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path, later))
+    assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
+
+
+def test_a_profile_of_another_trace(tmp_path: Path) -> None:
+    path = profile(tmp_path / "p.json", "0" * 64, [])
+    with pytest.raises(TesseraError, match=r"TSR3015.*another trace"):
+        plan(MLP, PlanOptions(gpus="a100", profiles=(path,)))
+
+
+ROW = {"step": 0, "name": "k", "gpu": "a100", "ns": 5.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"schema": "tessera-profile/2", "program": "", "rows": []}',
+        '{"schema": "tessera-profile/1", "program": 1, "rows": []}',
+        '{"schema": "tessera-profile/1", "program": "", "rows": {}}',
+        *(
+            json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [row]})
+            for row in (
+                3, {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
+                {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_profiles_that_are_refused(text: str) -> None:
+    with pytest.raises(TesseraError, match="TSR3015"):
+        parse_profile(text)
+
+
+def test_pins_and_bans() -> None:
+    pinned = PlanOptions(gpus="a100,l40s", objective="latency", pins=("m0.linear=a100",))
+    placed = devices_of(pinned)
+    assert placed[2] == placed[5] == "a100-0"
+    banned = PlanOptions(gpus="a100,l40s", objective="latency", forbids=("#3=l40s-0", "*=l40s"))
+    assert set(devices_of(banned).values()) == {"a100-0"}
+    assert "pin=m0.linear=a100" in plan(MLP, pinned).plan.options
+
+
+@pytest.mark.parametrize("rule", ["m0.lineer=a100", "m0.linear=h100", "m0.linear", "", "#99=a100"])
+def test_pins_that_name_nothing(rule: str) -> None:
+    with pytest.raises(TesseraError, match="TSR3016"):
+        plan(MLP, PlanOptions(gpus="a100,l40s", pins=(rule,)))
+
+
+def test_pins_that_leave_nothing() -> None:
+    options = PlanOptions(gpus="a100,l40s", pins=("m0.linear=a100",), forbids=("m0.*=a100",))
+    with pytest.raises(TesseraError, match="TSR3011") as failure:
+        plan(MLP, options)
+    assert failure.value.exit_code == 3
+    assert any("pinned by" in note for note in failure.value.diagnostics[0].notes)
