@@ -75,13 +75,14 @@ class _Walker:
                 found = self._record(step, step.operator, tuple(_library(step)))
             case _:
                 assert_never(step)
-        return self._overwrite_tables(found)
+        return self._overwrite_tables(found, follows=isinstance(step, ir.Launch))
 
     def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
         written = findings.written_weights(self.program, name, accesses)
         return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
 
-    def _overwrite_tables(self, found: StepAccesses) -> StepAccesses:
+    def _overwrite_tables(self, found: StepAccesses, *, follows: bool) -> StepAccesses:
+        """Forget words that a step may write. A launch may follow what it wrote there itself."""
         lost: list[Access] = []
         for access in found.accesses:
             words = self.tables.get(access.buffer)
@@ -99,10 +100,11 @@ class _Walker:
             Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
             for a in dict.fromkeys(lost)
         )
+        more = anywhere(self.program, pins[0].reason, pins[0].span) if follows else ()
         return StepAccesses(
             id=found.id,
             name=found.name,
-            accesses=found.accesses,
+            accesses=(*found.accesses, *more),
             pins=(*found.pins, *pins),
             diagnostics=(*found.diagnostics, *findings.overwritten_pointers(pins, found.name)),
         )

@@ -81,6 +81,14 @@ def test_overwriting_a_table() -> None:
     assert codes(steps) == ["TSR2002", "TSR2001"]
 
 
+def test_a_launch_that_overwrites_a_table_may_follow_what_it_wrote() -> None:
+    steps = "pointers table @{8:x+64}\n" + copy("table", "x", 3)
+    node = dependences(program(steps)).graph.nodes[0]
+    assert {int(a.buffer) for a in node.accesses if a.region.__class__.__name__ == "Unknown"} == {
+        0, 1, 2, 3, 4,
+    }  # fmt: skip
+
+
 def test_writing_beside_a_table() -> None:
     steps = "pointers table @{8:x+64}\n" + copy("table", "x", 2) + gather(1)
     assert codes(steps) == []
