@@ -10,6 +10,7 @@ over capacity, so a start that fits stays fitting, and one that does not is repa
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -249,6 +250,35 @@ def norm_falls(loads: list[float], change: Change, power: float) -> bool:
         before += (load / largest) ** power
         after += (max(load + delta, 0.0) / largest) ** power
     return after < before * (1 - 1e-9) - 1e-300
+
+
+def shake(
+    problem: Problem, start: Placement, patterns: Sequence[Placement], *, kicks: int, enough: float
+) -> Placement:
+    """Disturb a run of tasks, improve, keep what is better; the same for the same input.
+
+    Half of the runs are taken from a pattern, half put on another device each. Stops when the
+    period is short `enough`.
+    """
+    rng = random.Random(len(problem.tasks))
+    best = start
+    rank = _rank(State(problem, best))
+    for _ in range(kicks):
+        if rank <= (0.0, enough):
+            break
+        first = rng.randrange(len(best))
+        run = range(first, min(first + rng.choice((3, 6, 12, 24)), len(best)))
+        pattern = rng.choice(patterns)
+        swap = rng.random() < 0.5
+        trial = list(best)
+        for task in run:
+            others = [d for d in problem.tasks[task].allowed() if d != best[task]]
+            trial[task] = rng.choice(others) if swap and others else pattern[task]
+        found = improve(problem, trial, POWERS[1:], max_sweeps=4)
+        found_rank = _rank(State(problem, found))
+        if found_rank < rank:
+            best, rank = found, found_rank
+    return best
 
 
 def splice(problem: Problem, first: Sequence[int], second: Sequence[int]) -> Placement:

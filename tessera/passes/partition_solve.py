@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from tessera.passes.partition_model import PERIOD, Model, build_model
 from tessera.passes.partition_problem import INFINITY, Placement, Problem, measure
-from tessera.passes.partition_search import best_of, improve, splice_all
+from tessera.passes.partition_search import best_of, improve, shake, splice_all
 
 _LARGE_ROWS = 6000  # above this the interior point method beats the simplex method
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
+_SHAKEN = (40, 600)  # tasks; fewer are quick to solve, more gain nothing by it
+_KICKS_TIMES_TASKS = 30_000
 _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 
 
@@ -217,6 +219,10 @@ def _round(
         best = best_of(problem, filter(None, (best, improve(problem, start))))
         if best is not None and measure(problem, best).period_ns <= bound * (1 + gap):
             break
+    tasks = len(problem.tasks)
+    if best is not None and _SHAKEN[0] <= tasks <= _SHAKEN[1]:
+        kicks = min(200, _KICKS_TIMES_TASKS // tasks)
+        best = shake(problem, best, patterns, kicks=kicks, enough=bound * (1 + gap))
     return best
 
 
