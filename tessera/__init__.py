@@ -12,30 +12,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tessera.diagnostics import Diagnostic, TesseraError
     from tessera.driver import Report, analyze, load
+    from tessera.ir.plan import Plan
     from tessera.ir.program import Program
     from tessera.ir.ptx import Module
+    from tessera.planning import PlanOptions, PlanReport, plan
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Diagnostic",
     "Module",
+    "Plan",
+    "PlanOptions",
+    "PlanReport",
     "Program",
     "Report",
     "TesseraError",
     "__version__",
     "analyze",
     "load",
+    "plan",
 ]
 
 _HOMES = {
     "Diagnostic": "tessera.diagnostics",
     "Module": "tessera.ir.ptx",
+    "Plan": "tessera.ir.plan",
+    "PlanOptions": "tessera.planning",
+    "PlanReport": "tessera.planning",
     "Program": "tessera.ir.program",
     "Report": "tessera.driver",
     "TesseraError": "tessera.diagnostics",
     "analyze": "tessera.driver",
     "load": "tessera.driver",
+    "plan": "tessera.planning",
 }
 
 

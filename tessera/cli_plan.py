@@ -11,6 +11,8 @@ import click
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
 
+DEFAULT_LINK = "100Gb/s"
+
 if TYPE_CHECKING:
     from tessera.ir.machine import Machine
     from tessera.planning import PlanReport
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--gpus", metavar="LIST", help="The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
-@click.option("--link", default="100Gb/s", show_default=True, help="nvlink, pcie4, or a bandwidth.")
+@click.option(
+    "--link", default=DEFAULT_LINK, show_default=True, help="nvlink, pcie4, or a bandwidth."
+)
 @click.option(
     "--objective",
     type=click.Choice(["throughput", "latency", "cost"]),
@@ -101,6 +105,8 @@ def plan(
 
     if (gpus is None) == (machine is None):
         raise click.UsageError("give the GPUs with either `--gpus` or `--machine`")
+    if machine is not None and (prices or memory or link != DEFAULT_LINK):
+        raise click.UsageError("a machine file says links, prices and memory itself")
     messages = replace(messages, form=form)
     try:
         options = planning.PlanOptions(

@@ -23,7 +23,7 @@ from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, StepCost
 from tessera.ir.graph import KernelGraph, Node
 from tessera.ir.machine import Device, Machine
 from tessera.ir.opcodes import Kind, meaning_of
-from tessera.ir.program import Launch, Program, Work, for_arch
+from tessera.ir.program import Launch, LibraryCall, Program, Work, for_arch
 from tessera.ir.region import region_intervals
 
 FIXED_CYCLES = 4000.0
@@ -81,7 +81,9 @@ def runs_on(arch: str, device_arch: str) -> bool:
 
 def _cost(program: Program, work: Work, moved: float, machine: Machine, device: Device) -> Cost:
     if not isinstance(work, Launch):
-        return _timed(machine, device, moved, 0.0, 0.0, 1.0, _STRAIGHT_ERROR)
+        # The arithmetic of a library call is not counted.
+        error = _LOOP_ERROR if isinstance(work, LibraryCall) else _STRAIGHT_ERROR
+        return _timed(machine, device, moved, 0.0, 0.0, 1.0, error)
     gpu = machine.gpu_of(device)
     module = program.modules[work.module]
     usable = [v for v in module.variants if runs_on(v.arch, gpu.arch)]

@@ -168,8 +168,11 @@ def _baselines(problem: Problem) -> list[Candidate]:
         alone = (device,) * len(problem.tasks)
         if runs(problem, alone) and measure(problem, alone).fits:
             found.append(_one(problem, f"single:{name}", alone))
-    if len(found) > 1:
-        parts = tuple((one.replicas[0].placement, 1.0 / max(one.period_ns, 1e-9)) for one in found)
+    parts = tuple((one.replicas[0].placement, 1.0 / max(one.period_ns, 1e-9)) for one in found)
+    # One of each type stands for all.
+    first = {group[0] for group in types_of(problem)}
+    found = [one for one in found if one.replicas[0].placement[0] in first]
+    if len(parts) > 1:
         found.append(_candidate(problem, "dp", parts))
     if len(problem.devices) > 1:
         for strategy in STRATEGIES[1:]:

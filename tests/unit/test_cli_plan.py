@@ -95,6 +95,8 @@ def test_the_integer_program() -> None:
         (["--gpus", "a100,l40s", "--link", "0Gb/s"], 1, "TSR3003"),
         (["--gpus", "t4"], 3, "TSR3011"),
         (["--machine", "missing.toml"], 1, "TSR1900"),
+        (["--machine", "missing.toml", "--link", "nvlink"], 2, "machine file"),
+        (["--machine", "missing.toml", "--price", "a100=1"], 2, "machine file"),
     ],
 )
 def test_refused(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
