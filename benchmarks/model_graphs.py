@@ -219,7 +219,7 @@ def model_graph(
     seed: int = 0,
     memory_scale: float = 1.0,
 ) -> Problem:
-    """A planning problem of one family; `memory_scale` shrinks what the cards hold."""
+    """A planning problem of one family; `memory_scale` below 1: a card holds that share of it."""
     draft = draft_graph(family, kernels, seed)
     machine = machine_of(gpus, link)
     times = _durations(draft, machine, seed)
@@ -243,7 +243,7 @@ def model_graph(
         rooms=tuple(
             Room(
                 name=card.name,
-                bytes=round(capacity * memory_scale) if memory_scale < 1 else capacity,
+                bytes=round(total * memory_scale) if memory_scale < 1 else capacity,
                 devices=tuple(d.id for d in machine.slices_of(card.id)),
                 usd_per_hour=card.usd_per_hour or 1.0,
             )
