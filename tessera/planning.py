@@ -41,7 +41,7 @@ from tessera.passes.partition_infeasible import find_obstacle
 from tessera.passes.partition_plans import Candidate, Choice, ReplicaPlan, choose
 from tessera.passes.partition_problem import transfers_of
 from tessera.passes.partition_solve import SolveOptions, write_lp
-from tessera.passes.plan_problem import Planning, problem_of
+from tessera.passes.plan_problem import RESERVED_BYTES, Planning, problem_of
 
 NO_PLAN = 3
 AUTO_SLOTS = (4, 2, 1)
@@ -202,12 +202,21 @@ def _no_plan(planning: Planning, costs: Costs, machine: Machine) -> Diagnostic:
     need, have = format_bytes(obstacle.need_bytes), format_bytes(obstacle.have_bytes)
     hint = None
     if obstacle.extra_bytes:
-        name, extra = obstacle.extra_bytes[0]
+        name, extra = min(
+            ((n, b + _missing_reserve(machine, n)) for n, b in obstacle.extra_bytes),
+            key=lambda pair: pair[1],
+        )
         hint = f"with {format_bytes(extra)} more on `{name}` it fits; or add a GPU"
     return error(
         "TSR3010", "the model does not fit in the memory of these GPUs",
         notes=(f"one copy of all buffers takes {need}, the GPUs have {have} in all",), hint=hint,
     )  # fmt: skip
+
+
+def _missing_reserve(machine: Machine, name: str) -> int:
+    """Bytes that a card lacks of what is kept back before any buffer."""
+    card = next(card for card in machine.cards if card.name == name)
+    return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)
 
 
 def _plan(

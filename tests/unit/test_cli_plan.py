@@ -122,6 +122,8 @@ def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
     assert outcome.code == 3
     assert "TSR3010" in outcome.err
     assert "more on `a100-0` it fits" in outcome.err
+    small = tessc("plan", str(path), "--gpus", "a100", "--memory", "a100=1GB", "-o", target)
+    assert "with 120.1 GB more on `a100-0`" in small.err
     outcome = tessc("plan", str(path), "--gpus", "2xa100", "-o", target)
     assert outcome.code == 0, outcome.err
     used = {step.device for step in parse_plan(Path(target).read_text()).replicas[0].steps}
