@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
 from tessera.ir import ptx
-from tessera.ir.opcodes import special_register
+from tessera.ir.opcodes import meaning_of, special_register
 from tessera.ir.ptx_constants import WARP_SIZE_NAME
 from tessera.ir.ptx_locate import name_span, operand_span
 from tessera.ir.verify_instruction import close_matches, instruction_fault
@@ -236,6 +236,8 @@ class _Verifier:
             self.check_call(instruction)
         else:
             good.add(id(instruction.opcode))
+        if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
+            return
         found = instruction_fault(self.module, instruction, is_new=self.is_new)
         if found is None or found.headline in self.unknown_opcodes:
             return
