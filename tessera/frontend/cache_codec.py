@@ -33,6 +33,7 @@ _FIELDS = {name: tuple(f.name for f in dataclasses.fields(c)) for name, c in _CL
 
 # First word of a stream entry that is no instruction; opcodes are numbered from _FIRST_OPCODE.
 _OTHER, _LABEL, _LOCATION, _OPEN, _CLOSE, _FIRST_OPCODE = range(6)
+_NO_OPCODE = ptx.Opcode("")
 
 
 def encode_record(record: Any) -> Any:
@@ -85,7 +86,7 @@ class _BodyEncoder:
         for statement in statements:
             match statement:
                 case ptx.Instruction(guard, opcode, operands, at):
-                    kind = _FIRST_OPCODE + self.opcodes.number(opcode)
+                    kind = _FIRST_OPCODE + self.opcodes.number(opcode, str)
                     entry = (kind, self.guards.number(guard), self.operand_list(operands), at)
                 case ptx.Label(name, at):
                     entry = (_LABEL, self.labels.number(name), 0, at)
@@ -153,7 +154,7 @@ def decode_body(data: bytes | memoryview) -> tuple[ptx.Statement, ...]:
 
 def _decode_stream(tables: list[Any], stream: list[int]) -> tuple[ptx.Statement, ...]:
     opcode_rows, guard_rows, operand_rows, list_rows, locations, labels, others = tables
-    opcodes = [None] * _FIRST_OPCODE + [decode_record(row) for row in opcode_rows]
+    opcodes = [_NO_OPCODE] * _FIRST_OPCODE + [_decode_opcode(row) for row in opcode_rows]
     guards = [decode_record(row) for row in guard_rows]
     operands = _decode_operands(operand_rows)
     lists = [tuple([operands[i] for i in row]) for row in list_rows]
@@ -183,6 +184,11 @@ def _decode_stream(tables: list[Any], stream: list[int]) -> tuple[ptx.Statement,
             append = statements.append
             append(ptx.Block(block, at))
     return tuple(statements)
+
+
+def _decode_opcode(row: str) -> ptx.Opcode:
+    name, *modifiers = row.split(".")
+    return ptx.Opcode(name, tuple(modifiers))
 
 
 def _decode_operands(rows: list[Any]) -> list[Any]:
