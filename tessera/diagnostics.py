@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LONGEST_TEXT = 1000
 
@@ -121,16 +121,8 @@ def warning(
     hint: str | None = None,
 ) -> Diagnostic:
     """A warning, with the common parts by position."""
-    primary = None if span is None else Label(span, shorten(label))
-    return Diagnostic(
-        code=code,
-        severity=Severity.WARNING,
-        headline=shorten(headline),
-        primary=primary,
-        secondary=secondary,
-        notes=notes,
-        hint=hint,
-    )
+    found = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
+    return replace(found, severity=Severity.WARNING)
 
 
 class TesseraError(Exception):
