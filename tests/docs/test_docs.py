@@ -21,9 +21,6 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
 NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean"}
 
-# The README says of this that it is not there yet.
-ANNOUNCED = {"plan"}
-
 
 def anchors(text: str) -> set[str]:
     """The anchors that headings give, as code hosting sites make them."""
@@ -117,4 +114,4 @@ def test_every_code_block_of_the_readme_is_run() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_the_docs_exist(page: Path) -> None:
     for name in re.findall(r"\btessc ([a-z]+)\b", page.read_text("utf-8")):
-        assert name in (*reference.cli.cli.commands, *ANNOUNCED), f"tessc {name}"
+        assert name in reference.cli.cli.commands, f"tessc {name}"
