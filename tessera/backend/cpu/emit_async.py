@@ -6,8 +6,8 @@ from tessera.backend.cpu.emit import Emitter
 from tessera.backend.cpu.emit_data import space_of
 from tessera.backend.cpu.emit_integer import Handler, bits, last_type
 from tessera.backend.cpu.kinds import Kind, Unsupported, kind_of
-from tessera.backend.cpu.tensor_map import FIELDS
 from tessera.ir import ptx
+from tessera.ir.tensor_map import FIELDS
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.backend.cpu import mbarrier, tensor_map
+from tessera.backend.cpu import mbarrier
 from tessera.backend.cpu.async_copy import complete, read_bytes, spread, write_bytes
 from tessera.backend.cpu.atomics import step_of
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import UNSIGNED, Array
 from tessera.backend.cpu.spaces import SPACES
-from tessera.backend.cpu.tensor_map import TensorMap
+from tessera.ir import tensor_map
+from tessera.ir.tensor_map import TensorMap
 
 _SWIZZLE_BITS = {0: 0, 1: 1, 2: 3, 3: 7}
 _NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}

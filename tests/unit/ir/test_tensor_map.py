@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tessera.backend.cpu.tensor_map import BadTensorMap, decode, encode_tiled, replace_field
+from tessera.ir.tensor_map import BadTensorMap, decode, encode_tiled, replace_field
 
-DATA = Path(__file__).resolve().parents[3] / "data" / "cpu" / "tensor_maps.json"
+DATA = Path(__file__).resolve().parents[2] / "data" / "cpu" / "tensor_maps.json"
 MAPS = json.loads(DATA.read_text())["maps"]
 DERIVED = (15, 16, 17, 18)
 
