@@ -10,31 +10,28 @@ runs of equal descriptors become one with a further dimension.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
-from tessera.ir.region import (
-    Affine,
-    Descriptor,
-    Dimension,
-    Interval,
-    Region,
-    WholeBuffer,
-    region_intervals,
-)
+import numpy as np
+
+from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
 from tessera.passes import intervals
 from tessera.passes.lanes import Array
 
 MOST_PIECES = 2048
 _MOST_INTERVALS = 1 << 20
+# Runs that one scan may leave for the next; more than this do not fold into few pieces.
+_MOST_RUNS = 1 << 16
+_FOLDS = 3
+
+_Shape = tuple[int, tuple[Dimension, ...]]
+"""A descriptor without its offset."""
 
 
 def may_region(found: Array, size: int) -> Region:
     """A region that holds these bytes; past the limit on pieces the smallest gaps are filled."""
     region = _compress(intervals.narrow_to(found, _MOST_INTERVALS))
-    if isinstance(region, Affine) and len(region.pieces) > MOST_PIECES:
-        region = _compress(intervals.narrow_to(found, MOST_PIECES))
-    return region
+    return _few(intervals.narrow_to(found, MOST_PIECES)) if region is None else region
 
 
 def must_region(found: Array) -> Region | None:
@@ -42,58 +39,94 @@ def must_region(found: Array) -> Region | None:
     if len(found) == 0:
         return None
     region = _compress(found[:_MOST_INTERVALS])
-    if isinstance(region, Affine) and len(region.pieces) > MOST_PIECES:
-        largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:MOST_PIECES]
-        largest.sort()
-        region = _compress(found[largest])
+    if region is not None:
+        return region
+    largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:MOST_PIECES]
+    largest.sort()
+    return _few(found[largest])
+
+
+def _few(found: Array) -> Region:
+    region = _compress(found)
+    assert region is not None
     return region
 
 
-def _compress(found: Array) -> Region:
+def _compress(found: Array) -> Region | None:
+    """The region of some intervals; None where it has more than `MOST_PIECES` pieces."""
+    if len(found) == 0:
+        return Affine(())
     if len(found) == 1:
         return Interval(int(found[0, 0]), int(found[0, 1]))
-    pieces = [Descriptor(int(s), int(e) - int(s)) for s, e in found]
-    for _ in range(3):
-        folded = _fold(pieces)
-        if len(folded) == len(pieces):
+    widths, kinds = np.unique(found[:, 1] - found[:, 0], return_inverse=True)
+    shapes: list[_Shape] = [(int(width), ()) for width in widths]
+    offsets = found[:, 0]
+    for _ in range(_FOLDS):
+        runs = _find_runs(offsets, kinds)
+        if runs is None:
+            return None
+        if len(runs) == len(offsets):
             break
-        pieces = folded
-    return Affine(tuple(pieces))
+        kinds, shapes = _fold(offsets, kinds, shapes, runs)
+        offsets = offsets[runs]
+    if len(offsets) > MOST_PIECES:
+        return None
+    pieces = zip(offsets.tolist(), kinds.tolist(), strict=True)
+    return Affine(tuple(Descriptor(offset, *shapes[kind]) for offset, kind in pieces))
 
 
-def _fold(pieces: list[Descriptor]) -> list[Descriptor]:
-    """Runs of pieces that are alike but for an offset in equal steps, each as one piece."""
-    folded: list[Descriptor] = []
-    at = 0
-    while at < len(pieces):
-        first = pieces[at]
-        end = at + 1
-        if end < len(pieces) and _alike(first, pieces[end]):
-            step = pieces[end].offset - first.offset
-            end += 1
-            while (
-                end < len(pieces)
-                and _alike(first, pieces[end])
-                and pieces[end].offset - pieces[end - 1].offset == step
-            ):
-                end += 1
-            if step > 0 and end - at > 1:
-                dimension = Dimension(step, end - at)
-                folded.append(replace(first, dimensions=(dimension, *first.dimensions)))
-                at = end
-                continue
-        folded.append(first)
-        at += 1
-    return folded
+def _find_runs(offsets: Array, kinds: Array) -> Array | None:
+    """Where runs of pieces of one kind at equal distances start; None where there are too many.
+
+    Each run is as long as it can be, from left to right. Offsets are sorted and differ.
+    """
+    count = len(offsets)
+    steps = np.diff(offsets)
+    alike = kinds[1:] == kinds[:-1]
+    same_step = alike[1:] & alike[:-1] & (steps[1:] == steps[:-1])
+    breaks = np.append(np.flatnonzero(~same_step), count - 2)
+    ends = (breaks[np.searchsorted(breaks, np.arange(count - 1))] + 2) if count > 1 else breaks
+    following = np.append(np.where(alike, ends, np.arange(1, count)), count).tolist()
+    starts = [0]
+    while (at := following[starts[-1]]) < count:
+        if len(starts) == _MOST_RUNS:
+            return None
+        starts.append(at)
+    return np.array(starts, dtype=np.int64)
 
 
-def _alike(left: Descriptor, right: Descriptor) -> bool:
-    return left.width == right.width and left.dimensions == right.dimensions
+def _fold(
+    offsets: Array, kinds: Array, shapes: list[_Shape], runs: Array
+) -> tuple[Array, list[_Shape]]:
+    """One piece per run: its kind, and the shapes that kinds stand for."""
+    counts = np.diff(runs, append=len(offsets))
+    steps = offsets[np.minimum(runs + 1, len(offsets) - 1)] - offsets[runs]
+    steps[counts == 1] = 0
+    described = np.stack([kinds[runs], steps, counts], axis=1)
+    distinct, folded = np.unique(described, axis=0, return_inverse=True)
+    found: list[_Shape] = []
+    for kind, step, count in distinct.tolist():
+        width, dimensions = shapes[kind]
+        more = (Dimension(step, count),) if count > 1 else ()
+        found.append((width, (*more, *dimensions)))
+    return folded.reshape(-1), found
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def region_bytes(region: Region, size: int) -> Array:
     """The bytes of a region in a buffer of `size` bytes."""
-    if isinstance(region, WholeBuffer):
-        return intervals.interval(0, size)
-    return intervals.from_pairs(region_intervals(region, size))
+    match region:
+        case Affine():
+            return intervals.union(list(map(_descriptor_bytes, region.pieces)))
+        case Interval():
+            return intervals.interval(region.start, region.end)
+        case _:
+            return intervals.interval(0, size)
+
+
+def _descriptor_bytes(piece: Descriptor) -> Array:
+    starts = np.array([piece.offset], dtype=np.int64)
+    for dimension in piece.dimensions:
+        steps = dimension.stride * np.arange(dimension.count, dtype=np.int64)
+        starts = (starts[:, None] + steps).ravel()
+    return np.stack([starts, starts + piece.width], axis=1)
