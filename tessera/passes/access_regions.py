@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self, assert_never
 from tessera.diagnostics import Span
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
-from tessera.ir.opcodes import Access as Effect
 from tessera.ir.region import Interval
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
@@ -26,8 +25,6 @@ from tessera.passes.launch_report import LaunchReport, StepAccesses, anywhere, c
 from tessera.passes.launch_scene import TooManyObjects, Words, build_setting
 from tessera.passes.operand_bytes import operand_bytes
 from tessera.passes.regions import may_region, must_region, region_bytes
-
-_ATOMIC = frozenset({Effect.ATOMIC, Effect.REDUCE, Effect.ASYNC_REDUCE, Effect.MAY_READ_WRITE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tessera.diagnostics import Diagnostic, Span
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
 from tessera.ir.opcodes import Access as Effect
+from tessera.ir.opcodes import MemoryEffect, TensorBox
 from tessera.ir.region import Region, Unknown, WholeBuffer
 from tessera.passes import findings, intervals
 from tessera.passes.footprint import Entry, Footprint
@@ -181,8 +182,7 @@ class LaunchReport:
         certainty: Certainty,
         address: AddressClass,
     ) -> None:
-        effect = step.effects[entry.key.effect].access
-        kind = _kind(effect)
+        kind = _kind(step.effects[entry.key.effect])
         if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:
             certainty = Certainty.MAY
         self.accesses.append(
@@ -198,10 +198,14 @@ class LaunchReport:
         )
 
 
-def _kind(effect: Effect) -> AccessKind:
-    if effect.reads and effect.writes:
+def _kind(effect: MemoryEffect) -> AccessKind:
+    access = effect.access
+    if isinstance(effect.extent, TensorBox) and access is Effect.ASYNC_UPDATE:
+        # What it leaves alone lies outside the tensor, and outside the region.
+        return AccessKind.WRITE
+    if access.reads and access.writes:
         return AccessKind.ATOMIC
-    return AccessKind.WRITE if effect.writes else AccessKind.READ
+    return AccessKind.WRITE if access.writes else AccessKind.READ
 
 
 # --- variants ------------------------------------------------------------------------------

@@ -83,6 +83,21 @@ class Recorder:
         else:
             self._add_open(index, effect, address, width, may)
 
+    def add_bytes(
+        self, index: int, effect: int, zone: int, may: Array, sure: Array, *, exact: bool
+    ) -> None:
+        """Bytes of one object that were found in another way than thread by thread."""
+        entry = self._entry(index, effect, zone)
+        entry.always = entry.always and exact
+        entry.may.append(may)
+        entry.sure.append(sure)
+        self.work += 8 * may.size
+        self._compact_large(entry)
+
+    def _compact_large(self, entry: Touched) -> None:
+        if len(entry.may) > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE:
+            entry.compact()
+
     def _add_exact(
         self, index: int, effect: int, lo: Array, width: int, may: Array, sure: Array
     ) -> None:
@@ -152,8 +167,7 @@ class Recorder:
                 self.unresolved.setdefault((index, effect), index)
             entry.may.append(everywhere)
             entry.sure.append(certain)
-            if len(entry.may) > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE:
-                entry.compact()
+            self._compact_large(entry)
 
     def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Array) -> None:
         span = lanes.spans(address)

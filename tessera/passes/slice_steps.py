@@ -27,6 +27,7 @@ from tessera.passes.scene import parameter_bytes
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_memory import extent_accesses
 from tessera.passes.slice_operands import Key, Operands
+from tessera.passes.slice_tensor import tensor_access
 from tessera.passes.zones import LOCAL, PARAMETER, SHARED
 
 # A launch that comes here does not end normally.
@@ -212,7 +213,9 @@ class StepRunner(Operands):
                 self.pins[step.index] = f"it accesses {kind}"
                 continue
             if isinstance(effect.extent, TensorBox):
-                self.pins[step.index] = "its bytes are described by a tensor map"
+                why = tensor_access(self, step, number, effect, mask)
+                if why is not None:
+                    self.pins[step.index] = why
                 continue
             if step.instruction.opcode.name == "multimem":
                 self.pins[step.index] = "it accesses multicast memory"
