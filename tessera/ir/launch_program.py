@@ -26,7 +26,8 @@ What a buffer holds when a request begins: a weight, its contents, on each devic
 for it. An input: on the host, its contents. An output or temp: its contents where the user gives
 some, else poison; on the host, and wherever a `Fill` puts it. A state: what the lane's previous
 request left, on the devices that `Home` records name for the bytes, and nowhere else; at the end
-it is there again. A module variable is like a state, but of all lanes.
+it is there again; bytes that no step of the replica may write are wherever the state has a place.
+A module variable is like a state, but of all lanes.
 The words of a `pointers` record hold the device's own addresses wherever the buffer has a place;
 no transfer and no fill touches them.
 
@@ -92,7 +93,10 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nothing later touches this place of the buffer. On the compute queue."""
+    """Nothing later touches this place of the buffer, whose bytes others are about to use.
+
+    On the queue of the next user. It counts as a write of the whole place.
+    """
 
     buffer: BufferId
 
@@ -187,7 +191,7 @@ class Area:
 class Place:
     """Where a buffer of a trace is on a device: `offset` into each copy of the area.
 
-    In a module area offsets mean nothing: the module's loading decides.
+    In a module area offsets only tell variables apart: the module's loading decides.
     """
 
     trace: int
