@@ -159,6 +159,13 @@ CODES: tuple[Code, ...] = (
     Code("TSR5023", "an instruction is used against its rules"),
     Code("TSR5040", "there is nothing to run"),
     Code("TSR5041", "no variant is for that architecture"),
+    Code("TSR5050", "the runtime has been closed"),
+    Code("TSR5051", "a worker process has ended"),
+    Code("TSR5052", "a request does not get on"),
+    Code("TSR5053", "a request cannot be used"),
+    Code("TSR5054", "a run differs from one device"),
+    Code("TSR5055", "a device for the plan is missing"),
+    Code("TSR5056", "a run was interrupted"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

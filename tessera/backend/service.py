@@ -1,0 +1,180 @@
+"""What every backend that runs launch programs is given, does and gives back.
+
+In: nothing. Out: records and the protocol `Backend`. `backend.dispatch` drives a backend: it
+assigns slots, keeps the order of lanes, holds callers back, and watches the clock; a backend only
+starts requests and says when they are done.
+
+A backend is made with a `Model` and `BackendOptions`; making it loads modules and weights, sets
+every lane's states, and allocates all that it will ever need. It raises `TesseraError` with exit
+code 4 where a device is missing, 6 where memory runs out.
+
+- `begin(request)` starts a request whose slot and lane are free, and returns without waiting for
+  a device. The bytes of the inputs stay unchanged and alive until the request is collected.
+- `collect(timeout_s)` waits until a request is done and returns all that are.
+- Both are called by one thread at a time each, but may be called at the same time.
+- A fault on any device ends the backend: what had finished before is still collected, then
+  `collect` (or `begin`) raises a `ServiceFault`, and from then on only `close` may be called.
+- `close()` may be called at any time when neither of the two is running, more than once, and
+  after a fault. It leaves no process, no shared memory and no context behind.
+
+Source: design, sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.ir.launch_program import LoweredReplica, Queue
+from tessera.ir.program import LaunchId, Program
+
+Bytes = npt.NDArray[np.uint8]
+"""The bytes of a buffer: flat, contiguous."""
+
+RUN_FAULT = 6
+NO_DEVICE = 4
+DEFAULT_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTrace:
+    """A trace of the plan. `arches[step]` is the module variant that runs it, "" where none."""
+
+    name: str
+    program: Program
+    arches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One replica with all it needs to run; contents are the bytes of whole buffers by name.
+
+    `traces` are all traces of the plan: `LoweredTrace.trace` indexes them. `weights` has every
+    weight and `states[lane]` every state of every trace (equal names are one buffer).
+    `fillings[trace]` has the outputs and temps for which the user gives contents; the others
+    begin as poison, and so does an output on the host.
+    """
+
+    lowered: LoweredReplica
+    traces: tuple[ServedTrace, ...]
+    weights: Mapping[str, Bytes]
+    states: Sequence[Mapping[str, Bytes]]
+    fillings: Sequence[Mapping[str, Bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """How to run. A backend ignores what it has no use for.
+
+    `targets` says what stands for a device of the plan: `cuda:0`, `cuda:0:84sm` (a slice), `cpu`.
+    `memory_bytes` is what the areas of a device may take. `throttle_bytes_per_s` slows down
+    transfers between devices. `timeline` asks for an event per operation.
+    """
+
+    targets: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    max_steps: int | None = None
+    throttle_bytes_per_s: float | None = None
+    timeline: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request to start: which trace, where, and the bytes of every input by name."""
+
+    number: int
+    trace: int
+    slot: int
+    lane: int
+    inputs: Mapping[str, Bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEvent:
+    """An operation that took place. Nanoseconds of one clock for all devices of the backend.
+
+    `name` is what to show: a kernel's name, `memset`, `send x to b`. `bytes` are those moved.
+    """
+
+    device: str
+    queue: Queue
+    slot: int
+    request: int
+    name: str
+    start_ns: int
+    end_ns: int
+    step: LaunchId | None = None
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A request that is done on every device: its outputs by name, and what it took.
+
+    `started_ns` and `ended_ns` are of the clock of the events.
+    """
+
+    request: int
+    outputs: Mapping[str, Bytes]
+    started_ns: int
+    ended_ns: int
+    events: tuple[TimelineEvent, ...] = ()
+    printed: str = ""
+
+
+class ServiceFault(TesseraError):
+    """A run that stopped: on which device, in which request and launch, where they are known.
+
+    The diagnostic carries the PTX line, where it is known, as its primary span.
+    """
+
+    def __init__(
+        self,
+        diagnostic: Diagnostic,
+        *,
+        device: str | None = None,
+        request: int | None = None,
+        step: LaunchId | None = None,
+        name: str = "",
+        exit_code: int = RUN_FAULT,
+    ) -> None:
+        self.device = device
+        self.request = request
+        self.step = step
+        where = [f"device `{device}`"] if device is not None else []
+        where += [f"request {request}"] if request is not None else []
+        where += (
+            [f"launch #{step} `{name}`" if name else f"step #{step}"] if step is not None else []
+        )
+        notes = ((", ".join(where),) if where else ()) + diagnostic.notes
+        super().__init__(replace(diagnostic, notes=notes), exit_code)
+
+
+class Backend(Protocol):
+    """One replica on its devices; the module docstring has the rules."""
+
+    def begin(self, request: Request) -> None:
+        """Start a request."""
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        """Requests that have become done, in that order; none if the time runs out first."""
+
+    def idle_s(self) -> float:
+        """Seconds since a device last did anything for the requests that are under way."""
+
+    def stalled(self) -> ServiceFault:
+        """What the requests that are under way wait for, as an error."""
+
+    def read_states(self, lane: int) -> Mapping[str, Bytes]:
+        """The states of a lane in which no request runs, by buffer name.
+
+        Words of `pointers` records that hold the address they were given read as zero.
+        """
+
+    def close(self) -> None:
+        """Stop at once and give everything back."""
