@@ -1,0 +1,241 @@
+"""Launch programs: which bytes move, what waits for what, and where buffers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
+from tessera.ir.graph import GraphBuffer, KernelGraph, Node
+from tessera.ir.launch_program import (
+    HOST,
+    AreaKind,
+    Await,
+    DeviceProgram,
+    Fill,
+    Free,
+    LoweredReplica,
+    Operation,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+)
+from tessera.ir.program import (
+    Buffer,
+    BufferId,
+    LaunchId,
+    Pointer,
+    PointerTable,
+    PointerWord,
+    Program,
+    Role,
+)
+from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
+from tessera.passes.lower_plan import lower_replica
+
+ROLES = {"i": Role.INPUT, "o": Role.OUTPUT, "w": Role.WEIGHT, "t": Role.TEMP, "s": Role.STATE,
+         "v": Role.VARIABLE}  # fmt: skip
+KINDS = {
+    "r": (AccessKind.READ, Certainty.MUST),
+    "m": (AccessKind.WRITE, Certainty.MUST),
+    "w": (AccessKind.WRITE, Certainty.MAY),
+    "a": (AccessKind.ATOMIC, Certainty.MAY),
+}
+Touch = tuple[str, str, Region]
+
+
+def case(
+    buffers: Sequence[tuple[str, int]], *steps: Sequence[Touch], words: Sequence[PointerTable] = ()
+) -> tuple[Program, KernelGraph]:
+    """A trace by hand: the first letter of a buffer's name is its role."""
+    made = tuple(
+        Buffer(id=BufferId(number), name=name, bytes=size, role=ROLES[name[0]])
+        for number, (name, size) in enumerate(buffers)
+    )
+    ids = {buffer.name: buffer.id for buffer in made}
+    nodes = tuple(
+        Node(
+            id=LaunchId(number),
+            name=f"k{number}",
+            accesses=tuple(
+                Access(
+                    buffer=ids[name],
+                    kind=KINDS[kind][0],
+                    certainty=KINDS[kind][1],
+                    address=AddressClass.DIRECT,
+                    region=region,
+                )
+                for kind, name, region in touches
+            ),
+        )
+        for number, touches in enumerate(steps)
+    )
+    graph = KernelGraph(
+        buffers=tuple(GraphBuffer(id=b.id, name=b.name, bytes=b.bytes, role=b.role) for b in made),
+        nodes=nodes,
+        edges=(),
+    )
+    return Program(buffers=made, pointer_tables=tuple(words)), graph
+
+
+def lower(one: tuple[Program, KernelGraph], where: str, **options: int) -> LoweredReplica:
+    return lower_replica([one[0]], [one[1]], [where], **{"slots": 2, "lanes": 2, **options})
+
+
+def moves(lowered: LoweredReplica, trace: int = 0) -> list[tuple[int, str, str, object]]:
+    return [(int(t.buffer), t.source, t.target, t.bytes) for t in lowered.traces[trace].transfers]
+
+
+def program_of(lowered: LoweredReplica, device: str, trace: int = 0) -> DeviceProgram:
+    return next(p for p in lowered.traces[trace].programs if p.device == device)
+
+
+def before(program: DeviceProgram, first: Operation, second: Operation) -> bool:
+    """Whether events and queue order put one operation of a device before another."""
+    done: dict[object, set[Operation]] = {}
+    queues: dict[Queue, set[Operation]] = {queue: set() for queue in Queue}
+    for entry in program.operations:
+        here = queues[entry.queue]
+        if isinstance(entry.operation, Await):
+            here |= done[entry.operation.event]
+        elif isinstance(entry.operation, Record):
+            done[entry.operation.event] = set(here)
+        else:
+            if entry.operation == second:
+                return first in here
+            here.add(entry.operation)
+    raise AssertionError(f"{second} is not on {program.device}")
+
+
+ALL = Interval(0, 64)
+
+
+def test_one_device_moves_only_inputs_and_outputs() -> None:
+    one = case([("i", 64), ("t", 64), ("o", 64)],
+               [("r", "i", ALL), ("m", "t", ALL)],
+               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    lowered = lower(one, "AA")
+    assert moves(lowered) == [(0, HOST, "A", ((0, 64),)), (2, "A", HOST, ((0, 64),))]
+
+
+def test_a_version_goes_to_a_device_once() -> None:
+    one = case([("i", 64), ("t", 64), ("o", 64)],
+               [("r", "i", ALL), ("m", "t", ALL)],
+               [("r", "t", ALL)],
+               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    assert moves(lower(one, "ABB")) == [
+        (0, HOST, "A", ((0, 64),)), (1, "A", "B", ((0, 64),)), (2, "B", HOST, ((0, 64),)),
+    ]  # fmt: skip
+
+
+def test_only_the_bytes_read_move_and_strided_ones_stay_apart() -> None:
+    rows = Affine((Descriptor(0, 8, (Dimension(16, 4),)),))
+    one = case([("t", 64), ("o", 8)], [("m", "t", ALL)], [("r", "t", rows)])
+    assert moves(lower(one, "AB")) == [(0, "A", "B", ((0, 8), (16, 24), (32, 40), (48, 56)))]
+
+
+def test_a_write_that_may_leave_bytes_alone_needs_the_old_ones() -> None:
+    one = case([("t", 64), ("o", 64)], [("m", "t", ALL)], [("w", "t", Interval(0, 32))],
+               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    assert moves(lower(one, "ABA"))[:2] == [(0, "A", "B", ((0, 32),)), (0, "B", "A", ((0, 32),))]
+
+
+def test_a_certain_write_needs_nothing() -> None:
+    one = case([("t", 64)], [("m", "t", ALL)], [("m", "t", ALL)])
+    assert moves(lower(one, "AB")) == []
+
+
+def test_the_second_version_lands_after_the_first_was_read() -> None:
+    """The example of design, section 5: K then V through one buffer."""
+    one = case([("t", 64), ("o", 64)],
+               [("m", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)],
+               [("m", "t", ALL)], [("r", "t", ALL), ("a", "o", ALL)])  # fmt: skip
+    lowered = lower(one, "ABAB")
+    first, second, _ = lowered.traces[0].transfers
+    reader, writer = program_of(lowered, "B"), program_of(lowered, "A")
+    assert before(reader, Run(LaunchId(1)), Receive(second.id))
+    assert before(reader, Receive(first.id), Run(LaunchId(1)))
+    assert before(reader, Receive(second.id), Run(LaunchId(3)))
+    assert before(writer, Send(first.id), Run(LaunchId(2)))
+    assert before(writer, Run(LaunchId(2)), Send(second.id))
+
+
+def test_buffers_that_do_not_live_together_share_bytes_and_are_freed_in_order() -> None:
+    one = case([("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
+               [("m", "t0", Interval(0, 512))],
+               [("r", "t0", Interval(0, 512)), ("m", "t1", Interval(0, 512))],
+               [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))],
+               [("r", "t2", Interval(0, 512)), ("m", "o", Interval(0, 512))])  # fmt: skip
+    lowered = lower(one, "AAAA")
+    (slot,) = (area for area in lowered.areas if area.kind is AreaKind.SLOT)
+    assert (slot.bytes, slot.count) == (1024, 2)
+    ops = [entry.operation for entry in program_of(lowered, "A").operations]
+    assert ops.index(Run(LaunchId(1))) < ops.index(Free(BufferId(0))) < ops.index(Run(LaunchId(2)))
+
+
+def test_reused_bytes_wait_for_the_send_of_the_old_ones() -> None:
+    one = case([("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
+               [("m", "t0", Interval(0, 512))],
+               [("r", "t0", Interval(0, 512)), ("m", "o", Interval(0, 512))],
+               [("m", "t1", Interval(0, 512))],
+               [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))])  # fmt: skip
+    lowered = lower(one, "ABAA")
+    sent = next(t for t in lowered.traces[0].transfers if t.buffer == 0)
+    assert before(program_of(lowered, "A"), Send(sent.id), Run(LaunchId(2)))
+
+
+def test_bytes_nobody_wrote_are_filled_not_sent() -> None:
+    one = case([("t", 64), ("o", 64)], [("w", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)])
+    lowered = lower(one, "AB")
+    ops = [entry.operation for entry in program_of(lowered, "A").operations]
+    assert ops[0] == Fill(BufferId(0), ((0, 64),))
+    assert moves(lowered)[0] == (0, "A", "B", ((0, 64),))
+
+
+def test_a_state_returns_to_its_home() -> None:
+    """Step 1 on B writes last: B is home, and the next request's reader on A gets it from there."""
+    one = case([("s", 64), ("o", 64)],
+               [("r", "s", ALL), ("m", "o", ALL)], [("a", "s", Interval(0, 16))])  # fmt: skip
+    lowered = lower(one, "AB")
+    (home,) = lowered.homes
+    assert (home.device, home.bytes) == ("B", ((0, 16),))
+    assert moves(lowered)[0] == (0, "B", "A", ((0, 16),))
+    kinds = {(area.device, area.kind, area.count) for area in lowered.areas}
+    assert {("A", AreaKind.LANE, 2), ("B", AreaKind.LANE, 2)} <= kinds
+
+
+def test_traces_of_a_mix_agree_on_homes_and_places() -> None:
+    prefill = case([("s", 64), ("w", 64)], [("r", "w", ALL), ("m", "s", ALL)])
+    decode = case([("w", 64), ("o", 64), ("s", 64)],
+                  [("r", "w", ALL), ("a", "s", Interval(0, 8))],
+                  [("r", "s", ALL), ("m", "o", ALL)])  # fmt: skip
+    lowered = lower_replica(
+        [prefill[0], decode[0]], [prefill[1], decode[1]], ["A", "BB"], slots=1, lanes=3
+    )
+    assert {(h.trace, int(h.buffer), h.device) for h in lowered.homes} == {(0, 0, "A"), (1, 2, "A")}
+    assert set(moves(lowered, 1)) == {
+        (2, "A", "B", ((0, 8),)), (2, "A", "B", ((8, 64),)), (2, "B", "A", ((0, 8),)),
+        (1, "B", HOST, ((0, 64),)),
+    }  # fmt: skip
+    states = {(p.trace, p.device): p.offset for p in lowered.places if p.kind is AreaKind.LANE}
+    assert states[0, "A"] == states[1, "A"]
+    assert states[0, "B"] == states[1, "B"]
+
+
+def test_pointer_words_never_move() -> None:
+    words = PointerTable(BufferId(0), (PointerWord(8, Pointer(BufferId(1))),))
+    one = case([("i", 64), ("t", 64)], [("r", "i", ALL)], words=[words])
+    assert moves(lower(one, "A")) == [(0, HOST, "A", ((0, 8), (16, 64)))]
+
+
+def test_a_written_variable_leaves_one_slot() -> None:
+    one = case([("v.x", 4), ("o", 64)], [("a", "v.x", Interval(0, 4)), ("m", "o", ALL)])
+    assert lower(one, "A", slots=4).slots == 1
+    read = case([("v.x", 4), ("o", 64)], [("r", "v.x", Interval(0, 4)), ("m", "o", ALL)])
+    assert lower(read, "A", slots=4).slots == 4
+
+
+def test_the_same_input_gives_the_same_records() -> None:
+    one = case([("t", 64), ("o", 64)], [("m", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)])
+    assert lower(one, "AB") == lower(one, "AB")
