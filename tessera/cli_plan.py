@@ -171,7 +171,7 @@ def _bad_override(option: str, text: str, example: str) -> TesseraError:
 
 def _json(report: PlanReport) -> str:
     data = {"schema": "tessera-plan/1", **asdict(report.plan)}
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(data, indent=2, default=lambda kind: kind.value) + "\n"
 
 
 def _text(report: PlanReport, output: str) -> str:
@@ -183,19 +183,22 @@ def _text(report: PlanReport, output: str) -> str:
     lines += [f"  {describe_card(card)}" for card in report.machine.cards]
     sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
     lines.append(f"durations: {sources}")
-    split = any(len({step.device for step in r.steps}) > 1 for r in plan.replicas)
+    split = any(len(r.lowered.devices) > 1 for r in plan.replicas)
     said = "" if split else ": splitting a request does not pay"
-    lines.append(f"plan: {plan.strategy}, for {plan.objective}, {plan.slots} slots{said}")
+    lines.append(
+        f"plan: {plan.strategy}, for {plan.objective}, {plan.replicas[0].slots} slots{said}"
+    )
     lines.append(f"  proven within {plan.gap:.2%} of the best (search ended by {plan.ended})")
     for number, replica in enumerate(plan.replicas):
-        moved = sum(transfer.bytes for transfer in replica.transfers)
-        count = len(replica.transfers)
+        transfers = [move for placed in replica.traces for move in placed.transfers]
+        moved = sum(transfer.bytes for transfer in transfers)
         lines.append(
-            f"  replica {number}: {replica.share:.1%} of requests, {count} transfers, "
+            f"  replica {number}: {replica.share:.1%} of requests, {len(transfers)} transfers, "
             f"{format_bytes(moved)} moved"
         )
-        for device in dict.fromkeys(step.device for step in replica.steps):
-            here = [step for step in replica.steps if step.device == device]
+        for device in replica.lowered.devices:
+            steps = [step for placed in replica.traces for step in placed.steps]
+            here = [step for step in steps if step.device == device]
             spent = sum(step.predicted_ns for step in here)
             lines.append(f"    {device}: {len(here)} steps, {spent / 1e3:.1f} us")
     for card in plan.cards:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
@@ -20,23 +20,26 @@ from tessera.frontend.quantities import format_bytes
 from tessera.frontend.readfile import read_source
 from tessera.ir.costs import Costs, CostSource, Duration
 from tessera.ir.graph import KernelGraph
-from tessera.ir.machine import Machine
+from tessera.ir.machine import CardId, Machine
 from tessera.ir.plan import (
     Baseline,
     PlacedStep,
+    PlacedTrace,
     Plan,
     PlanCard,
     PlanDevice,
+    PlannedTrace,
     PlannedTransfer,
     Replica,
     text_digest,
 )
-from tessera.ir.program import Program
+from tessera.ir.program import Launch, Program
 from tessera.ir.trace_text import print_program
 from tessera.passes.adjust_costs import merge_profiles, restrict_steps
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
-from tessera.passes.estimate_costs import estimate_costs
+from tessera.passes.estimate_costs import estimate_costs, runs_on
+from tessera.passes.lower_plan import lower_replica
 from tessera.passes.partition_infeasible import find_obstacle
 from tessera.passes.partition_plans import Candidate, Choice, ReplicaPlan, choose
 from tessera.passes.partition_problem import transfers_of
@@ -93,7 +96,7 @@ def plan(path: str | os.PathLike[str], options: PlanOptions) -> PlanReport:
         )  # fmt: skip
     costs = _costs(program, facts.graph, machine, options)
     planning, choice, slots = _choose(facts.graph, machine, costs, options)
-    found = _plan(program, machine, costs, planning, choice, slots, options)
+    found = _plan(program, machine, facts.graph, costs, planning, choice, slots, options)
     unmeasured = warning(
         "TSR3014",
         "durations come from data sheets, not from measurements",
@@ -157,7 +160,7 @@ def _bad_rule(rule: str, machine: Machine) -> Diagnostic:
 
 
 def _digest(program: Program) -> str:
-    return text_digest(print_program(replace(program, resident=None)))
+    return text_digest(print_program(program))
 
 
 def _machine(options: PlanOptions) -> Machine:
@@ -222,6 +225,7 @@ def _missing_reserve(machine: Machine, name: str) -> int:
 def _plan(
     program: Program,
     machine: Machine,
+    graph: KernelGraph,
     costs: Costs,
     planning: Planning,
     choice: Choice,
@@ -235,42 +239,65 @@ def _plan(
         for index in range(len(resources))
     ]
     rooms = planning.problem.rooms
+    replicas = tuple(
+        _replica(program, graph, planning, machine, costs, one, slots) for one in best.replicas
+    )
+    text = print_program(program)
     return Plan(
-        objective=choice.objective, strategy=best.name, slots=slots, lanes=slots,
+        objective=choice.objective, strategy=best.name,
         period_ns=best.period_ns, latency_ns=best.latency_ns, usd_per_request=best.usd,
         bound=choice.bound, gap=choice.gap, ended=choice.ended, link=machine.link_name,
-        program_digest=_digest(program),
         machine_digest=machine.digest(), options=options.text(),
         cards=tuple(
-            PlanCard(name=card.name, gpu=card.gpu.key, capacity_bytes=room.bytes, used_bytes=used,
+            PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
+                     capacity_bytes=room.bytes, used_bytes=_used(machine, card.id, replicas),
                      usd_per_hour=card.usd_per_hour)
-            for card, room, used in zip(machine.cards, rooms, best.memory, strict=True)
+            for card, room in zip(machine.cards, rooms, strict=True)
         ),
         devices=tuple(
             PlanDevice(name=device.name, card=machine.cards[device.card].name, sms=device.sms,
                        busy_ns=busy[device.id])
             for device in machine.devices
         ),
-        replicas=tuple(_replica(planning, machine, costs, one) for one in best.replicas),
+        traces=(PlannedTrace(name="trace", share=1.0, digest=text_digest(text), text=text),),
+        replicas=replicas,
         baselines=tuple(_baseline(one) for one in choice.candidates if one is not best),
     )  # fmt: skip
 
 
+def _used(machine: Machine, card: CardId, replicas: tuple[Replica, ...]) -> int:
+    """What the areas of all replicas take on a card."""
+    names = [device.name for device in machine.slices_of(card)]
+    return sum(replica.lowered.memory_bytes(name) for replica in replicas for name in names)
+
+
 def _baseline(one: Candidate) -> Baseline:
     return Baseline(
-        name=one.name, period_ns=one.period_ns, latency_ns=one.latency_ns, usd_per_request=one.usd
-    )
+        name=one.name, period_ns=one.period_ns, latency_ns=one.latency_ns, usd_per_request=one.usd,
+        memory_bytes=sum(one.memory),
+    )  # fmt: skip
 
 
-def _replica(planning: Planning, machine: Machine, costs: Costs, one: ReplicaPlan) -> Replica:
+def _replica(
+    program: Program,
+    graph: KernelGraph,
+    planning: Planning,
+    machine: Machine,
+    costs: Costs,
+    one: ReplicaPlan,
+    slots: int,
+) -> Replica:
     names = [device.name for device in machine.devices]
+    placement = planning.expand(one.placement)
     steps = []
-    for step, device in zip(costs.steps, planning.expand(one.placement), strict=True):
+    for work, step, device in zip(program.work(), costs.steps, placement, strict=True):
         cost = step.on_device[device]
         assert isinstance(cost, Duration)
+        arch = machine.gpu_of(machine.devices[device]).arch
         steps.append(
-            PlacedStep(step=step.step, name=step.name, device=names[device], predicted_ns=cost.ns,
-                       error=cost.error, source=cost.source.value)
+            PlacedStep(step=step.step, name=step.name, device=names[device],
+                       arch=_variant(program, work, arch) if isinstance(work, Launch) else "",
+                       predicted_ns=cost.ns, error=cost.error, source=cost.source.value)
         )  # fmt: skip
     transfers = tuple(
         PlannedTransfer(
@@ -281,4 +308,16 @@ def _replica(planning: Planning, machine: Machine, costs: Costs, one: ReplicaPla
         )
         for tensor, source, target in transfers_of(planning.problem, one.placement)
     )
-    return Replica(share=one.share, steps=tuple(steps), transfers=transfers)
+    lowered = lower_replica(
+        [program], [graph], [[names[device] for device in placement]], slots=slots, lanes=slots
+    )
+    return Replica(
+        share=one.share, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered,
+        traces=(PlacedTrace(trace=0, steps=tuple(steps), transfers=transfers),),
+    )  # fmt: skip
+
+
+def _variant(program: Program, work: Launch, arch: str) -> str:
+    """The architecture of the newest code that runs there."""
+    usable = [v.arch for v in program.modules[work.module].variants if runs_on(v.arch, arch)]
+    return max(usable, key=lambda one: (int("".join(filter(str.isdigit, one))), one))

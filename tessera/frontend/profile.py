@@ -3,7 +3,7 @@
     {"schema": "tessera-profile/1", "program": "DIGEST", "rows": [
       {"step": 3, "name": "m0.linear", "gpu": "a100", "sms": 108, "ns": 8123.0, "error": 0.02}]}
 
-In: text. Out: a `Profile`. `program` is the `program_digest` in plans of the trace; `gpu` is a name
+In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name
 of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
 """
 

@@ -1,22 +1,32 @@
-"""A plan: which device runs each step of a trace, what moves, what it is predicted to cost.
+"""A plan: which device runs each step of every trace, what moves, what it is predicted to cost.
 
-In: nothing. Out: frozen records that `planning` makes, `ir.plan_text` prints and `frontend.tsp`
-reads. Times are nanoseconds, sizes bytes. A plan is a list of replicas; each has a share of the
-requests and a device for every step.
+In: nothing. Out: frozen records that `planning` makes, `ir.plan_text` prints, `frontend.tsp` reads
+and `ir.verify_plan` checks. Times are nanoseconds, sizes bytes.
+
+A plan serves requests of one or more traces with a list of replicas. Each replica is a copy of all
+that the traces need, has a share of the requests, a device for every step, and the launch programs
+that follow from that (`ir.launch_program`). The traces are embedded as text, so that a plan is one
+file but for the contents of buffers.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tessera.ir.launch_program import LoweredReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
-    """A GPU of the machine, with the memory that there is and that the plan needs."""
+    """A GPU of the machine. `capacity_bytes` is what the areas of all replicas may take on it.
+
+    What is kept back for the driver is already taken off; `used_bytes` is what the areas take.
+    """
 
     name: str
     gpu: str
+    arch: str
     capacity_bytes: int
     used_bytes: int
     usd_per_hour: float | None
@@ -33,12 +43,31 @@ class PlanDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTrace:
+    """A trace that the plan serves: `share` of all requests, and the whole trace as text.
+
+    `digest` is that of the text. `contents_digest` is that of the file of contents which the trace
+    names, as it was when the plan was made; empty where there was none.
+    """
+
+    name: str
+    share: float
+    digest: str
+    contents_digest: str = ""
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStep:
-    """A step of the trace on a device of a replica, with its predicted time."""
+    """A step on a device, with its predicted time and how far that may be off, as a fraction.
+
+    `arch` names the variant of the module that runs there; it is empty for all but launches.
+    """
 
     step: int
     name: str
     device: str
+    arch: str
     predicted_ns: float
     error: float
     source: str
@@ -46,7 +75,7 @@ class PlacedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTransfer:
-    """Bytes that go from one device to another in every request of the replica."""
+    """Bytes that the planner expects to go from one device to another in every request."""
 
     tensor: str
     bytes: float
@@ -55,12 +84,28 @@ class PlannedTransfer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """One copy of the model, and the share of requests that it serves."""
+class PlacedTrace:
+    """One trace on the devices of a replica. `trace` indexes the traces of the plan."""
 
-    share: float
+    trace: int
     steps: tuple[PlacedStep, ...]
     transfers: tuple[PlannedTransfer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One copy of the model, and the share of requests that it serves.
+
+    Replicas of one `policy` serve together. A plan with several policies holds one way to serve
+    for each, side by side in memory, for the run to switch between.
+    """
+
+    share: float
+    slots: int
+    lanes: int
+    policy: str = ""
+    traces: tuple[PlacedTrace, ...]
+    lowered: LoweredReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +116,16 @@ class Baseline:
     period_ns: float
     latency_ns: float
     usd_per_request: float
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that was decided. `bound` is in the unit of the objective; `ended` says why the
-    search stopped: `gap`, `nodes`, `search` or `clock`."""
+    search stopped: `gap`, `nodes`, `search`, `clock` or `interrupted`."""
 
     objective: str
     strategy: str
-    slots: int
-    lanes: int
     period_ns: float
     latency_ns: float
     usd_per_request: float
@@ -89,15 +133,15 @@ class Plan:
     gap: float
     ended: str
     link: str
-    program_digest: str
     machine_digest: str
     options: str
     cards: tuple[PlanCard, ...]
     devices: tuple[PlanDevice, ...]
+    traces: tuple[PlannedTrace, ...]
     replicas: tuple[Replica, ...]
     baselines: tuple[Baseline, ...]
 
 
 def text_digest(text: str) -> str:
-    """The digest of a program's or machine's text."""
+    """The digest of a trace's or machine's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

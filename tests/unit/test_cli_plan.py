@@ -41,7 +41,7 @@ def test_a_plan_is_printed_and_written(tmp_path: Path) -> None:
     assert "a100-0: A100 SXM4 80GB, 80.0 GB" in outcome.text
     assert "single:l40s-0" in outcome.text
     written = parse_plan(target.read_text())
-    assert {step.device for r in written.replicas for step in r.steps} <= {"a100-0", "l40s-0"}
+    assert {d for r in written.replicas for d in r.lowered.devices} <= {"a100-0", "l40s-0"}
     again = tmp_path / "again.tsp"
     tessc("plan", str(MLP), "--gpus", "a100,l40s", "-o", str(again))
     assert again.read_bytes() == target.read_bytes()
@@ -126,8 +126,8 @@ def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
     assert "with 120.1 GB more on `a100-0`" in small.err
     outcome = tessc("plan", str(path), "--gpus", "2xa100", "-o", target)
     assert outcome.code == 0, outcome.err
-    used = {step.device for step in parse_plan(Path(target).read_text()).replicas[0].steps}
-    assert used == {"a100-0", "a100-1"}
+    used = parse_plan(Path(target).read_text()).replicas[0].lowered.devices
+    assert set(used) == {"a100-0", "a100-1"}
 
 
 TWO_CODES = """//! tessera.trace 1
@@ -153,7 +153,7 @@ def test_gpus_that_no_link_joins(tmp_path: Path) -> None:
     path = tmp_path / "two.ptx"
     path.write_text(TWO_CODES)
     both = machine_of("h200,b200")
-    assert len(plan(path, PlanOptions(machine=both)).plan.replicas[0].transfers) == 1
+    assert len(plan(path, PlanOptions(machine=both)).plan.replicas[0].traces[0].transfers) == 1
     apart = replace(both, links=(), channels=())
     with pytest.raises(TesseraError, match="TSR3012") as failure:
         plan(path, PlanOptions(machine=apart))
@@ -171,17 +171,18 @@ def test_reading_gives_what_was_printed(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("tessera-plan 1", "tessera-plan 2", "no plan"),
-        ("\ncard ", "\ncart ", "unknown record `cart`"),
+        ("tessera-plan 1", "tessera-plan 2", "version 2 is unknown"),
+        ("tessera-plan 1", "a plan", "this is no plan"),
+        ("\ncard ", "\ncart ", "`cart` cannot stand here"),
         (" share=", " shares=", "unknown key `shares`"),
         ("slots=4 ", "", "lacks the key `slots`"),
         ("slots=4", "slots=4 slots=4", "repeated key"),
-        ("slots=4", "slots=x", "not a value"),
-        ("slots=4", "slots=4.5", "not a value"),
-        ("period_ns=", "period_ns=NaN garbage=", "not a value"),
-        ("\nplan ", "\n// plan ", "one `plan` record"),
-        ("\nreplica ", "\n// replica ", "comes after its `replica`"),
-        ('gpu="l40s"', 'gpu="l40s', "cannot read"),
+        ("slots=4", 'slots="x"', "no such value"),
+        ("slots=4", "slots=4.5", "no such value"),
+        ("period_ns=", "period_ns=NaN garbage=", "`NaN` cannot stand here"),
+        ("\nplan ", "\n// plan ", "`card` cannot stand here"),
+        ("\nreplica ", "\n// replica ", "`placement` cannot stand here"),
+        ('gpu="l40s"', 'gpu="l40s', "cannot stand here"),
     ],
 )
 def test_plan_files_that_are_refused(text: str, old: str, new: str, said: str) -> None:

@@ -17,7 +17,7 @@ PAIR = PlanOptions(gpus="a100,l40s", objective="latency")
 
 
 def devices_of(options: PlanOptions) -> dict[int, str]:
-    return {step.step: step.device for step in plan(MLP, options).plan.replicas[0].steps}
+    return {step.step: step.device for step in plan(MLP, options).plan.replicas[0].traces[0].steps}
 
 
 def profile(path: Path, digest: str, rows: list[dict[str, Any]]) -> str:
@@ -28,19 +28,19 @@ def profile(path: Path, digest: str, rows: list[dict[str, Any]]) -> str:
 
 def test_measured_times_decide(tmp_path: Path) -> None:
     before = plan(MLP, PAIR).plan
-    assert {step.device for step in before.replicas[0].steps} == {"l40s-0"}
+    assert {step.device for step in before.replicas[0].traces[0].steps} == {"l40s-0"}
     rows = [
         {"step": step.step, "name": step.name, "gpu": gpu, "ns": ns}
-        for step in before.replicas[0].steps
+        for step in before.replicas[0].traces[0].steps
         for gpu, ns in (("a100", 500.0), ("l40s", 90_000.0))
     ]
-    path = profile(tmp_path / "p.json", before.program_digest, rows)
+    path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
     report = plan(MLP, PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path,)))
-    assert {step.device for step in report.plan.replicas[0].steps} == {"a100-0"}
-    assert {step.source for step in report.plan.replicas[0].steps} == {"profile"}
-    assert report.plan.latency_ns == pytest.approx(500.0 * len(before.replicas[0].steps))
+    assert {step.device for step in report.plan.replicas[0].traces[0].steps} == {"a100-0"}
+    assert {step.source for step in report.plan.replicas[0].traces[0].steps} == {"profile"}
+    assert report.plan.latency_ns == pytest.approx(500.0 * len(before.replicas[0].traces[0].steps))
     assert not any(d.code == "TSR3014" for d in report.diagnostics)
-    later = profile(tmp_path / "q.json", before.program_digest, [{**rows[0], "ns": 700.0}])
+    later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[0], "ns": 700.0}])
     both = PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path, later))
     assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
 
