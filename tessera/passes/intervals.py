@@ -44,7 +44,7 @@ def words(starts: Array, width: int) -> Array:
         return EMPTY
     steps = np.diff(starts)
     if (steps < 0).any():
-        starts = np.unique(starts)
+        starts = np.sort(starts)
         steps = np.diff(starts)
     breaks = np.flatnonzero(steps > width)
     first = np.append(starts[:1], starts[breaks + 1])

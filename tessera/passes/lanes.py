@@ -35,15 +35,61 @@ MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
 _MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
 
 
-class Lanes:
-    """A value per thread; see the module's text."""
+class Base:
+    """The numbers that some values share up to a distance; `sum` is the last one made of it."""
 
-    __slots__ = ("lo", "span", "why")
+    __slots__ = ("array", "bounds", "sum")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.bounds: tuple[int, int] | None = None
+        self.sum: tuple[Base, Base] | None = None
+
+    def plus(self, other: Base) -> Base:
+        """The sums, modulo 2**64, of the numbers of two bases; loops ask for the same again."""
+        for left, right in ((self, other), (other, self)):
+            if left.sum is not None and left.sum[0] is right:
+                return left.sum[1]
+        found = Base(self.array + other.array)
+        self.sum, other.sum = (other, found), (self, found)
+        return found
+
+
+class Lanes:
+    """A value per thread; see the module's text.
+
+    `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
+    distance, as loops do, costs nothing until somebody looks at the numbers.
+    """
+
+    __slots__ = ("_lo", "base", "shift", "span", "why")
 
     def __init__(self, lo: Array, span: Array | None = None, why: int = -1) -> None:
-        self.lo = lo
+        self._lo: Array | None = lo
+        self.base = Base(lo)
+        self.shift = 0
         self.span = span
         self.why = why
+
+    @property
+    def lo(self) -> Array:
+        """The least value of each thread."""
+        if self._lo is None:
+            self._lo = self.base.array + U64(self.shift)
+        return self._lo
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.base.array.size
+
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest `lo` of any thread."""
+        if self.base.bounds is None:
+            self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
+        low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
+        # Moved past the end of the numbers, but not by all threads: their order is another one.
+        return (low, high) if low <= high else (int(self.lo.min()), int(self.lo.max()))
 
     @property
     def exact(self) -> bool:
@@ -68,6 +114,16 @@ def between(low: int, high: int, bits: int, why: int) -> Lanes:
         return unknown(bits, why)
     lo = np.array([[low & MASK[bits]]], dtype=U64)
     return Lanes(lo, np.array([[high - low]], dtype=U64), why)
+
+
+def distinct(value: Lanes) -> list[int]:
+    """The different `lo` of all threads, in order."""
+    low, high = value.bounds()
+    lo = value.lo
+    if low == high:
+        return [low]
+    ends = (lo == U64(low)) | (lo == U64(high))
+    return [low, high] if ends.all() else [int(number) for number in np.unique(lo)]
 
 
 def spans(value: Lanes) -> Array:
@@ -128,10 +184,28 @@ def from_biased(low: Array, high: Array, bits: int, why: int) -> Lanes:
 
 def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """a + b modulo 2**bits; the anchor of an unknown one is kept."""
-    lo = a.lo + b.lo
     if a.span is None and b.span is None:
-        return Lanes(lo if bits == 64 else lo & _MASKS[bits])
+        if bits < 64:
+            return Lanes((a.lo + b.lo) & _MASKS[bits])
+        return _exact_sum(a, b)
+    lo = a.lo + b.lo
     return settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
+
+
+def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
+    """The sum of exact 64-bit values; a number that is the same in all threads is a shift."""
+    if a.size == b.size == 1:
+        return Lanes(a.lo + b.lo)
+    result = Lanes.__new__(Lanes)
+    if a.size > 1 and b.size > 1:
+        result.base, result.shift = a.base.plus(b.base), a.shift + b.shift
+    elif a.size > 1:
+        result.base, result.shift = a.base, a.shift + int(b.lo.flat[0])
+    else:
+        result.base, result.shift = b.base, b.shift + int(a.lo.flat[0])
+    result.shift &= MASK[64]
+    result.span, result.why, result._lo = None, -1, None
+    return result
 
 
 def negate(a: Lanes, bits: int) -> Lanes:

@@ -55,7 +55,7 @@ class Touched:
 class _Run:
     """Addresses that move by a distance: the last ones, and the distances so far."""
 
-    lo: Array
+    address: Lanes
     may: Array
     sure: Array
     width: int
@@ -79,7 +79,7 @@ class Recorder:
     ) -> None:
         """An access of `width` bytes per thread."""
         if address.span is None:
-            self._add_exact(index, effect, address.lo, width, may, sure)
+            self._add_exact(index, effect, address, width, may, sure)
         else:
             self._add_open(index, effect, address, width, may)
 
@@ -99,23 +99,29 @@ class Recorder:
             entry.compact()
 
     def _add_exact(
-        self, index: int, effect: int, lo: Array, width: int, may: Array, sure: Array
+        self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
     ) -> None:
         run = self._runs.get((index, effect))
         if run is not None and run.width == width and _same(run.may, may) and _same(run.sure, sure):
-            moved = lo - run.lo
-            first = moved.flat[0]
-            if moved.shape == run.lo.shape and (moved == first).all():
-                step = int(first)
+            step = self._distance(run.address, address)
+            if step is not None:
                 run.moves.append(run.moves[-1] + (step - (1 << 64) if step >> 63 else step))
-                run.lo = lo
-                self.work += lo.size
+                run.address = address
                 return
         self._close(index, effect)
-        chosen, certain = _select(lo, may, sure)
+        chosen, certain = _select(address.lo, may, sure)
         self.work += 4 * chosen.size
         pieces = self._pieces(chosen, certain, width, index, effect)
-        self._runs[index, effect] = _Run(lo, may, sure, width, pieces, [0])
+        self._runs[index, effect] = _Run(address, may, sure, width, pieces, [0])
+
+    def _distance(self, old: Lanes, new: Lanes) -> int | None:
+        """By how much every thread's address moved, modulo 2**64; None where they differ."""
+        if new.base is old.base:
+            return (new.shift - old.shift) & MASK[64]
+        self.work += new.size
+        moved = new.lo - old.lo
+        first = moved.flat[0]
+        return int(first) if moved.shape == old.lo.shape and (moved == first).all() else None
 
     def _pieces(
         self, chosen: Array, certain: Array | None, width: int, index: int, effect: int

@@ -222,7 +222,7 @@ class SliceMachine(StepRunner):
                 if found is not None and (a is b or isinstance(key, str)):
                     joined[key] = found
                 continue
-            self.work += a.lo.size
+            self.work += a.size
             joined[key] = lanes.merge(chosen, lanes.join(a, b, self.bits(key)), a)
         return joined
 
@@ -277,7 +277,7 @@ class SliceMachine(StepRunner):
             if old is None:
                 changed.append(key)
                 continue
-            self.work += value.lo.size
+            self.work += value.size
             differs = (old.lo != value.lo) | (lanes.spans(old) != lanes.spans(value))
             if (differs & weak).any():
                 changed.append(key)

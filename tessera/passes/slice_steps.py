@@ -46,7 +46,7 @@ class StepRunner(Operands):
         if old is None or mask.strong.all():
             self.registers[key] = value
             return
-        self.work += 4 * max(value.lo.size, mask.may.size)
+        self.work += 4 * max(value.size, mask.may.size)
         weak = mask.may & ~mask.strong
         result = lanes.merge(mask.strong, value, old)
         if weak.any():
@@ -54,7 +54,7 @@ class StepRunner(Operands):
         self.registers[key] = result
 
     def _write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
-        self.work += 8 + value.lo.size
+        self.work += 8 + value.size
         self.origins[name] = step.index
         self.assign(name, value, mask)
 
@@ -234,7 +234,7 @@ class StepRunner(Operands):
 
     def _common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
-        found = self.scene.zones.common(address.lo)
+        found = self.scene.zones.between(*address.bounds()) if address.size else None
         return None if found is None else found[0]
 
     def _loaded(self, step: Step, mask: Mask) -> None:

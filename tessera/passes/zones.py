@@ -48,10 +48,11 @@ class Zones:
 
     def common(self, addresses: Array) -> tuple[int, int] | None:
         """The one zone of all addresses and its object's address, or None."""
-        if addresses.size == 0:
-            return None
-        first = (int(addresses.min()) + REACH) >> _SHIFT
-        last = (int(addresses.max()) + REACH) >> _SHIFT
+        return self.between(int(addresses.min()), int(addresses.max())) if addresses.size else None
+
+    def between(self, low: int, high: int) -> tuple[int, int] | None:
+        """The one zone of all addresses from `low` to `high` and its object's address, or None."""
+        first, last = (low + REACH) >> _SHIFT, (high + REACH) >> _SHIFT
         if first != last or first >> 12 != self.tag or first & 0xFFF == 0:
             return None
         return first & 0xFFF, first << _SHIFT
