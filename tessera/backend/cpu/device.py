@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any
@@ -184,7 +184,14 @@ class Device:
 class LoadedModule:
     """A module on a device."""
 
-    def __init__(self, device: Device, module: ptx.Module, prefix: str = "") -> None:
+    def __init__(
+        self,
+        device: Device,
+        module: ptx.Module,
+        prefix: str = "",
+        shared: Mapping[str, DeviceArray] | None = None,
+    ) -> None:
+        """Load; a variable that `shared` has in the same size is that one, as it is now."""
         self.device = device
         self.module = module
         self.digest = _digest(module)
@@ -192,7 +199,7 @@ class LoadedModule:
             raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
         self.variables: dict[str, DeviceArray] = {}
         self._kernels: dict[str, Kernel] = {}
-        self._load_variables(prefix)
+        self._load_variables(prefix, shared or {})
 
     def __getitem__(self, name: str) -> Kernel:
         kernel = self._kernels.get(name)
@@ -200,10 +207,14 @@ class LoadedModule:
             kernel = self._kernels[name] = Kernel(self, name)
         return kernel
 
-    def _load_variables(self, prefix: str) -> None:
+    def _load_variables(self, prefix: str, shared: Mapping[str, DeviceArray]) -> None:
         found = self._definitions()
         for variable in found.values():
             if variable.linkage == "extern":
+                continue
+            known = shared.get(variable.name)
+            if known is not None and known.nbytes == sized(variable):
+                self.variables[variable.name] = known
                 continue
             allocation = self.device.space.allocate(
                 sized(variable), prefix + variable.name, read_only=variable.space == "const"
@@ -211,7 +222,8 @@ class LoadedModule:
             shape = (allocation.size,)
             self.variables[variable.name] = DeviceArray(self.device, allocation, np.uint8, shape)
         for variable in found.values():
-            if variable.name not in self.variables:
+            array = self.variables.get(variable.name)
+            if array is None or array is shared.get(variable.name):
                 continue
             content = self._initial(variable)
             view = self.device.space.view(self.variables[variable.name].allocation)

@@ -30,11 +30,15 @@ DEFAULT_STEPS = 1 << 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
-    """What a launch did: bytes touched per buffer, text printed, steps of its longest chunk."""
+    """What a launch did: bytes touched per buffer, text printed, steps of its longest chunk.
+
+    `slept_ns` is the longest that `nanosleep` kept a chunk, on the virtual clock.
+    """
 
     accesses: tuple[BufferAccess, ...]
     output: str
     steps: int
+    slept_ns: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,17 +98,19 @@ class Launch:
         """Run every CTA."""
         keep_freed_memory()
         with quiet():
-            steps = self._run_chunks()
-        return LaunchResult(accesses=self.log.finish(), output="".join(self.output), steps=steps)
+            steps, slept_ns = self._run_chunks()
+        return LaunchResult(
+            accesses=self.log.finish(), output="".join(self.output), steps=steps, slept_ns=slept_ns
+        )
 
-    def _run_chunks(self) -> int:
+    def _run_chunks(self) -> tuple[int, int]:
         order = self._cta_order()
         threads = self.block[0] * self.block[1] * self.block[2]
         step = min(LANES // threads, CHUNK_BYTES // max(self._bytes_per_cta(threads), 1))
         step = max(1, step // self.cluster_size) * self.cluster_size
         total = self.grid[0] * self.grid[1] * self.grid[2]
         pending: deque[ChunkRunner] = deque()
-        longest = stuck = 0
+        longest = slept = stuck = 0
         start = 0
         while start < total or pending:
             if start < total:
@@ -115,6 +121,7 @@ class Launch:
                 runner = pending.popleft()
             if runner.run() == DONE:
                 longest = max(longest, runner.steps)
+                slept = max(slept, runner.chunk.slept_ns)
                 runner.chunk.release()
                 stuck = 0
             else:
@@ -122,7 +129,7 @@ class Launch:
                 stuck = stuck + 1 if runner.stuck else 0
                 if stuck >= len(pending) and start >= total:
                     raise runner.deadlock()
-        return longest
+        return longest, slept
 
     def _bytes_per_cta(self, threads: int) -> int:
         """Shared memory and local memory, with room for the stack where functions recur."""

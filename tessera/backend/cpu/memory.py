@@ -93,6 +93,20 @@ class AddressSpace:
         self._start_array = None
         return allocation
 
+    def set_aside(self, size: int, name: str) -> int:
+        """The address of poisoned bytes that belong to no allocation until `show` says so."""
+        allocation = self.allocate(size, name)
+        place = self.table.index(allocation)
+        del self.table[place], self.starts[place], self.ends[place]
+        return allocation.address
+
+    def show(self, allocations: list[Allocation]) -> None:
+        """Make these, sorted and apart, the allocations that launches may touch."""
+        self.table = allocations
+        self.starts = [one.address for one in allocations]
+        self.ends = [one.address + one.size for one in allocations]
+        self._start_array = None
+
     def _check_host(self, size: int, name: str) -> None:
         """Refuse what the machine has no memory for; filling it would end the process."""
         free = available_bytes()

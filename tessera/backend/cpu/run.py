@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
 
 import numpy as np
 
-from tessera.backend.cpu.device import Device, DeviceArray, LoadedModule, Place
+from tessera.backend.cpu.device import Device, DeviceArray
 from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
 from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.steps import LoadedModules, StepRunner
 from tessera.ir import program as ir
 
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -62,7 +62,7 @@ def run_program(
     `on_step` is called before each step with its number and the number of steps, and at the end.
     """
     refuse_library_calls(program)
-    machine = _Machine(program, device or Device(), arch, max_steps)
+    machine = _Machine(program, device or Device(), variant_choice(program, arch), max_steps)
     machine.fill(contents)
     report = on_step or (lambda done, total: None)
     for number, step in enumerate(program.steps):
@@ -88,26 +88,35 @@ class _Machine:
     """A device with the buffers and modules of a program on it."""
 
     def __init__(
-        self, program: ir.Program, device: Device, arch: str | None, max_steps: int
+        self,
+        program: ir.Program,
+        device: Device,
+        arch_of: Callable[[ir.Launch], str],
+        max_steps: int,
     ) -> None:
         self.program = program
         self.device = device
-        self.max_steps = max_steps
         self.launches: list[LaunchRecord] = []
-        self.modules = [self._load(module, arch) for module in program.modules]
+        self.modules = LoadedModules(device, program)
+        arches = {step.id: arch_of(step) for step in program.launches()}
+        for step in program.launches():
+            self.modules.load(step.module, arches[step.id])
+        for module in program.modules:
+            if not self.modules.has(module.id):
+                self.modules.load(module.id, oldest(module).arch)
         self.buffers: list[DeviceArray] = [self._place(buffer) for buffer in program.buffers]
-
-    def _load(self, module: ir.Module, arch: str | None) -> tuple[LoadedModule, str]:
-        variant = (module.variant(arch) if arch else None) or oldest(module)
-        loaded = LoadedModule(self.device, variant.ptx, prefix=f"{module.name}.")
-        return loaded, variant.arch
+        self.steps = StepRunner(
+            device,
+            lambda buffer: self.buffers[buffer].address,
+            lambda step: self.modules.load(step.module, arches[step.id]),
+            max_steps,
+        )
 
     def _place(self, buffer: ir.Buffer) -> DeviceArray:
         if buffer.role is ir.Role.VARIABLE:
-            name, _, symbol = buffer.name.rpartition(".")
-            for module, (loaded, _) in zip(self.program.modules, self.modules, strict=True):
-                if module.name == name and symbol in loaded.variables:
-                    return loaded.variables[symbol]
+            found = self.modules.variable(buffer)
+            if found is not None:
+                return found
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
     def fill(self, contents: Mapping[str, Array]) -> None:
@@ -119,13 +128,7 @@ class _Machine:
                 array.view().reshape(-1)[:] = raw
                 self.device.mark_written(array.address, array.nbytes)
         for table in self.program.pointer_tables:
-            view = self.buffers[table.buffer].view().reshape(-1)
-            for word in table.words:
-                view[word.offset : word.offset + 8] = _word(self.address(word.target))
-
-    def address(self, pointer: ir.Pointer) -> int:
-        """Where a pointer of the trace points on this device."""
-        return self.buffers[pointer.buffer].address + pointer.offset
+            self.steps.write_pointers(table)
 
     def kept(self) -> dict[str, Array]:
         """The bytes that outlive the request."""
@@ -135,60 +138,22 @@ class _Machine:
             if buffer.role in _KEPT
         }
 
-    def step(self, step: ir.Step) -> None:
+    def step(self, step: ir.Step) -> LaunchResult | None:
         """Do one record."""
-        match step:
-            case ir.Launch():
-                self._launch(step)
-            case ir.Memset():
-                self._memset(step)
-            case ir.Memcpy():
-                self._bytes(step.target, step.bytes)[:] = self._bytes(step.source, step.bytes)
-                self.device.mark_written(self.address(step.target), step.bytes)
-            case ir.LibraryCall() | ir.Event() | ir.Wait():
-                pass
-            case _:
-                assert_never(step)
+        result = self.steps.do(step)
+        if result is not None and isinstance(step, ir.Launch):
+            self.launches.append(LaunchRecord(id=int(step.id), kernel=step.kernel, result=result))
+        return result
 
-    def _bytes(self, pointer: ir.Pointer, count: int) -> Array:
-        view = self.buffers[pointer.buffer].view().reshape(-1)
-        return view[pointer.offset : pointer.offset + count]
 
-    def _memset(self, step: ir.Memset) -> None:
-        pattern = step.value.to_bytes(step.element_bytes, "little")
-        view = self._bytes(step.target, step.bytes).reshape(-1, step.element_bytes)
-        view[:] = np.frombuffer(pattern, dtype=np.uint8)
-        self.device.mark_written(self.address(step.target), step.bytes)
+def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch], str]:
+    """The variant for `arch` where a module has one, else that for the oldest architecture."""
 
-    def _launch(self, step: ir.Launch) -> None:
-        loaded, arch = self.modules[step.module]
-        launch = ir.for_arch(step, arch)
-        result = loaded[launch.kernel].launch(
-            launch.grid,
-            launch.block,
-            [self._argument(a) for a in launch.arguments],
-            shared=launch.shared_bytes,
-            cluster=launch.cluster,
-            max_steps=self.max_steps,
-        )
-        record = LaunchRecord(id=int(step.id), kernel=step.kernel, result=result)
-        self.launches.append(record)
+    def choose(step: ir.Launch) -> str:
+        module = program.modules[step.module]
+        return ((module.variant(arch) if arch else None) or oldest(module)).arch
 
-    def _argument(self, argument: ir.Argument) -> Any:
-        match argument:
-            case ir.Pointer():
-                return Place(self.address(argument))
-            case ir.Scalar():
-                return argument.bits.to_bytes(argument.type.bytes, "little")
-            case ir.ByValue():
-                content = bytearray(argument.content)
-                for word in argument.pointers:
-                    content[word.offset : word.offset + 8] = _word(
-                        self.address(word.target)
-                    ).tobytes()
-                return bytes(content)
-            case _:
-                assert_never(argument)
+    return choose
 
 
 def oldest(module: ir.Module) -> ir.ModuleVariant:
@@ -199,7 +164,3 @@ def oldest(module: ir.Module) -> ir.ModuleVariant:
         return (int(found.group(1)) if found else 0, variant.arch.endswith("a"))
 
     return min(module.variants, key=age)
-
-
-def _word(address: int) -> Array:
-    return np.frombuffer(address.to_bytes(8, "little"), dtype=np.uint8)
