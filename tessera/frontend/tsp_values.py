@@ -28,10 +28,7 @@ from tessera.ir.launch_program import (
 )
 from tessera.ir.launch_text import NO_BYTES
 from tessera.ir.program import BufferId, LaunchId
-from tessera.ir.verify_plan import LARGEST
-
-MOST_RANGES = 1 << 24
-"""Byte ranges in one file."""
+from tessera.ir.verify_plan import LARGEST, MOST_RANGES
 
 _DIGITS = len(str(LARGEST))
 _ITEM = re.compile(r"([0-9]+):([0-9]+)((?:\+[0-9]+\*[0-9]+)*)")

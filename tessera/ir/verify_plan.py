@@ -21,7 +21,6 @@ from tessera.ir.launch_program import (
     Bytes,
     DeviceProgram,
     Fill,
-    Free,
     Home,
     LoweredReplica,
     LoweredTrace,
@@ -39,11 +38,11 @@ from tessera.ir.plan import PlacedTrace, Plan, PlannedTrace, Replica, text_diges
 LARGEST = (1 << 63) - 1
 """No size, offset or number is above this."""
 
+MOST_RANGES = 1 << 21
+"""Byte ranges in one plan: a few letters may stand for many."""
+
 _SHARE_SLACK = 1e-6
-_QUEUES = {
-    Run: Queue.COMPUTE, Fill: Queue.COMPUTE, Free: Queue.COMPUTE, Send: Queue.OUT,
-    Receive: Queue.IN,
-}  # fmt: skip
+_QUEUES = {Run: Queue.COMPUTE, Fill: Queue.COMPUTE, Send: Queue.OUT, Receive: Queue.IN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,8 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     known = {device.name for device in plan.devices}
     for replica in plan.replicas:
         yield from _replica(replica, known, len(plan.traces))
+    if _ranges_in(plan) > MOST_RANGES:
+        yield Flaw(plan, f"a plan has at most {MOST_RANGES} byte ranges")
     yield from _shares(plan)
     for trace in plan.traces:
         yield from _trace(trace)
@@ -302,6 +303,15 @@ def _repeated(records: Iterable[Any], key: Callable[[Any], object], message: str
 def _named(key: object) -> str:
     parts = key if isinstance(key, tuple) else (key,)
     return ", ".join(f"`{getattr(part, 'value', part)}`" for part in parts)
+
+
+def _ranges_in(plan: Plan) -> int:
+    lowered = [replica.lowered for replica in plan.replicas]
+    traces = [trace for one in lowered for trace in one.traces]
+    count = sum(len(home.bytes) for one in lowered for home in one.homes)
+    count += sum(len(move.bytes) for trace in traces for move in trace.transfers)
+    queued = (q for trace in traces for program in trace.programs for q in program.operations)
+    return count + sum(len(q.operation.bytes) for q in queued if isinstance(q.operation, Fill))
 
 
 def _ranges(record: object, ranges: Bytes) -> Iterator[Flaw]:

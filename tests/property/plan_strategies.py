@@ -1,0 +1,203 @@
+"""Generated plans: every record that a `.tsp` file can hold, well formed, never meaningful."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tessera.ir.launch_program import (
+    HOST,
+    PLACE_ALIGNMENT,
+    Area,
+    AreaKind,
+    Await,
+    Bytes,
+    DeviceEventId,
+    DeviceProgram,
+    Fill,
+    Free,
+    Home,
+    LoweredReplica,
+    LoweredTrace,
+    Operation,
+    Place,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+    TransferId,
+)
+from tessera.ir.plan import (
+    Baseline,
+    PlacedStep,
+    PlacedTrace,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTrace,
+    PlannedTransfer,
+    Replica,
+    text_digest,
+)
+from tessera.ir.program import BufferId, LaunchId
+
+words = st.text(max_size=8)
+names = st.text(min_size=1, max_size=8).filter(lambda name: name != HOST)
+sizes = st.integers(0, 1 << 50)
+amounts = st.floats(0, 1e15)
+queues = st.sampled_from(Queue)
+
+
+@st.composite
+def byte_ranges(draw: st.DrawFn, least: int = 0) -> Bytes:
+    """Runs of equal ranges at equal strides among odd ones."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    for _ in range(draw(st.integers(least, 4))):
+        width, gap = draw(st.integers(1, 300)), draw(st.integers(1, 300))
+        at += draw(st.integers(1 if found else 0, 1000))
+        for _ in range(draw(st.integers(1, 6))):
+            found.append((at, at + width))
+            at += width + gap
+    return tuple(found)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """A plan that `verify_plan` has nothing to say against."""
+    cards = draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    devices = draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    traces = draw(st.lists(names, min_size=1, max_size=2, unique=True))
+    texts = [draw(st.lists(st.text(max_size=12), max_size=4)) for _ in traces]
+    whole = ["".join(line.replace("\n", "") + "\n" for line in lines) for lines in texts]
+    count = draw(st.integers(1, 2))
+    return Plan(
+        objective=draw(words), strategy=draw(words), period_ns=draw(amounts),
+        latency_ns=draw(amounts), usd_per_request=draw(amounts), bound=draw(amounts),
+        gap=draw(amounts), ended=draw(words), link=draw(words), machine_digest=draw(words),
+        options=draw(words),
+        cards=tuple(
+            PlanCard(name=name, gpu=draw(words), arch=draw(words), capacity_bytes=draw(sizes),
+                     used_bytes=draw(sizes), usd_per_hour=draw(st.none() | amounts))
+            for name in cards
+        ),
+        devices=tuple(
+            PlanDevice(name=name, card=draw(st.sampled_from(cards)), sms=draw(sizes),
+                       busy_ns=draw(amounts))
+            for name in devices
+        ),
+        traces=tuple(
+            PlannedTrace(name=name, share=1.0 / len(traces), digest=text_digest(text), text=text,
+                         contents_digest=draw(words))
+            for name, text in zip(traces, whole, strict=True)
+        ),
+        replicas=tuple(
+            draw(replicas(tuple(devices), len(traces), 1.0 / count)) for _ in range(count)
+        ),
+        baselines=tuple(
+            Baseline(name=draw(words), period_ns=draw(amounts), latency_ns=draw(amounts),
+                     usd_per_request=draw(amounts), memory_bytes=draw(sizes))
+            for _ in range(draw(st.integers(0, 2)))
+        ),
+    )  # fmt: skip
+
+
+@st.composite
+def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: float) -> Replica:
+    slots, lanes = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    placed = tuple(draw(placements(devices, trace)) for trace in range(traces))
+    areas = tuple(
+        Area(device=device, kind=kind, bytes=1 << 30, count=copies)
+        for device in devices
+        for kind, copies in (
+            (AreaKind.WEIGHTS, 1), (AreaKind.LANE, lanes), (AreaKind.SLOT, slots),
+            (AreaKind.MODULE, 1),
+        )
+    )  # fmt: skip
+    spots = draw(
+        st.lists(
+            st.tuples(st.integers(0, traces - 1), st.integers(0, 5), st.sampled_from(devices)),
+            max_size=5, unique=True,
+        )
+    )  # fmt: skip
+    lowered = LoweredReplica(
+        devices=devices, slots=slots, lanes=lanes, areas=areas,
+        places=tuple(
+            Place(trace=trace, buffer=BufferId(buffer), device=device,
+                  kind=draw(st.sampled_from(AreaKind)),
+                  offset=draw(st.integers(0, 1000)) * PLACE_ALIGNMENT)
+            for trace, buffer, device in spots
+        ),
+        homes=tuple(
+            Home(trace=trace, buffer=BufferId(buffer), device=device, bytes=draw(byte_ranges()))
+            for trace, buffer, device in spots[:2]
+        ),
+        traces=tuple(draw(requests(devices, one)) for one in placed),
+    )  # fmt: skip
+    return Replica(
+        share=share, slots=slots, lanes=lanes, policy=draw(st.just("")), traces=placed,
+        lowered=lowered,
+    )  # fmt: skip
+
+
+@st.composite
+def placements(draw: st.DrawFn, devices: tuple[str, ...], trace: int) -> PlacedTrace:
+    where = st.sampled_from(devices)
+    return PlacedTrace(
+        trace=trace,
+        steps=tuple(
+            PlacedStep(step=step, name=draw(words), device=draw(where), arch=draw(words),
+                       predicted_ns=draw(amounts), error=draw(amounts), source=draw(words))
+            for step in range(draw(st.integers(0, 4)))
+        ),
+        transfers=tuple(
+            PlannedTransfer(tensor=draw(words), bytes=draw(amounts), source=draw(where),
+                            target=draw(where))
+            for _ in range(draw(st.integers(0, 2)))
+        ),
+    )  # fmt: skip
+
+
+@st.composite
+def requests(draw: st.DrawFn, devices: tuple[str, ...], placed: PlacedTrace) -> LoweredTrace:
+    ends = draw(
+        st.lists(
+            st.tuples(st.sampled_from((*devices, HOST)), st.sampled_from((*devices, HOST))).filter(
+                lambda pair: pair[0] != pair[1]
+            ),
+            max_size=4,
+        )
+    )
+    transfers = tuple(
+        Transfer(
+            id=TransferId(index), buffer=BufferId(draw(st.integers(0, 9))), source=source,
+            target=target, bytes=draw(byte_ranges(least=1)),
+        )
+        for index, (source, target) in enumerate(ends)
+    )  # fmt: skip
+    programs = tuple(
+        DeviceProgram(device=name, operations=draw(operations(name, placed, transfers)))
+        for name in devices
+    )
+    return LoweredTrace(trace=placed.trace, transfers=transfers, programs=programs)
+
+
+@st.composite
+def operations(
+    draw: st.DrawFn, device: str, placed: PlacedTrace, transfers: tuple[Transfer, ...]
+) -> tuple[Queued, ...]:
+    found: list[tuple[Queue, Operation]] = [
+        (Queue.COMPUTE, Run(LaunchId(step.step))) for step in placed.steps if step.device == device
+    ]
+    found += [(Queue.OUT, Send(one.id)) for one in transfers if one.source == device]
+    found += [(Queue.IN, Receive(one.id)) for one in transfers if one.target == device]
+    for event in range(draw(st.integers(0, 3))):
+        found.append((draw(queues), Record(DeviceEventId(event))))
+        found.append((draw(queues), Await(DeviceEventId(event))))
+    buffer = BufferId(draw(st.integers(0, 9)))
+    if draw(st.booleans()):
+        found.append((Queue.COMPUTE, Fill(buffer, draw(byte_ranges()))))
+        found.append((Queue.COMPUTE, Free(buffer)))
+    return tuple(Queued(queue, one) for queue, one in draw(st.permutations(found)))

@@ -1,0 +1,136 @@
+"""Laws of `.tsp`: reading gives what was printed; whatever is read is a plan or an error."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.diagnostics import Source, TesseraError
+from tessera.frontend.tsp import parse_plan
+from tessera.frontend.tsp_values import RangeReader
+from tessera.ir.launch_program import Bytes
+from tessera.ir.launch_text import bytes_text
+from tessera.ir.plan import Plan
+from tessera.ir.plan_text import print_plan
+from tessera.ir.verify_plan import verify_plan
+from tessera.planning import PlanOptions, plan
+from tests.property.plan_strategies import byte_ranges, plans
+
+MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
+ODD = [
+    "", " ", "|", "\\", '"', "=", ",", ":", "0:", "1:0", "0:1+0*9", "0:1+2*99999999999",
+    "0:1+1*4", "9" * 30, "9" * 5000, "-1", "1e999", "nan", "null", "none", "\x00", "\udc80", "é",
+    "//", "compute launch 0", "in recv 0", "out send 99", "program", 'devices="x"', "trace=7",
+    "buffer=99999999999999999999", "replica share=1.0 slots=1 lanes=1", "[" * 500, "x" * 3000,
+]  # fmt: skip
+
+
+@given(plans())
+@settings(max_examples=25, deadline=None)
+def test_reading_gives_what_was_printed(one: Plan) -> None:
+    assert not list(verify_plan(one))
+    text = print_plan(one)
+    assert parse_plan(text) == one
+    assert print_plan(parse_plan(text)) == text
+
+
+@given(byte_ranges())
+@settings(max_examples=300, deadline=None)
+def test_ranges_survive(ranges: Bytes) -> None:
+    from lark import Token
+
+    text = bytes_text(ranges)
+    assert RangeReader().read(Token("RANGES", text), text) == ranges
+
+
+@given(st.integers(0, 100), st.integers(1, 9), st.integers(1, 9), st.integers(3, 40))
+def test_rows_print_short(start: int, width: int, gap: int, count: int) -> None:
+    rows = tuple(
+        (start + at * (width + gap), start + at * (width + gap) + width) for at in range(count)
+    )
+    assert bytes_text(rows) == f"{start}:{start + width}+{width + gap}*{count}"
+    step = 10 * (width + gap) * count
+    planes = tuple((s + p * step, e + p * step) for p in range(3) for s, e in rows)
+    assert bytes_text(planes) == f"{start}:{start + width}+{width + gap}*{count}+{step}*3"
+
+
+@pytest.fixture(scope="module")
+def real() -> str:
+    pinned = PlanOptions(gpus="a100,l40s", pins=("m0.linear=a100", "m0.relu=l40s"))
+    return print_plan(plan(MLP, pinned).plan)
+
+
+def read(text: str) -> None:
+    """Whatever the text, a plan or an error in the text; nothing else leaves the reader."""
+    found, failure = None, None
+    try:
+        found = parse_plan(text, "hostile.tsp")
+    except TesseraError as raised:
+        failure = raised
+    if found is not None:
+        assert parse_plan(print_plan(found)) == found
+    if failure is not None:
+        assert failure.diagnostics
+        for one in failure.diagnostics:
+            assert one.code == "TSR3020"
+            assert one.primary is not None
+            line, _ = Source("hostile.tsp", text).position(one.primary.span.start)
+            assert 1 <= line <= text.count("\n") + 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hostile_changes_of_a_real_plan(real: str, seed: int) -> None:
+    rng = random.Random(seed)
+    head, bar, trace = real.partition("\n|")
+    lines = head.split("\n")
+    for _ in range(60):
+        changed = list(lines)
+        for _ in range(rng.randint(1, 3)):
+            _spoil(rng, changed)
+        read("\n".join(changed) + bar + trace)
+
+
+def _spoil(rng: random.Random, lines: list[str]) -> None:
+    at = rng.randrange(len(lines))
+    words = lines[at].split(" ")
+    kind = rng.randrange(7)
+    if kind == 0:
+        del lines[at]
+        lines.append("")
+    elif kind == 1:
+        lines.insert(at, lines[rng.randrange(len(lines))])
+    elif kind == 2:
+        other = rng.randrange(len(lines))
+        lines[at], lines[other] = lines[other], lines[at]
+    elif kind == 3:
+        words[rng.randrange(len(words))] = rng.choice(ODD)
+        lines[at] = " ".join(words)
+    elif kind == 4:
+        chosen = rng.randrange(len(words))
+        key, equal, _ = words[chosen].partition("=")
+        words[chosen] = key + equal + rng.choice(ODD)
+        lines[at] = " ".join(words)
+    elif kind == 5:
+        lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)]
+    else:
+        lines[at] += rng.choice(ODD)
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=100, deadline=None)
+def test_any_text_is_refused_with_a_place(text: str) -> None:
+    read(text)
+    read("tessera-plan 1\nplan " + text)
+
+
+def test_ranges_that_explode(real: str) -> None:
+    old = 'source="host"'
+    assert old in real
+    line = next(line for line in real.split("\n") if old in line)
+    for bomb in ("0:1" + "+2*9999" * 3, "0:1+2*99999999", ",".join(["0:1+2*999999"] * 3)):
+        with pytest.raises(TesseraError, match="at most 2097152 byte ranges"):
+            parse_plan(real.replace(line, line.rpartition("=")[0] + "=" + bomb))
