@@ -137,10 +137,15 @@ class LaunchReport:
         inside = intervals.clip(entry.may, 0, buffer.bytes)
         if entry.exact and intervals.size(inside) != intervals.size(entry.may):
             self._outside(entry, step, buffer)
-        if len(inside) == 0 or entry.whole is not None:
+        sure = intervals.clip(entry.sure, 0, buffer.bytes)
+        if entry.whole is not None:
+            certain = must_region(sure)
+            if certain is not None:
+                self._add(step, entry, buffer.id, certain, Certainty.MUST, AddressClass.DIRECT)
+            return
+        if len(inside) == 0:
             return
         kind = AddressClass.DIRECT if entry.exact else AddressClass.INDEXED
-        sure = intervals.clip(entry.sure, 0, buffer.bytes)
         self._regions(step, entry, buffer, inside, sure, kind)
 
     def _regions(

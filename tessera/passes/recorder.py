@@ -83,6 +83,13 @@ class Recorder:
         else:
             self._add_open(index, effect, address, width, may)
 
+    def add_sure(self, index: int, effect: int, lo: Array, width: int, sure: Array) -> None:
+        """Bytes that were added as uncertain, and turn out to be certain."""
+        chosen, _ = _select(lo, sure, sure)
+        self.work += 4 * chosen.size
+        for zone, found, _ in self._pieces(chosen, None, width, index, effect):
+            self._entry(index, effect, zone).sure.append(found)
+
     def add_bytes(
         self, index: int, effect: int, zone: int, may: Array, sure: Array, *, exact: bool
     ) -> None:

@@ -7,8 +7,9 @@ Three sets of threads travel with control: those that *may* be here; the *strong
 them, for which registers hold what they would hold on the way here; and the *sure* ones among
 those, which come here whatever the data. A branch whose condition is known per thread splits
 the sets. One whose condition is not:
-- inside an `if`: both sides run one after the other on a copy of the registers, nobody sure,
-  and the registers are joined where the sides meet again (the post-dominator);
+- inside an `if`: both sides run one after the other on a copy of the registers, and the
+  registers are joined where the sides meet again (the post-dominator). Being sure counts for the
+  side only; what a thread surely writes on both sides, it surely writes (`both_ways`);
 - as a way out of a loop: the threads go both ways and are no longer strong. Assignments then
   join with the old value instead of replacing it, and a block is not run again once nothing
   changed; what still changes after a few rounds becomes unknown. At the post-dominator of the
@@ -29,6 +30,7 @@ import numpy as np
 from tessera.ir.control_flow import EXIT, branch_targets
 from tessera.ir.opcodes import Flow
 from tessera.passes import lanes
+from tessera.passes.both_ways import Side
 from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lane_ops import invert
 from tessera.passes.lanes import MASK, U64, Array, Lanes
@@ -197,16 +199,20 @@ class SliceMachine(StepRunner):
     ) -> None:
         meet = self.code.flow.post_dominators[block]
         assert meet is not None
-        before = self.registers
+        before, outer, guarded = self.registers, self.side, self.guarded_writes
         sides: list[dict[Key, Lanes]] = []
+        writes = (Side(), Side())
         self.depth += 1
-        for way in ways:
-            self.registers = dict(before)
+        for way, side in zip(ways, writes, strict=True):
+            self.registers, self.side = dict(before), side
+            self.guarded_writes = {name: known.copy() for name, known in guarded.items()}
             if way not in (meet, EXIT):
-                self.run({way: Mask(chosen, chosen, NONE)}, meet)
+                self.run({way: Mask(chosen, chosen, mask.sure & chosen)}, meet)
             sides.append(self.registers)
         self.depth -= 1
+        self.side, self.guarded_writes = outer, guarded
         self.registers = self._join_sides(sides[0], sides[1], chosen)
+        self.settle_writes(*writes)
         self._pend(pending, meet, Mask(chosen, chosen, mask.sure & chosen))
 
     def _join_sides(

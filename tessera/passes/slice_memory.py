@@ -36,18 +36,17 @@ def extent_accesses(
     sure = mask.sure
     if effect.access in {Access.UPDATE, Access.ASYNC_UPDATE, Access.MAY_READ_WRITE}:
         sure = NONE
-    add = runner.recorder.add
     extent = effect.extent
     match extent:
         case Bytes():
-            add(step.index, number, address, extent.count, mask.may, sure)
+            runner.note(step, number, address, extent.count, Mask(mask.may, mask.strong, sure))
         case SizeOperand():
             _sized(runner, step, number, effect, address, Mask(mask.may, mask.strong, sure))
         case Matrix():
             _matrix(runner, step, number, extent, address, Mask(mask.may, mask.strong, sure))
         case _:
             anchored = Lanes(address.lo, np.full((1, 1), lanes.MASK[64], dtype=U64), step.index)
-            add(step.index, number, anchored, 1, mask.may, NONE)
+            runner.recorder.add(step.index, number, anchored, 1, mask.may, NONE)
 
 
 def _sized(
@@ -73,7 +72,7 @@ def _sized(
     for count in np.unique(size.lo):
         here = mask.narrow(Lanes((size.lo == count).astype(U64)))
         if count > 0 and here is not None:
-            runner.recorder.add(step.index, number, address, int(count), here.may, here.sure)
+            runner.note(step, number, address, int(count), here)
 
 
 def _source_size(runner: StepRunner, step: Step, place: int, size: Lanes) -> Lanes:
@@ -97,7 +96,7 @@ def _matrix(
     """Rows a stride apart."""
     row = (extent.row_bits + 7) // 8
     if extent.stride_operand is None:
-        runner.recorder.add(step.index, number, address, extent.rows * row, mask.may, mask.sure)
+        runner.note(step, number, address, extent.rows * row, mask)
         return
     stride = runner.value(step.instruction.operands[extent.stride_operand], 32, step.index)
     wide = lanes.mul(
@@ -105,4 +104,4 @@ def _matrix(
     )
     for place in range(extent.rows):
         moved = lanes.add(address, lanes.mul(wide, lanes.scalar(place), 64), 64)
-        runner.recorder.add(step.index, number, moved, row, mask.may, mask.sure)
+        runner.note(step, number, moved, row, mask)

@@ -12,6 +12,7 @@ from tessera.ir import ptx
 from tessera.ir.layout import alignment, size_bytes
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes import lanes
+from tessera.passes.both_ways import Guarded, Side
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lane_ops import invert
 from tessera.passes.lanes import Lanes
@@ -37,6 +38,9 @@ class Operands:
         self.specials = special_values(scene, box)
         self.symbols = self._place_symbols()
         self.origins: dict[str, int] = {}
+        # The side of a branch that is being run, if data decides it; writes under predicates.
+        self.side: Side | None = None
+        self.guarded_writes: dict[str, Guarded] = {}
 
     def _place_symbols(self) -> dict[str, int]:
         """Addresses of parameters, of local variables, and of module variables."""

@@ -18,11 +18,12 @@ from tessera.ir import ptx
 from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
+from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.inline_calls import call_parts
 from tessera.passes.kernel_code import Step
 from tessera.passes.lane_ops import PREDICATES, extend, invert
 from tessera.passes.lanes import MASK, U64, Lanes
-from tessera.passes.masks import Mask
+from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.scene import parameter_bytes
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_memory import extent_accesses
@@ -36,7 +37,12 @@ _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
 class StepRunner(Operands):
-    """What each instruction does to the registers."""
+    """What each instruction does to the registers.
+
+    `arriving` are the threads that come to the instruction at hand, whatever its guard says.
+    """
+
+    arriving: Mask = Mask(ALL, ALL, ALL)
 
     # --- results ---------------------------------------------------------------------------
 
@@ -71,6 +77,7 @@ class StepRunner(Operands):
         here = self.guarded(step.instruction, mask)
         if here is None:
             return
+        self.arriving = mask
         name = step.instruction.opcode.name
         if step.meaning.flow is Flow.CALL:
             self._unknown_call(step, here)
@@ -205,6 +212,45 @@ class StepRunner(Operands):
         self.forget_words()
 
     # --- memory ----------------------------------------------------------------------------
+
+    def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
+        """Record an access; on a side of a branch that data decides, nothing is certain yet."""
+        sure = mask.sure
+        access = step.effects[number].access
+        writes = access.writes and not access.reads and address.span is None
+        if self.side is not None:
+            if writes and sure.any():
+                self.side.add(SureWrite(step.index, number, address.lo, width, sure))
+            sure = NONE
+        self.recorder.add(step.index, number, address, width, mask.may, sure)
+        if writes and step.instruction.guard is not None:
+            self._note_guarded(step, number, step.instruction.guard, address, width)
+
+    def _note_guarded(
+        self, step: Step, number: int, guard: ptx.Guard, address: Lanes, width: int
+    ) -> None:
+        """A write under a predicate that data decides: look for it under the opposite."""
+        value = self.registers.get(guard.register)
+        if value is None or value.span is None:
+            return
+        sure = self.arriving.sure & value.span.astype(np.bool_)
+        if not sure.any():
+            return
+        known = self.guarded_writes.get(guard.register)
+        if known is None or known.value is not value:
+            known = self.guarded_writes[guard.register] = Guarded(value)
+        write = SureWrite(step.index, number, address.lo, width, sure)
+        known.sides[guard.negated].add(write)
+        self.settle_writes(Side([write]), known.sides[not guard.negated])
+
+    def settle_writes(self, first: Side, second: Side) -> None:
+        """What is written on both sides is certain, as far as coming here was."""
+        for write in common_writes(first, second):
+            self.work += 4 * write.lo.size
+            if self.side is not None:
+                self.side.add(write)
+            else:
+                self.recorder.add_sure(write.index, write.effect, write.lo, write.width, write.sure)
 
     def _access(self, step: Step, mask: Mask) -> None:
         for number, effect in enumerate(step.effects):

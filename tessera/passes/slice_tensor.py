@@ -92,8 +92,8 @@ class _Copy:
         self.runner = runner
         self.step = step
         self.number = number
-        self.writes = effect.access.writes
-        self.is_plain = effect.access in {Access.UPDATE, Access.ASYNC_UPDATE}
+        # A store, which leaves alone only what lies outside the tensor; reductions read too.
+        self.is_plain = effect.access is Access.ASYNC_UPDATE
         self.mask = mask
 
     def record(self, content: bytes, coordinates: Sequence[ptx.Operand]) -> str | None:
@@ -146,12 +146,11 @@ class _Copy:
             return None
         exact = all(value.span is None for value in values)
         steps = set(found.element_strides) == {1}
-        sure = intervals.EMPTY
-        if exact and steps and self.writes and self.is_plain:
+        sure: Array | None = None
+        if exact and steps and self.is_plain and self.runner.side is None:
             certain = np.broadcast_to(self.mask.sure, shape).ravel()
             sure = box_bytes(found, first[certain], last[certain])
-            assert sure is not None
-        return may, sure, exact and steps
+        return may, intervals.EMPTY if sure is None else sure, exact and steps
 
 
 def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:

@@ -258,6 +258,42 @@ def _reassign(rng: random.Random, writer: Writer, depth: int) -> None:
         writer.emit(f"st.global.u32 [{address}], {variable};")
 
 
+def _either_way(rng: random.Random, writer: Writer, depth: int) -> None:
+    """Stores at the same or at near addresses on both sides of a branch, or of a predicate."""
+    if not writer.predicates or rng.random() < 0.7:
+        _compare(rng, writer, depth)
+    p = _pick(rng, writer.predicates)
+    address = _address(rng, writer, "%rd3", 64, 8)
+    value = _pick(rng, writer.integers)
+    pair = f"st.global.v2.u32 [{address}], {{{value}, {value}}};"
+    words = [f"st.global.u32 [{address}{shift}], {value};" for shift in ("", "+4")]
+    sides = [[pair], words, words[:1], words[1:], []]
+    first, second = rng.choice(sides), rng.choice(sides)
+    if rng.random() < 0.4:
+        guarded = [f"@{p} {line}" for line in first] + [f"@!{p} {line}" for line in second]
+        rng.shuffle(guarded)
+        for line in guarded:
+            writer.emit(line)
+            if rng.random() < 0.2:
+                _block(rng, writer, depth=3)
+            if rng.random() < 0.1:
+                writer.emit(f"not.pred {p}, {p};")
+        return
+    other, end = (f"L{writer.fresh('l')[2:]}" for _ in range(2))
+    writer.emit(f"@{p} bra {other};")
+    for lines, last in ((first, f"bra {end};"), (second, "")):
+        known = len(writer.integers), len(writer.predicates)
+        for line in lines:
+            writer.emit(line)
+        if depth < 2 and rng.random() < 0.4:
+            _block(rng, writer, depth + 1)
+        del writer.integers[known[0] :], writer.predicates[known[1] :]
+        if last:
+            writer.emit(last)
+            writer.lines.append(f"{other}:")
+    writer.lines.append(f"{end}:")
+
+
 def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
     if writer.predicates:
         writer.emit(f"@{_pick(rng, writer.predicates)} ret;")
@@ -265,5 +301,5 @@ def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
 
 _KINDS = (
     _arithmetic, _arithmetic, _reassign, _compare, _load, _store, _atomic, _if, _if, _loop, _loop,
-    _store, _leave,
+    _either_way, _either_way, _store, _leave,
 )  # fmt: skip
