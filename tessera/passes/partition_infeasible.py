@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.passes.partition_model import PERIOD, build_model
 from tessera.passes.partition_problem import Problem
-from tessera.passes.partition_solve import make_solver
+from tessera.passes.partition_relax import make_solver
 
 _NODES = 500
 

@@ -12,6 +12,7 @@ left out where everything would fit at once. Times are divided by `scale`, bytes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,7 @@ class Model:
     row_lower: NDArray[np.float64]
     row_upper: NDArray[np.float64]
     choice: tuple[tuple[tuple[int, int], ...], ...]  # per task: (device, column or -1)
+    counts: tuple[tuple[int, ...], ...] = ()  # columns of each count; its rows are the last ones
 
     def encode(self, placement: Placement) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The columns of the tasks, and their values for a placement."""
@@ -67,7 +69,7 @@ class Model:
 
 
 class _Builder:
-    """Columns and rows as they are added. Private; becomes arrays in `_finish`."""
+    """Columns and rows as they are added; becomes arrays in `_finish`."""
 
     def __init__(self) -> None:
         self.columns: list[str] = []
@@ -86,15 +88,17 @@ class _Builder:
         self.integer.append(integer)
         return len(self.columns) - 1
 
-    def at_most(self, name: str, terms: dict[int, float], bound: float) -> None:
-        """Add the row `sum of terms <= bound`."""
+    def at_most(
+        self, name: str, terms: dict[int, float], bound: float, least: float = -np.inf
+    ) -> None:
+        """Add the row `least <= sum of terms <= bound`."""
         for column, value in terms.items():
             if value != 0.0:
                 self.index.append(column)
                 self.value.append(value)
         self.start.append(len(self.index))
         self.rows.append(name)
-        self.row_lower.append(-np.inf)
+        self.row_lower.append(least)
         self.row_upper.append(bound)
 
 
@@ -108,12 +112,20 @@ def add_to(terms: dict[int, float], expression: Expression, factor: float) -> fl
 
 def period_scale(problem: Problem) -> float:
     """Nanoseconds that stand for one in the model."""
-    best = [min((ns for ns in task.ns if ns is not None), default=0.0) for task in problem.tasks]
+    best = [
+        min((ns * task.rate for ns in task.ns if ns is not None), default=0.0)
+        for task in problem.tasks
+    ]
     return max(sum(best) / max(len(problem.devices), 1), 1e-9) / _TARGET
 
 
-def build_model(problem: Problem) -> Model:
-    """The mixed-integer program of a problem in which every task can run somewhere."""
+def build_model(problem: Problem, classes: Sequence[int] = ()) -> Model:
+    """The mixed-integer program of a problem in which every task can run somewhere.
+
+    With a class per task there is a row for each count: how many tasks of a class are on a device,
+    how many tensors between two classes go from one to another. They cut off nothing; branching on
+    them does (`partition_counts`).
+    """
     builder = _Builder()
     builder.column("T", np.inf)
     choice = tuple(_task_columns(builder, problem, task) for task in range(len(problem.tasks)))
@@ -122,7 +134,31 @@ def build_model(problem: Problem) -> Model:
     moves = _transfer_columns(builder, problem, chosen)
     _load_rows(builder, problem, chosen, moves, scale)
     _memory_rows(builder, problem, chosen)
-    return _finish(builder, problem, scale, choice)
+    counts = _count_rows(builder, problem, choice, moves, classes) if classes else ()
+    return _finish(builder, problem, scale, choice, counts)
+
+
+def _count_rows(
+    builder: _Builder,
+    problem: Problem,
+    choice: tuple[tuple[tuple[int, int], ...], ...],
+    moves: list[tuple[int, int, int, int]],
+    classes: Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
+    """A row per class and device, and one per kind of tensor and pair; gives their columns."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, options in zip(classes, choice, strict=True):
+        for device, column in options[1:]:
+            groups.setdefault(("n", number, device), []).append(column)
+    for index, source, target, column in moves:
+        tensor = problem.tensors[index]
+        readers = tuple(sorted(classes[task] for task in tensor.consumers))
+        shape = (tensor.bytes, tensor.rate, classes[tensor.producer], readers)
+        groups.setdefault(("y", *shape, source, target), []).append(column)
+    for number, columns in enumerate(groups.values()):
+        most = float(len(columns))
+        builder.at_most(f"count[{number}]", dict.fromkeys(columns, 1.0), most, least=0.0)
+    return tuple(tuple(columns) for columns in groups.values())
 
 
 def _task_columns(builder: _Builder, problem: Problem, task: int) -> tuple[tuple[int, int], ...]:
@@ -217,9 +253,10 @@ def _load_rows(
         for device, expression in options.items():
             ns = task.ns[device]
             assert ns is not None
-            constants[device] += add_to(devices[device], expression, ns / scale)
+            constants[device] += add_to(devices[device], expression, ns * task.rate / scale)
     for tensor, source, target, column in moves:
-        tax = problem.transfer_ns * problem.tensors[tensor].count / scale
+        moved = problem.tensors[tensor]
+        tax = problem.transfer_ns * moved.count * moved.rate / scale
         for end in (source, target):
             devices[end][column] = devices[end].get(column, 0.0) + tax
     for name, terms, constant in zip(problem.devices, devices, constants, strict=True):
@@ -228,7 +265,7 @@ def _load_rows(
         pairs = set(pipe.pairs)
         per_byte = pipe.ns_per_byte / scale
         terms = {
-            column: problem.tensors[tensor].bytes * per_byte
+            column: problem.tensors[tensor].bytes * problem.tensors[tensor].rate * per_byte
             for tensor, source, target, column in moves
             if (source, target) in pairs
         }
@@ -283,6 +320,7 @@ def _finish(
     problem: Problem,
     scale: float,
     choice: tuple[tuple[tuple[int, int], ...], ...],
+    counts: tuple[tuple[int, ...], ...],
 ) -> Model:
     return Model(
         problem=problem,
@@ -298,4 +336,5 @@ def _finish(
         row_lower=np.array(builder.row_lower, dtype=np.float64),
         row_upper=np.array(builder.row_upper, dtype=np.float64),
         choice=choice,
+        counts=counts,
     )

@@ -25,12 +25,14 @@ class Task:
     """What is placed as one: nanoseconds per device, None where it cannot run.
 
     `phase` and `kind` are labels for baselines: the trace it is from, and `attention` or not.
+    `rate` is how often it runs per unit of the mix: 1 where one trace is planned.
     """
 
     name: str
     ns: tuple[float | None, ...]
     phase: str = ""
     kind: str = ""
+    rate: float = 1.0
 
     def allowed(self) -> tuple[int, ...]:
         """The devices that can run it."""
@@ -46,6 +48,7 @@ class Tensor:
     producer: int
     consumers: tuple[int, ...]
     count: int = 1
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ def measure(problem: Problem, placement: Placement) -> Measure:
     shared = pipes + len(problem.pipes)
     for task, device in zip(problem.tasks, placement, strict=True):
         ns = task.ns[device]
-        loads[device] += INFINITY if ns is None else ns
+        loads[device] += INFINITY if ns is None else ns * task.rate
     for index, load in enumerate(problem.shared):
         inside = set(load.devices)
         loads[shared + index] = sum(
@@ -165,11 +168,11 @@ def measure(problem: Problem, placement: Placement) -> Measure:
     for tensor, source, target in moves:
         moved = problem.tensors[tensor]
         for end in (source, target):
-            loads[end] += problem.transfer_ns * moved.count
+            loads[end] += problem.transfer_ns * moved.count * moved.rate
             if (source, target) not in wires:
                 loads[end] = INFINITY
         for index in through.get((source, target), ()):
-            loads[pipes + index] += moved.bytes * problem.pipes[index].ns_per_byte
+            loads[pipes + index] += moved.bytes * moved.rate * problem.pipes[index].ns_per_byte
     memory = memory_of(problem, placement)
     return Measure(
         loads=tuple(loads),
@@ -211,12 +214,12 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
     for task, group in enumerate(groups):
         members[group].append(task)
     tasks = tuple(_merged(problem, group) for group in members)
-    merged: dict[tuple[int, tuple[int, ...]], list[Tensor]] = {}
+    merged: dict[tuple[int, tuple[int, ...], float], list[Tensor]] = {}
     for tensor in problem.tensors:
         producer = groups[tensor.producer]
         consumers = tuple(sorted({groups[task] for task in tensor.consumers} - {producer}))
         if consumers:
-            merged.setdefault((producer, consumers), []).append(tensor)
+            merged.setdefault((producer, consumers, tensor.rate), []).append(tensor)
     tensors = tuple(
         Tensor(
             name=found[0].name,
@@ -224,8 +227,9 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
             producer=producer,
             consumers=consumers,
             count=sum(tensor.count for tensor in found),
+            rate=rate,
         )
-        for (producer, consumers), found in merged.items()
+        for (producer, consumers, rate), found in merged.items()
     )
     by_users: dict[tuple[int, ...], list[Resident]] = {}
     for resident in problem.residents:

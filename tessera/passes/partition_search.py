@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from tessera.passes.partition_limits import ENDLESS, Watch
 from tessera.passes.partition_problem import INFINITY, Placement, Problem
 
 POWERS = (60.0, 400.0, 3000.0)
@@ -29,7 +30,10 @@ class State:
         devices = len(problem.devices)
         self.problem = problem
         self.place = list(placement)
-        self.ns = [[_UNCONNECTED if v is None else v for v in task.ns] for task in problem.tasks]
+        self.ns = [
+            [_UNCONNECTED if v is None else v * task.rate for v in task.ns]
+            for task in problem.tasks
+        ]
         self.allowed = [task.allowed() for task in problem.tasks]
         self.makes: list[list[int]] = [[] for _ in problem.tasks]
         self.reads: list[list[int]] = [[] for _ in problem.tasks]
@@ -59,8 +63,8 @@ class State:
             for source, target in pipe.pairs:
                 self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
         self.wired = [[(g, h) in wires for h in range(devices)] for g in range(devices)]
-        self.tax = [problem.transfer_ns * tensor.count for tensor in problem.tensors]
-        self.bytes = [float(tensor.bytes) for tensor in problem.tensors]
+        self.tax = [problem.transfer_ns * t.count * t.rate for t in problem.tensors]
+        self.bytes = [tensor.bytes * tensor.rate for tensor in problem.tensors]
 
     def _index_shared(self) -> None:
         first = len(self.problem.devices) + len(self.problem.pipes)
@@ -253,7 +257,13 @@ def norm_falls(loads: list[float], change: Change, power: float) -> bool:
 
 
 def shake(
-    problem: Problem, start: Placement, patterns: Sequence[Placement], *, kicks: int, enough: float
+    problem: Problem,
+    start: Placement,
+    patterns: Sequence[Placement],
+    *,
+    kicks: int,
+    enough: float,
+    watch: Watch = ENDLESS,
 ) -> Placement:
     """Disturb a run of tasks, improve, keep what is better; the same for the same input.
 
@@ -264,7 +274,7 @@ def shake(
     best = start
     rank = _rank(State(problem, best))
     for _ in range(kicks):
-        if rank <= (0.0, enough):
+        if rank <= (0.0, enough) or watch.over():
             break
         first = rng.randrange(len(best))
         run = range(first, min(first + rng.choice((3, 6, 12, 24)), len(best)))

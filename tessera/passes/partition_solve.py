@@ -1,32 +1,40 @@
-"""Run HiGHS on a model: the relaxation for a bound and a pattern, then the integer program.
+"""The best placement for throughput, with a proven bound.
 
 In: a `Problem`. Out: a `Solution`: placement, period, proven bound, how it ended. The order is
-bound, rounding, splicing, local search, then branch and bound from the best placement so far. So
-the answer is never worse than a start that was handed in. Same input, same answer: one thread, a
-fixed seed, and limits that count nodes; a clock limit, if given, is reported when it strikes.
+bound, rounding, splicing, local search, balancing; then branching on counts where tasks repeat, and
+branch and bound by HiGHS where they do not, both from the best placement so far. So the answer is
+never worse than a start that was handed in. Same input, same answer: one thread, a fixed seed, and
+limits that count nodes; a clock limit, if given, is reported when it strikes.
 
-Source: highspy 1.15. A start that HiGHS finds infeasible is dropped without a word, so what comes
-back is compared with what went in.
+A start that HiGHS finds infeasible is dropped without a word, so what comes back is compared with
+what went in.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.passes.partition_model import PERIOD, Model, build_model
+from tessera.passes.partition_balance import balance
+from tessera.passes.partition_classes import classes_of
+from tessera.passes.partition_counts import branch_on_counts
+from tessera.passes.partition_limits import ShouldStop, Watch, watch_for
+from tessera.passes.partition_model import Model, build_model
 from tessera.passes.partition_problem import INFINITY, Placement, Problem, measure
+from tessera.passes.partition_relax import Relaxation, make_solver, relax
 from tessera.passes.partition_search import best_of, improve, shake, splice_all
 
-_LARGE_ROWS = 6000  # above this the interior point method beats the simplex method
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
+_RELAXATIONS_TIMES_COLUMNS = 1_000_000
+_REPEATED = 0.75  # classes per task; with more of them there is too little to count
+_FEW_TASKS = 16
 _SHAKEN = (40, 600)  # tasks; fewer are quick to solve, more gain nothing by it
 _KICKS_TIMES_TASKS = 30_000
+_NEAR = 1.02  # of the bound; what is further off is not worth balancing
 _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 
 
@@ -48,7 +56,7 @@ class Solution:
     """A placement and how good it is proven to be. No placement: none fits.
 
     `relaxation_ns` bounds every plan, also one that shares requests among placements;
-    `bound_ns` bounds plans with one placement. `ended` is `gap`, `nodes` or `clock`.
+    `bound_ns` bounds plans with one placement. `ended` is `gap`, `nodes`, `clock` or `interrupted`.
     """
 
     placement: Placement | None
@@ -67,6 +75,9 @@ class Solution:
 
 
 Progress = Callable[[float, float], None]
+_NOTHING = Solution(
+    placement=None, period_ns=INFINITY, bound_ns=INFINITY, relaxation_ns=INFINITY, ended="gap"
+)
 
 
 def solve(
@@ -74,39 +85,37 @@ def solve(
     options: SolveOptions | None = None,
     starts: Iterable[Placement] = (),
     on_progress: Progress | None = None,
+    *,
+    should_stop: ShouldStop | None = None,
 ) -> Solution:
     """The best placement found for throughput, with a proven bound."""
     options = options or SolveOptions()
-    started = time.perf_counter()
-    model = build_model(problem)
-    relaxed = _relax(model)
+    watch = watch_for(options.seconds, should_stop)
+    classes = classes_of(problem)
+    repeats = _repeats(problem, classes)
+    model = build_model(problem, classes if repeats else ())
+    relaxed = relax(model)
     if relaxed is None:
-        return Solution(
-            placement=None, period_ns=INFINITY, bound_ns=INFINITY, relaxation_ns=INFINITY,
-            ended="gap",
-        )  # fmt: skip
-    values, bound, duals = relaxed
-    incumbent = _round(problem, model.shares(values), starts, bound, options.gap)
-    period = INFINITY if incumbent is None else measure(problem, incumbent).period_ns
+        return _NOTHING
+    incumbent = _round(problem, model, relaxed, starts, options.gap, watch)
     if on_progress:
-        on_progress(bound, period)
-    best, proven, ended = incumbent, bound, "gap"
-    if incumbent is None or period > bound * (1 + options.gap):
-        left = None
-        if options.seconds is not None:
-            left = max(0.1, options.seconds - (time.perf_counter() - started))
-        best, proven, ended = _branch(model, incumbent, options, left, bound, on_progress)
-    period = INFINITY if best is None else measure(problem, best).period_ns
+        on_progress(relaxed.bound_ns, _period(problem, incumbent))
+    best, proven, ended = incumbent, relaxed.bound_ns, "gap"
+    if repeats and not _near(problem, best, proven, options.gap):
+        best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
+    if ended == "whole" or not (repeats or _near(problem, best, proven, options.gap)):
+        best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
+    period = _period(problem, best)
     return Solution(
         placement=best, period_ns=period, bound_ns=min(proven, period),
-        relaxation_ns=min(bound, period), ended=ended, duals=duals,
+        relaxation_ns=min(relaxed.bound_ns, period), ended=ended, duals=relaxed.duals,
     )  # fmt: skip
 
 
 def lower_bound(problem: Problem) -> float:
     """The period of the relaxation: no plan is faster, however it shares requests."""
-    relaxed = _relax(build_model(problem))
-    return INFINITY if relaxed is None else relaxed[1]
+    relaxed = relax(build_model(problem))
+    return INFINITY if relaxed is None else relaxed.bound_ns
 
 
 def write_lp(problem: Problem, path: str) -> None:
@@ -114,115 +123,98 @@ def write_lp(problem: Problem, path: str) -> None:
     make_solver(build_model(problem), integer=True, named=True).writeModel(path)
 
 
-def make_solver(model: Model, integer: bool, named: bool = False) -> Any:
-    """A HiGHS instance with the model in it: one thread, silent."""
-    import highspy
-
-    make: Any = highspy.Highs
-    solver = make()
-    for name, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-        solver.setOptionValue(name, value)
-    lp = highspy.HighsLp()
-    lp.num_col_ = len(model.columns)
-    lp.num_row_ = len(model.rows)
-    cost = np.zeros(len(model.columns))
-    cost[PERIOD] = 1.0
-    lp.col_cost_ = cost
-    lp.col_lower_ = model.lower
-    lp.col_upper_ = model.upper
-    lp.row_lower_ = model.row_lower
-    lp.row_upper_ = model.row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = model.start
-    lp.a_matrix_.index_ = model.index
-    lp.a_matrix_.value_ = model.value
-    if integer:
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        lp.integrality_ = [kinds[int(flag)] for flag in model.integer]
-    if named:
-        lp.col_names_ = [_plain(name) for name in model.columns]
-        lp.row_names_ = [f"r{n}_{_plain(name)}" for n, name in enumerate(model.rows)]
-    solver.passModel(lp)
-    return solver
+def _period(problem: Problem, placement: Placement | None) -> float:
+    return INFINITY if placement is None else measure(problem, placement).period_ns
 
 
-def _plain(name: str) -> str:
-    """A name that the LP format allows."""
-    return "".join(c if c.isalnum() or c in "_.()" else "_" for c in name)
+def _near(problem: Problem, placement: Placement | None, bound: float, gap: float) -> bool:
+    return _period(problem, placement) <= bound * (1 + gap)
 
 
-def _relax(
-    model: Model,
-) -> tuple[NDArray[np.float64], float, tuple[tuple[str, float], ...]] | None:
-    """Values, bound in nanoseconds and the duals of loads and rooms; None if infeasible."""
-    import highspy
-
-    solver = make_solver(model, integer=False)
-    if len(model.rows) > _LARGE_ROWS:
-        solver.setOptionValue("solver", "ipm")
-        solver.setOptionValue("run_crossover", "off")
-    solver.run()
-    status = solver.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return None
-    if status != highspy.HighsModelStatus.kOptimal:
-        solver.setOptionValue("solver", "simplex")
-        solver.run()
-        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-    solution = solver.getSolution()
-    values = np.array(solution.col_value)
-    bound = _dual_bound(model, np.array(solution.row_dual), values[PERIOD]) * model.scale
-    duals = tuple(
-        (name, float(dual))
-        for name, dual in zip(model.rows, solution.row_dual, strict=True)
-        if abs(dual) > 1e-9 and name.startswith(("device", "pipe", "shared", "room"))
-    )
-    return values, bound, duals
-
-
-def _dual_bound(model: Model, row_dual: NDArray[np.float64], period: float) -> float:
-    """A lower bound from the duals alone, whatever the solver's tolerances.
-
-    With multipliers w <= 0 of `A x <= b`: min c x >= w b + sum of min over the columns' bounds of
-    (c - w A). The column `T` has no upper bound, so the multipliers are scaled until its reduced
-    cost is not negative.
-    """
-    multipliers = np.minimum(row_dual, 0.0)
-    rows = np.repeat(np.arange(len(model.rows)), np.diff(model.start))
-    reduced = np.zeros(len(model.columns))
-    np.subtract.at(reduced, model.index, multipliers[rows] * model.value)
-    total = -reduced[PERIOD]
-    if total <= 0:
-        return 0.0
-    # `T` costs one; its own terms must come to at least minus one.
-    factor = 1.0 / total
-    upper = np.where(np.isinf(model.upper), 0.0, model.upper)
-    columns = np.minimum(reduced * factor, 0.0) * upper
-    columns[PERIOD] = 0.0
-    found = float(multipliers @ model.row_upper) * factor + float(columns.sum())
-    return float(max(0.0, min(found, period)))
+def _repeats(problem: Problem, classes: Sequence[int]) -> bool:
+    """Whether there are tasks enough that are alike for counting them to pay."""
+    count = len(problem.tasks)
+    return count >= _FEW_TASKS and max(classes) + 1 <= _REPEATED * count
 
 
 def _round(
     problem: Problem,
-    shares: NDArray[np.float64],
+    model: Model,
+    relaxed: Relaxation,
     starts: Iterable[Placement],
-    bound: float,
     gap: float,
+    watch: Watch,
 ) -> Placement | None:
     """The best placement from thresholds of the relaxation, splices and local search."""
-    patterns = splice_all(problem, [*_patterns(problem, shares), *starts], most=16)
+    bound = relaxed.bound_ns
+    found = _patterns(problem, model.shares(relaxed.values))
+    patterns = splice_all(problem, [*found, *starts], most=16)
     ranked = sorted(patterns, key=lambda one: _key(problem, one))
     best = best_of(problem, ranked)
     for start in ranked[:4]:
         best = best_of(problem, filter(None, (best, improve(problem, start))))
-        if best is not None and measure(problem, best).period_ns <= bound * (1 + gap):
-            break
+        if _near(problem, best, bound, gap) or watch.over():
+            return best
+    if best is not None and _near(problem, best, bound, _NEAR - 1):
+        runs = _run_patterns(problem, found)
+        prices = relaxed.prices(problem)
+        best = balance(problem, best, prices, runs, bound * (1 + gap), watch=watch)
     tasks = len(problem.tasks)
-    if best is not None and _SHAKEN[0] <= tasks <= _SHAKEN[1]:
+    if best is not None and not model.counts and _SHAKEN[0] <= tasks <= _SHAKEN[1]:
         kicks = min(200, _KICKS_TIMES_TASKS // tasks)
-        best = shake(problem, best, patterns, kicks=kicks, enough=bound * (1 + gap))
+        best = shake(problem, best, patterns, kicks=kicks, enough=bound * (1 + gap), watch=watch)
+    return best
+
+
+def _run_patterns(problem: Problem, patterns: Sequence[Placement]) -> list[Placement]:
+    """Where runs of tasks may go: as the relaxation has them, and all to one device."""
+    alone = [(device,) * len(problem.tasks) for device in range(len(problem.devices))]
+    return list(dict.fromkeys([*patterns, *alone]))
+
+
+def _count(
+    model: Model,
+    relaxed: Relaxation,
+    incumbent: Placement | None,
+    options: SolveOptions,
+    watch: Watch,
+    on_progress: Progress | None,
+) -> tuple[Placement | None, float, str]:
+    """Branch on counts: placement, proven bound, how it ended."""
+    problem = model.problem
+    prices = relaxed.prices(problem)
+
+    def rounder(node: Relaxation, best: Placement | None) -> Placement | None:
+        return _quick_round(problem, model, node, prices, best, options.gap, watch)
+
+    most = options.max_nodes
+    if most is None:
+        most = max(8, _RELAXATIONS_TIMES_COLUMNS // len(model.columns))
+    found = branch_on_counts(
+        model, incumbent, rounder, gap=options.gap, most_relaxations=most, watch=watch,
+        on_progress=on_progress,
+    )  # fmt: skip
+    return found.placement, max(found.bound_ns, relaxed.bound_ns), found.ended
+
+
+def _quick_round(
+    problem: Problem,
+    model: Model,
+    relaxed: Relaxation,
+    prices: NDArray[np.float64],
+    best: Placement | None,
+    gap: float,
+    watch: Watch,
+) -> Placement | None:
+    """As `_round`, from a node of the tree, with less effort."""
+    found = _patterns(problem, model.shares(relaxed.values))
+    enough = relaxed.bound_ns * (1 + gap / 2)
+    for start in sorted(found, key=lambda one: _key(problem, one))[:2]:
+        trial = improve(problem, start, powers=(400.0, 3000.0), max_sweeps=8)
+        if _near(problem, trial, relaxed.bound_ns, _NEAR - 1):
+            runs = _run_patterns(problem, found)
+            trial = balance(problem, trial, prices, runs, enough, watch=watch)
+        best = best_of(problem, filter(None, (best, trial)))
     return best
 
 
@@ -254,7 +246,7 @@ def _branch(
     model: Model,
     incumbent: Placement | None,
     options: SolveOptions,
-    seconds: float | None,
+    watch: Watch,
     bound: float,
     on_progress: Progress | None,
 ) -> tuple[Placement | None, float, str]:
@@ -269,13 +261,15 @@ def _branch(
         nodes = max(1, _NODES_TIMES_COLUMNS // len(model.columns))
     solver.setOptionValue("mip_max_nodes", nodes)
     solver.setOptionValue("random_seed", options.seed)
-    if seconds is not None:
+    if (seconds := watch.seconds_left()) is not None:
         solver.setOptionValue("time_limit", seconds)
     if incumbent is not None:
         columns, values = model.encode(incumbent)
         solver.setSolution(len(columns), columns, values)
     if on_progress is not None:
         _report(solver, model, on_progress)
+    if watch.should_stop is not None:
+        _listen(solver, watch.should_stop)
     solver.run()
     info = solver.getInfo()
     status = solver.getModelStatus()
@@ -294,6 +288,7 @@ def _branch(
     ended = {
         highspy.HighsModelStatus.kOptimal: "gap",
         highspy.HighsModelStatus.kTimeLimit: "clock",
+        highspy.HighsModelStatus.kInterrupt: "interrupted",
     }.get(status, "nodes")
     return best, proven, ended
 
@@ -302,6 +297,14 @@ def _report(solver: Any, model: Model, on_progress: Progress) -> None:
     def hear(event: Any) -> None:
         out = event.data_out
         on_progress(out.mip_dual_bound * model.scale, out.mip_primal_bound * model.scale)
+
+    solver.cbMipInterrupt.subscribe(hear)
+
+
+def _listen(solver: Any, should_stop: ShouldStop) -> None:
+    def hear(event: Any) -> None:
+        if should_stop():
+            event.interrupt()
 
     solver.cbMipInterrupt.subscribe(hear)
 

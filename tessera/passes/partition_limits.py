@@ -1,0 +1,44 @@
+"""When to stop: a clock and a caller's wish, asked between steps.
+
+In: seconds and a callable. Out: a `Watch`. Without either nothing here depends on time, and the
+same input gives the same answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ShouldStop = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """`over()` is empty while there is time, else `clock` or `interrupted`."""
+
+    deadline: float | None = None
+    should_stop: ShouldStop | None = None
+
+    def over(self) -> str:
+        """Why to stop now; empty: go on."""
+        if self.should_stop is not None and self.should_stop():
+            return "interrupted"
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
+            return "clock"
+        return ""
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, a tenth at least; None without one."""
+        if self.deadline is None:
+            return None
+        return max(0.1, self.deadline - time.perf_counter())
+
+
+def watch_for(seconds: float | None, should_stop: ShouldStop | None = None) -> Watch:
+    """A watch that starts now."""
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    return Watch(deadline=deadline, should_stop=should_stop)
+
+
+ENDLESS = Watch()
