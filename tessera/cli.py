@@ -151,7 +151,7 @@ def analyze(
             data = (report.report_text(found) + report.safe_lines(text)).encode(errors="replace")
         write_data(data, output)
         if found.graph is not None and not emit and not why and file != "-":
-            write_file(f"{Path(file).stem}.tsg", driver.emit_graph(found.graph, "graph"))
+            write_file(f"{Path(file).stem}.tsg", _graph_data(found, "graph", None))
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         if as_json and output == "-":
@@ -168,7 +168,7 @@ def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:
     if found.graph is None:
         raise click.UsageError(f"`{render.safe(found.name)}` has no steps, so there is no graph")
     if emit:
-        return driver.emit_graph(found.graph, emit, found.name)
+        return driver.emit_graph(driver.with_trace(found), emit, found.name)
     first, _, second = (why or "").partition(":")
     count = len(found.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]

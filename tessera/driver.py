@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
@@ -18,12 +18,14 @@ from tessera.frontend.cache import ModuleCache
 from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
 from tessera.frontend.contents_write import write_contents
 from tessera.frontend.ptx import load_module, parse_source
-from tessera.frontend.readfile import read_source, text_to_bytes
+from tessera.frontend.readfile import STDIN_NAME, read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
-from tessera.ir.graph import KernelGraph
+from tessera.ir.graph import KernelGraph, TraceReference
+from tessera.ir.plan import text_digest
 from tessera.ir.program import Buffer, Launch, LibraryCall, Memcpy, Memset, Program, Role
 from tessera.ir.ptx_text import print_module
+from tessera.ir.trace_text import print_program
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
 from tessera.settings import read_settings
 
@@ -151,6 +153,20 @@ def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
                 hint=f"choose one of: {', '.join(known)}",
             )
         )  # fmt: skip
+
+
+def with_trace(report: Report) -> KernelGraph:
+    """The graph of a report, which then names its trace as it is seen from the current folder."""
+    assert report.graph is not None
+    if report.name == STDIN_NAME:
+        return report.graph
+    try:
+        path = os.path.relpath(report.name)
+    except ValueError:
+        path = os.path.basename(report.name)
+    digest = text_digest(print_program(report.program))
+    path = path.replace(os.sep, "/")
+    return replace(report.graph, trace=TraceReference(path=path, digest=digest))
 
 
 def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:

@@ -16,7 +16,7 @@ from lark.exceptions import VisitError
 from tessera.diagnostics import Source, Span, TesseraError, error
 from tessera.frontend.grammar import grammar_text
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
-from tessera.ir.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node
+from tessera.ir.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node, TraceReference
 from tessera.ir.graph_text import FORMAT, VERSION
 from tessera.ir.program import BufferId, LaunchId, Role
 from tessera.ir.region import (
@@ -118,9 +118,13 @@ class _Builder(Transformer[Token, KernelGraph]):
                 Node(id=i, name=n, accesses=tuple(a), pins=tuple(p)) for i, n, p, a in nodes
             ),
             edges=tuple(edges),
+            trace=next((one for one in records if isinstance(one, TraceReference)), None),
         )
         _check(graph, version)
         return graph
+
+    def trace(self, path: Token, digest: Token) -> TraceReference:
+        return TraceReference(path=_text(path), digest=_text(digest))
 
     def record(self, found: Any) -> Any:
         return found
@@ -170,6 +174,8 @@ class _Builder(Transformer[Token, KernelGraph]):
         target_access: Token,
         region: Region,
     ) -> Edge:
+        if not int(carried) and int(source) >= int(target):
+            raise _BadValue(target, f"a step after {source}: an edge that goes back makes a cycle")
         return Edge(
             kind=_member(EdgeKind, kind),
             source=LaunchId(int(source)),

@@ -74,12 +74,21 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReference:
+    """The trace that a graph is of: its file as seen from the graph's, and the trace's digest."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelGraph:
     """All of a program's dependences. Edges are sorted by target, source, kind and buffer."""
 
     buffers: tuple[GraphBuffer, ...]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    trace: TraceReference | None = field(default=None, compare=False)
 
     def edges_between(self, source: int, target: int) -> Iterator[Edge]:
         """The edges from one step to another."""

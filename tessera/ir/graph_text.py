@@ -25,6 +25,8 @@ def print_graph(graph: KernelGraph) -> str:
 
 def _lines(graph: KernelGraph) -> Iterator[str]:
     yield f"{FORMAT} {VERSION}"
+    if graph.trace is not None:
+        yield f"trace {_quoted(graph.trace.path)} digest={_quoted(graph.trace.digest)}"
     for buffer in graph.buffers:
         name = _quoted(buffer.name)
         yield f"buffer {buffer.id} {name} bytes={buffer.bytes} role={buffer.role.value}"

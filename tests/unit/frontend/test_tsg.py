@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.frontend.trace import read_trace
 from tessera.frontend.tsg import parse_graph
+from tessera.ir.graph import TraceReference
 from tessera.ir.graph_text import print_dot, print_graph
 from tests.helpers.traces import COPY, dependences, trace
 
@@ -64,3 +66,19 @@ def test_dot_names_every_step_once() -> None:
     text = print_dot(dependences(trace(BUFFERS, COPY, STEPS)).graph)
     assert text.count('[label="#') == 3
     assert "n0 -> n1" in text
+
+
+def test_the_trace_is_named() -> None:
+    graph = dependences(trace(BUFFERS, COPY, STEPS)).graph
+    named = replace(graph, trace=TraceReference(path="a b/t.ptx", digest="12"))
+    text = print_graph(named)
+    assert text.splitlines()[1] == 'trace "a b/t.ptx" digest="12"'
+    assert parse_graph(text).trace == named.trace
+    assert parse_graph(print_graph(graph)).trace is None
+
+
+def test_a_cycle_is_refused() -> None:
+    text = print_graph(dependences(trace(BUFFERS, COPY, STEPS)).graph)
+    assert "source=0 target=1" in text
+    with pytest.raises(TesseraError, match=r"TSR1009.*makes a cycle"):
+        parse_graph(text.replace("source=0 target=1", "source=1 target=0"), "g.tsg")
