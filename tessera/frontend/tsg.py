@@ -7,6 +7,7 @@ the place in the text.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -15,9 +16,17 @@ from lark.exceptions import VisitError
 
 from tessera.diagnostics import Source, Span, TesseraError, error
 from tessera.frontend.grammar import grammar_text
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
-from tessera.ir.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node, TraceReference
-from tessera.ir.graph_text import FORMAT, VERSION
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind, Pin
+from tessera.ir.graph import (
+    ContentsDigest,
+    Edge,
+    EdgeKind,
+    GraphBuffer,
+    KernelGraph,
+    Node,
+    TraceReference,
+)
+from tessera.ir.graph_text import FORMAT, READABLE, VERSION
 from tessera.ir.program import BufferId, LaunchId, Role
 from tessera.ir.region import (
     Affine,
@@ -28,6 +37,8 @@ from tessera.ir.region import (
     Unknown,
     WholeBuffer,
 )
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
@@ -95,10 +106,12 @@ def _below(token: Token, limit: int, what: str) -> int:
 @v_args(inline=True)
 class _Builder(Transformer[Token, KernelGraph]):
     def start(self, version: Token, *records: Any) -> KernelGraph:
-        if int(version) != VERSION:
-            raise _BadValue(version, f"a version that is known; this program reads {VERSION}")
+        if int(version) not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise _BadValue(version, f"a version that is known; this program reads {known}")
         buffers: list[GraphBuffer] = []
-        nodes: list[tuple[LaunchId, str, list[Pin], list[Access]]] = []
+        contents: list[ContentsDigest] = []
+        nodes: list[tuple[LaunchId, str, list[Pin], list[Need], list[Access]]] = []
         edges: list[Edge] = []
         for record in records:
             match record:
@@ -106,18 +119,24 @@ class _Builder(Transformer[Token, KernelGraph]):
                     buffers.append(record)
                 case Edge():
                     edges.append(record)
+                case ContentsDigest():
+                    contents.append(record)
                 case Pin() if nodes:
                     nodes[-1][2].append(record)
-                case Access() if nodes:
+                case Need() if nodes:
                     nodes[-1][3].append(record)
+                case Access() if nodes:
+                    nodes[-1][4].append(record)
                 case (identity, name):
-                    nodes.append((identity, name, [], []))
+                    nodes.append((identity, name, [], [], []))
         graph = KernelGraph(
             buffers=tuple(buffers),
             nodes=tuple(
-                Node(id=i, name=n, accesses=tuple(a), pins=tuple(p)) for i, n, p, a in nodes
+                Node(id=i, name=n, accesses=tuple(a), pins=tuple(p), needs=tuple(w))
+                for i, n, p, w, a in nodes
             ),
             edges=tuple(edges),
+            contents=tuple(contents),
             trace=next((one for one in records if isinstance(one, TraceReference)), None),
         )
         _check(graph, version)
@@ -142,6 +161,15 @@ class _Builder(Transformer[Token, KernelGraph]):
 
     def pin(self, reason: Token) -> Pin:
         return Pin(_text(reason))
+
+    def need(self, kind: Token, reason: Token) -> Need:
+        return Need(_member(NeedKind, kind), _text(reason))
+
+    def contents(self, buffer: Token, digest: Token) -> ContentsDigest:
+        text = _text(digest)
+        if not _DIGEST.fullmatch(text):
+            raise _BadValue(digest, "64 hexadecimal digits")
+        return ContentsDigest(BufferId(int(buffer)), text)
 
     def access(
         self,
@@ -216,6 +244,7 @@ def _check(graph: KernelGraph, version: Token) -> None:
     known = len(graph.buffers)
     steps = len(graph.nodes)
     ordered &= all(a.buffer < known for n in graph.nodes for a in n.accesses)
+    ordered &= all(c.buffer < known for c in graph.contents)
     ordered &= all(
         e.buffer < known
         and max(e.source, e.target) < steps

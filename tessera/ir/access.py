@@ -74,3 +74,33 @@ class Pin:
 
     reason: str
     span: Span | None = field(default=None, compare=False, repr=False)
+
+
+class NeedKind(enum.Enum):
+    """What a step asks of the machine that runs it, beyond its memory.
+
+    GRID: all of its CTAs run at the same time (a cooperative launch). CLUSTER: the CTAs of a
+    cluster do, on a GPU that has clusters. WAIT: threads wait in a loop for what other threads
+    write, so those must run too. MACHINE: it reads a register whose value depends on where and
+    when it runs. OUTPUT: it prints, in an order that the machine chooses.
+    """
+
+    GRID = "grid"
+    CLUSTER = "cluster"
+    WAIT = "wait"
+    MACHINE = "machine"
+    OUTPUT = "output"
+
+    @property
+    def is_together(self) -> bool:
+        """Whether CTAs must run at the same time, so that the step needs room for them."""
+        return self in {NeedKind.GRID, NeedKind.CLUSTER, NeedKind.WAIT}
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that a step asks of the machine, and the instruction that shows it."""
+
+    kind: NeedKind
+    reason: str
+    span: Span | None = field(default=None, compare=False, repr=False)

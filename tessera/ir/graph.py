@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Span
-from tessera.ir.access import Access, Pin
+from tessera.ir.access import Access, Need, Pin
 from tessera.ir.program import BufferId, LaunchId, Role
 from tessera.ir.region import Region
 
@@ -45,12 +45,16 @@ class GraphBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A step. Accesses are in the order of its instructions."""
+    """A step. Accesses are in the order of its instructions.
+
+    `needs` say what it asks of the machine: CTAs that run together, for one.
+    """
 
     id: LaunchId
     name: str
     accesses: tuple[Access, ...]
     pins: tuple[Pin, ...] = ()
+    needs: tuple[Need, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -81,13 +85,25 @@ class TraceReference:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class ContentsDigest:
+    """The graph holds only while a weight has these contents: they decided what a step touches."""
+
+    buffer: BufferId
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelGraph:
-    """All of a program's dependences. Edges are sorted by target, source, kind and buffer."""
+    """All of a program's dependences. Edges are sorted by target, source, kind and buffer.
+
+    `contents` are the weights whose contents it depends on, in the order of the buffers.
+    """
 
     buffers: tuple[GraphBuffer, ...]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    contents: tuple[ContentsDigest, ...] = ()
     trace: TraceReference | None = field(default=None, compare=False)
 
     def edges_between(self, source: int, target: int) -> Iterator[Edge]:

@@ -1,8 +1,8 @@
 """A kernel graph as text (`.tsg`), and as a picture for Graphviz.
 
 In: a `KernelGraph`. Out: text whose first line names format and version; one record per line,
-nodes followed by their pins and accesses. `frontend.tsg` reads it back. Positions in the PTX are
-left out: they are no part of the graph.
+nodes followed by their pins, needs and accesses. `frontend.tsg` reads it back. Positions in the
+PTX are left out: they are no part of the graph. Version 2 adds `contents` and `need`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tessera.ir.graph import Edge, EdgeKind, KernelGraph
 from tessera.ir.region import Region, Unknown, WholeBuffer, region_text
 
 FORMAT = "tessera-graph"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
 
 
 def print_graph(graph: KernelGraph) -> str:
@@ -30,10 +31,14 @@ def _lines(graph: KernelGraph) -> Iterator[str]:
     for buffer in graph.buffers:
         name = _quoted(buffer.name)
         yield f"buffer {buffer.id} {name} bytes={buffer.bytes} role={buffer.role.value}"
+    for known in graph.contents:
+        yield f"contents {known.buffer} sha256={_quoted(known.sha256)}"
     for node in graph.nodes:
         yield f"node {node.id} {_quoted(node.name)}"
         for pin in node.pins:
             yield f"  pin {_quoted(pin.reason)}"
+        for need in node.needs:
+            yield f"  need {need.kind.value} {_quoted(need.reason)}"
         for access in node.accesses:
             yield f"  {_access(access)}"
     for edge in graph.edges:

@@ -10,8 +10,10 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.frontend.trace import read_trace
 from tessera.frontend.tsg import parse_graph
-from tessera.ir.graph import TraceReference
+from tessera.ir.access import Need, NeedKind
+from tessera.ir.graph import ContentsDigest, TraceReference
 from tessera.ir.graph_text import print_dot, print_graph
+from tessera.ir.program import BufferId
 from tests.helpers.traces import COPY, dependences, trace
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
@@ -46,11 +48,13 @@ def test_strides_and_carried_edges_are_read_back() -> None:
     [
         ("", "TSR1001", "1:1"),
         ("graph 1\n", "TSR1001", "1:1"),
-        ("tessera-graph 2\n", "TSR1009", "1:15"),
+        ("tessera-graph 3\n", "TSR1009", "1:15"),
         ('tessera-graph 1\nbuffer 0 "x" bytes=4 role=whatever\n', "TSR1009", "2:27"),
         ('tessera-graph 1\nbuffer 0 "x" bytes=4 color=red\n', "TSR1001", "2:22"),
         ('tessera-graph 1\nbuffer 3 "x" bytes=4 role=temp\n', "TSR1009", "1:15"),
         ('tessera-graph 1\nnode 0 "\\q"\n', "TSR1009", "2:8"),
+        ('tessera-graph 2\nnode 0 "k"\nneed luck "x"\n', "TSR1009", "3:6"),
+        ('tessera-graph 2\ncontents 0 sha256="12"\n', "TSR1009", "2:19"),
     ],
 )
 def test_bad_text(text: str, code: str, where: str) -> None:
@@ -66,6 +70,21 @@ def test_dot_names_every_step_once() -> None:
     text = print_dot(dependences(trace(BUFFERS, COPY, STEPS)).graph)
     assert text.count('[label="#') == 3
     assert "n0 -> n1" in text
+
+
+def test_needs_and_contents_are_read_back() -> None:
+    graph = dependences(trace(BUFFERS, COPY, STEPS)).graph
+    first = replace(graph.nodes[0], needs=(Need(NeedKind.GRID, 'a "launch"'),))
+    known = (ContentsDigest(BufferId(2), "0f" * 32),)
+    full = replace(graph, nodes=(first, *graph.nodes[1:]), contents=known)
+    assert parse_graph(print_graph(full)) == full
+
+
+def test_version_1_is_read() -> None:
+    graph = dependences(trace(BUFFERS, COPY, STEPS)).graph
+    text = print_graph(graph)
+    assert text.startswith("tessera-graph 2\n")
+    assert parse_graph(text.replace("tessera-graph 2", "tessera-graph 1")) == graph
 
 
 def test_the_trace_is_named() -> None:
