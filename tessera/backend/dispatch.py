@@ -101,6 +101,7 @@ class Dispatcher:
                 self.backend.begin(request)
             except BaseException as problem:
                 self._end(problem)
+            self._changed.notify_all()
 
     def _done(self, completion: Completion) -> None:
         with self._changed:
@@ -130,8 +131,12 @@ class Dispatcher:
 
     def step(self) -> bool:
         """Collect once; False when there is nothing more to do. For the collector's thread."""
+        with self._changed:
+            if not self._running and self._ending is None:
+                self._changed.wait(_LOOK_S)
+                return True
         try:
-            completions = self.backend.collect(_LOOK_S)
+            completions = self.backend.collect(_LOOK_S) if self._ending is None else ()
             for completion in completions:
                 self._done(completion)
             if not completions and self._running and self.backend.idle_s() > self._limit_s:

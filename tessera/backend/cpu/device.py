@@ -289,6 +289,10 @@ class Kernel:
             self._program = _compiled(self.module.module, self.module.digest, self.name)
         return self._program
 
+    def compile(self) -> None:
+        """Compile now what the first launch would."""
+        self._program = self.program
+
     def launch(
         self,
         grid: int | tuple[int, ...],

@@ -19,7 +19,7 @@ import numpy as np
 from tessera.backend.cpu.device import Device, DeviceArray
 from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory import POISON, Array
 from tessera.backend.cpu.steps import LoadedModules, StepRunner
 from tessera.ir import program as ir
 
@@ -62,7 +62,7 @@ def run_program(
     `on_step` is called before each step with its number and the number of steps, and at the end.
     """
     refuse_library_calls(program)
-    machine = _Machine(program, device or Device(), variant_choice(program, arch), max_steps)
+    machine = OneDevice(program, device or Device(), variant_choice(program, arch), max_steps)
     machine.fill(contents)
     report = on_step or (lambda done, total: None)
     for number, step in enumerate(program.steps):
@@ -84,7 +84,7 @@ def refuse_library_calls(program: ir.Program) -> None:
             )
 
 
-class _Machine:
+class OneDevice:
     """A device with the buffers and modules of a program on it."""
 
     def __init__(
@@ -119,6 +119,12 @@ class _Machine:
                 return found
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
+    def poison(self) -> None:
+        """Forget what buffers hold, but for module variables."""
+        for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
+            if buffer.role is not ir.Role.VARIABLE:
+                array.view()[:] = POISON
+
     def fill(self, contents: Mapping[str, Array]) -> None:
         """Write the initial contents, then the device addresses of `pointers` records."""
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
@@ -137,6 +143,18 @@ class _Machine:
             for buffer in self.program.buffers
             if buffer.role in _KEPT
         }
+
+    def unchanged_pointers(self) -> dict[str, list[int]]:
+        """Where words of `pointers` records still hold their addresses, by buffer name."""
+        found: dict[str, list[int]] = {}
+        for table in self.program.pointer_tables:
+            raw = self.buffers[table.buffer].numpy().tobytes()
+            for word in table.words:
+                value = int.from_bytes(raw[word.offset : word.offset + ir.POINTER_BYTES], "little")
+                if value == self.steps.address(word.target):
+                    name = self.program.buffers[table.buffer].name
+                    found.setdefault(name, []).append(word.offset)
+        return found
 
     def step(self, step: ir.Step) -> LaunchResult | None:
         """Do one record."""

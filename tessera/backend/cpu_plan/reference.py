@@ -1,0 +1,100 @@
+"""The same requests on one virtual device, one after the other: what a plan must compute.
+
+In: the traces of a model and what the lanes begin with. Out: outputs per request, states per lane.
+It runs the trace in file order and knows nothing of placements, transfers or arenas, but for one
+thing: each launch runs in the variant of its module that the plan chose, so that bytes are equal
+even where devices of different architectures take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.cpu.device import Device
+from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
+from tessera.backend.cpu.run import OneDevice, oldest
+from tessera.backend.service import Bytes, ServedTrace
+from tessera.ir import program as ir
+
+OnStep = Callable[[ir.Work, LaunchResult | None, OneDevice], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one device computes for a request. States are those after it.
+
+    Words that hold the address they were given read as zero in states.
+    """
+
+    outputs: Mapping[str, Bytes]
+    states: Mapping[str, Bytes]
+    printed: str
+
+
+class Reference:
+    """One device, with the states of every lane."""
+
+    def __init__(
+        self,
+        traces: Sequence[ServedTrace],
+        weights: Mapping[str, Bytes],
+        states: Sequence[Mapping[str, Bytes]],
+        fillings: Sequence[Mapping[str, Bytes]],
+        *,
+        max_steps: int | None = None,
+    ) -> None:
+        self._traces = traces
+        self._weights = weights
+        self._states = [dict(lane) for lane in states]
+        self._fillings = fillings
+        self._max_steps = DEFAULT_STEPS if max_steps is None else max_steps
+        self._devices: dict[int, OneDevice] = {}
+
+    def run(
+        self,
+        inputs: Mapping[str, Bytes],
+        *,
+        trace: int = 0,
+        lane: int = 0,
+        on_step: OnStep | None = None,
+    ) -> Expected:
+        """The next request of a lane; `on_step` hears of each step when it is done."""
+        served = self._traces[trace]
+        machine = self._device(trace)
+        machine.poison()
+        given = {**self._weights, **self._fillings[trace], **self._states[lane], **inputs}
+        machine.fill(given)
+        printed = []
+        for step in served.program.work():
+            result = machine.step(step)
+            if result is not None:
+                printed.append(result.output)
+            if on_step is not None:
+                on_step(step, result, machine)
+        kept = machine.kept()
+        machine.launches.clear()
+        for name in self._states[lane]:
+            if name in kept:
+                self._states[lane][name] = kept[name]
+        states = {name: np.array(content) for name, content in self._states[lane].items()}
+        for name, offsets in machine.unchanged_pointers().items():
+            for offset in offsets if name in states else ():
+                states[name][offset : offset + ir.POINTER_BYTES] = 0
+        roles = {buffer.name: buffer.role for buffer in served.program.buffers}
+        outputs = {name: kept[name] for name in kept if roles[name] is ir.Role.OUTPUT}
+        return Expected(outputs, states, "".join(printed))
+
+    def _device(self, trace: int) -> OneDevice:
+        """Made once, since module variables keep their values from request to request."""
+        if trace not in self._devices:
+            served = self._traces[trace]
+
+            def arch_of(step: ir.Launch) -> str:
+                return served.arches[step.id] or oldest(served.program.modules[step.module]).arch
+
+            device = Device(trace)
+            self._devices[trace] = OneDevice(served.program, device, arch_of, self._max_steps)
+        return self._devices[trace]

@@ -1,0 +1,396 @@
+"""The CPU backend for plans: a process per device, and shared memory between them.
+
+In: a model. Out: a `Backend`. The shared memory has no name and the processes live as long as
+their pipe to this one, so that nothing is left behind, however this process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.cpu_plan.engine import step_name
+from tessera.backend.cpu_plan.host import Host, MemoryExchange, Regions
+from tessera.backend.cpu_plan.inline import stall_fault
+from tessera.backend.cpu_plan.messages import (
+    STATUS_BYTES,
+    AskStates,
+    AskWaits,
+    Begin,
+    Done,
+    Faulted,
+    Ready,
+    Setup,
+    States,
+    Status,
+    Waits,
+)
+from tessera.backend.service import (
+    Backend,
+    BackendOptions,
+    Bytes,
+    Completion,
+    Model,
+    Request,
+    ServiceFault,
+)
+from tessera.diagnostics import error
+from tessera.ir import program as ir
+from tessera.ir.program import LaunchId
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+    "from tessera.backend.cpu_plan.worker import main; main()"
+)
+_STOP_S = 2.0
+_SILENT_S = 2.0
+
+
+@dataclass(slots=True)
+class _Underway:
+    """A request that has begun: what each device has reported of it."""
+
+    request: Request
+    started_ns: int
+    done: dict[str, Done] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Device:
+    """The process of a device, seen from here."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    status: Status
+    is_ready: bool = False
+
+
+class CpuBackend:
+    """A replica on processes of this machine."""
+
+    def __init__(self, model: Model, options: BackendOptions | None = None) -> None:
+        self.model = model
+        self._options = options or BackendOptions()
+        refuse_library_calls(model)
+        regions = Regions(model)
+        self._check_memory(regions.bytes)
+        self._underway: dict[int, _Underway] = {}
+        self._finished: deque[Completion] = deque()
+        self._replies: dict[str, deque[States | Waits]] = {
+            n: deque() for n in model.lowered.devices
+        }
+        self._fault: BaseException | None = None
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+        self._began_ns = time.monotonic_ns()
+        status_bytes = STATUS_BYTES * len(model.lowered.devices)
+        descriptor = _shared_memory(status_bytes + regions.bytes)
+        try:
+            shared = mmap.mmap(descriptor, status_bytes + regions.bytes)
+            memory = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
+            self._host = Host(model, MemoryExchange(model, memory, lambda *_: None))
+            self._devices: dict[str, _Device] = {}
+            self._stop = weakref.finalize(self, _stop, self._devices)
+            self._start(descriptor, shared)
+        finally:
+            os.close(descriptor)
+        try:
+            self._await_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_memory(self, exchange: int) -> None:
+        lowered = self.model.lowered
+        for name, limit in self._options.memory_bytes.items():
+            if name in lowered.devices and lowered.memory_bytes(name) > limit:
+                raise ServiceFault(
+                    error("TSR5020", f"device `{name}` has {limit} bytes, but the plan takes "
+                          f"{lowered.memory_bytes(name)}", hint="run with fewer `--slots`"),
+                    device=name,
+                )  # fmt: skip
+        needed = exchange + sum(map(lowered.memory_bytes, lowered.devices))
+        free = available_bytes()
+        if free is not None and needed > free:
+            raise ServiceFault(
+                error("TSR5020", f"the machine has no memory for the plan: {needed} bytes",
+                      notes=(f"{free} bytes are available",),
+                      hint="run with fewer `--slots` or `--lanes`"),
+            )  # fmt: skip
+
+    def _start(self, memory: int, shared: mmap.mmap) -> None:
+        names = self.model.lowered.devices
+        ends: dict[str, dict[str, Connection]] = {name: {} for name in names}
+        for one, other in combinations(names, 2):
+            ends[one][other], ends[other][one] = Pipe()
+        try:
+            for index, name in enumerate(names):
+                here, there = Pipe()
+                with there:
+                    process = _launch(there, ends[name], memory)
+                self._devices[name] = _Device(name, process, here, Status(shared, index))
+            for index, device in enumerate(self._devices.values()):
+                setup = Setup(device.name, index, _only(self.model, device.name), self._options)
+                self._send(device, setup)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            for peers in ends.values():
+                for connection in peers.values():
+                    connection.close()
+
+    def _await_ready(self) -> None:
+        while not all(device.is_ready for device in self._devices.values()):
+            self._pump(0.2)
+            if self._fault is not None:
+                raise self._fault
+
+    def begin(self, request: Request) -> None:
+        """Put the inputs into the exchange and tell the devices."""
+        self._host.put_inputs(request)
+        self._began_ns = time.monotonic_ns()
+        self._underway[request.number] = _Underway(request, self._began_ns)
+        message = Begin(request.number, request.trace, request.slot, request.lane)
+        for device in self._devices.values():
+            self._send(device, message)
+
+    def _send(self, device: _Device, message: object) -> None:
+        # Where the process is gone, `collect` finds out and reports it.
+        with suppress(OSError), self._sending:
+            device.connection.send(message)
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        """Requests that are done; a fault once there are none."""
+        deadline = time.monotonic() + timeout_s
+        while not self._finished:
+            if self._fault is not None:
+                raise self._fault
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return ()
+            self._pump(left)
+        found = tuple(self._finished)
+        for _ in found:
+            self._finished.popleft()
+        return found
+
+    def _pump(self, timeout_s: float) -> None:
+        """Take messages; after a fault all that are there, so that what is done counts."""
+        with self._receiving:
+            if self._fault is not None:
+                return
+            self._take(timeout_s)
+            while self._fault is not None and self._take(0.0):
+                pass
+
+    def _take(self, timeout_s: float) -> bool:
+        by_connection: dict[Any, _Device] = {
+            device.connection: device
+            for device in self._devices.values()
+            if not device.connection.closed
+        }
+        found = wait(list(by_connection), timeout_s)
+        for connection in found:
+            device = by_connection[connection]
+            try:
+                self._hear(device, device.connection.recv())
+            except (EOFError, OSError):
+                device.connection.close()
+                self._fault = self._fault or self._lost(device)
+        return bool(found)
+
+    def _hear(self, device: _Device, message: Ready | Done | States | Waits | Faulted) -> None:
+        match message:
+            case Ready():
+                device.is_ready = True
+            case Done(number):
+                underway = self._underway[number]
+                underway.done[device.name] = message
+                if len(underway.done) == len(self._devices):
+                    self._finished.append(self._complete(self._underway.pop(number)))
+            case States() | Waits():
+                self._replies[device.name].append(message)
+            case Faulted():
+                self._fault = self._fault or self._faulted(device, message)
+
+    def _complete(self, underway: _Underway) -> Completion:
+        request = underway.request
+        reports = underway.done.values()
+        printed = sorted(one for report in reports for one in report.printed)
+        return Completion(
+            request=request.number,
+            outputs=self._host.take_outputs(request.trace, request.slot),
+            started_ns=underway.started_ns,
+            ended_ns=time.monotonic_ns(),
+            events=tuple(event for report in reports for event in report.events),
+            printed="".join(text for _, text in printed),
+        )
+
+    def _faulted(self, device: _Device, message: Faulted) -> BaseException:
+        if message.diagnostic is None:
+            return RuntimeError(f"the worker of device `{device.name}` failed:\n{message.text}")
+        if message.request is not None:
+            # The notes name device, request and launch already.
+            fault = ServiceFault(message.diagnostic, exit_code=message.exit_code)
+            fault.device, fault.request, fault.step = device.name, message.request, message.step
+            return fault
+        return ServiceFault(message.diagnostic, device=device.name, exit_code=message.exit_code)
+
+    def _lost(self, device: _Device) -> ServiceFault:
+        """The process of a device ended by itself."""
+        try:
+            code = device.process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        notes: tuple[str, ...] = ()
+        if code == -signal.SIGKILL:
+            notes = ("the system ends processes so when memory is short",)
+        request, step = device.status.launch
+        if request is None:
+            request = min(self._underway, default=None)
+        return ServiceFault(
+            error("TSR5051", f"the worker of device `{device.name}` {how}", notes=notes),
+            device=device.name, request=request, step=step, name=self._step_name(request, step),
+        )  # fmt: skip
+
+    def _step_name(self, request: int | None, step: LaunchId | None) -> str:
+        if request is None or step is None or request not in self._underway:
+            return ""
+        program = self.model.traces[self._underway[request].request.trace].program
+        return step_name(program, list(program.work())[step])
+
+    def idle_s(self) -> float:
+        """Seconds since any device did something for a request."""
+        latest = max(device.status.busy_ns for device in self._devices.values())
+        return (time.monotonic_ns() - max(latest, self._began_ns)) / 1e9
+
+    def stalled(self) -> ServiceFault:
+        """Which process does not answer, or what the queues wait for."""
+        how_long = f"for {self.idle_s():.0f} s"
+        for device in self._devices.values():
+            if device.status.silent_s > _SILENT_S:
+                request, step = device.status.launch
+                return ServiceFault(
+                    error("TSR5052", f"the worker of device `{device.name}` has not answered "
+                          f"for {device.status.silent_s:.0f} s"),
+                    device=device.name, request=request, step=step,
+                    name=self._step_name(request, step),
+                )  # fmt: skip
+        waits = self._ask(AskWaits(), _SILENT_S)
+        rows = [(name, reply.rows) for name, reply in waits.items() if isinstance(reply, Waits)]
+        return stall_fault(rows, how_long)
+
+    def read_states(self, lane: int) -> dict[str, Bytes]:
+        """The states of a lane in which no request runs."""
+        parts = self._ask(AskStates(lane), None)
+        found = [reply.parts for reply in parts.values() if isinstance(reply, States)]
+        return self._host.join_states(lane, found)
+
+    def _ask(self, message: object, limit_s: float | None) -> dict[str, States | Waits]:
+        """Every device's answer; those that come within the limit."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        for device in self._devices.values():
+            self._send(device, message)
+        found: dict[str, States | Waits] = {}
+        while len(found) < len(self._devices):
+            for name, replies in self._replies.items():
+                if replies and name not in found:
+                    found[name] = replies.popleft()
+            if self._fault is not None:
+                raise self._fault
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            if len(found) < len(self._devices):
+                self._pump(0.02)
+        return found
+
+    def close(self) -> None:
+        """End the processes, now."""
+        self._stop()
+
+
+def refuse_library_calls(model: Model) -> None:
+    """`op` records need a library that the CPU backend does not have."""
+    from tessera.backend.cpu.run import refuse_library_calls as refuse
+
+    for lowered in model.lowered.traces:
+        refuse(model.traces[lowered.trace].program)
+
+
+def _only(model: Model, device: str) -> Model:
+    """The model with the contents that one device holds."""
+    buffers = [
+        (place.trace, model.traces[place.trace].program.buffers[place.buffer])
+        for place in model.lowered.places
+        if place.device == device
+    ]
+    names = {buffer.name for _, buffer in buffers if buffer.role is ir.Role.WEIGHT}
+    kept = {buffer.name for _, buffer in buffers if buffer.role is ir.Role.STATE}
+    return replace(
+        model,
+        weights={name: np.array(model.weights[name]) for name in sorted(names)},
+        states=[{n: np.array(lane[n]) for n in sorted(kept)} for lane in model.states],
+        fillings=[{n: np.array(v) for n, v in given.items()} for given in model.fillings],
+    )
+
+
+def _shared_memory(size: int) -> int:
+    """A descriptor of memory that has no name, so that it goes when its users do."""
+    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if make is not None:
+        descriptor = make("tessera")
+    else:
+        with tempfile.TemporaryFile() as stream:
+            descriptor = os.dup(stream.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _launch(host: Connection, peers: dict[str, Connection], memory: int) -> subprocess.Popen[bytes]:
+    """Start the process of a device. It has a session of its own: Ctrl-C is for the host."""
+    handles = {name: peer.fileno() for name, peer in peers.items()}
+    given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
+    return subprocess.Popen(
+        [sys.executable, "-c", _BOOT, given, json.dumps(sys.path)],
+        pass_fds=[host.fileno(), memory, *handles.values()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _stop(devices: dict[str, _Device]) -> None:
+    """Hang up, then make sure that every process is gone."""
+    for device in devices.values():
+        device.connection.close()
+    deadline = time.monotonic() + _STOP_S
+    for device in devices.values():
+        try:
+            device.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            device.process.kill()
+            device.process.wait()
+
+
+_: type[Backend] = CpuBackend

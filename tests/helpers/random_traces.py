@@ -1,0 +1,126 @@
+"""Random small traces that use memory in every way the lowering has to get right.
+
+Integers only, so that results are equal to the byte whatever the order; buffers of 64 words. The
+kernels read and write exactly, in strides, under conditions, at indices from memory, in place, and
+through a module variable. Temps and outputs are reused, partly written, and read before a write.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from tessera.ir import program as ir
+from tessera.ir.data_type import DataType
+from tests.helpers.traces import trace
+
+WORDS = 64
+BYTES = 4 * WORDS
+
+_HEAD = """
+    .reg .pred %p;
+    .reg .b32 %r<9>;
+    .reg .b64 %rd<9>;
+    mov.u32 %r1, %tid.x;
+    ld.param.u32 %r0, [n];
+    setp.ge.u32 %p, %r1, %r0;
+    @%p bra DONE;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [x];
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.u32 %r2, [%rd4];
+    add.s64 %rd5, %rd1, %rd3;
+"""
+_BODIES = {
+    "affine": "mad.lo.u32 %r3, %r2, 5, %r1; st.global.u32 [%rd5], %r3;",
+    "mix": "ld.global.u32 %r3, [%rd5]; mad.lo.u32 %r3, %r3, 31, %r2; st.global.u32 [%rd5], %r3;",
+    "every": "mul.wide.u32 %rd6, %r1, 8; add.s64 %rd6, %rd1, %rd6; st.global.u32 [%rd6], %r2;",
+    "some": (
+        "and.b32 %r3, %r2, 1; setp.eq.u32 %p, %r3, 1; @%p bra DONE; st.global.u32 [%rd5], %r2;"
+    ),
+    "scatter": (
+        "and.b32 %r3, %r2, 15; mul.wide.u32 %rd6, %r3, 4; add.s64 %rd6, %rd1, %rd6;"
+        "st.global.u32 [%rd6], %r1;"
+    ),
+    "gather": (
+        "and.b32 %r3, %r2, 15; mul.wide.u32 %rd6, %r3, 4; add.s64 %rd6, %rd2, %rd6;"
+        "ld.global.u32 %r4, [%rd6]; add.u32 %r4, %r4, %r1; st.global.u32 [%rd5], %r4;"
+    ),
+    "count": "atom.global.add.u32 %r3, [%rd1], %r2;",
+    "total": (
+        "mov.u64 %rd6, kept; atom.global.add.u32 %r3, [%rd6], %r2; ld.global.u32 %r4, [%rd6];"
+        "st.global.u32 [%rd5], %r4;"
+    ),
+}
+_BUFFERS = {
+    ir.Role.INPUT: ("x0", "x1"),
+    ir.Role.WEIGHT: ("w0",),
+    ir.Role.STATE: ("s0", "s1"),
+    ir.Role.TEMP: ("t0", "t1", "t2"),
+    ir.Role.OUTPUT: ("y0", "y1"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A trace and a seed to go on with."""
+
+    program: ir.Program
+    seed: int
+
+
+@cache
+def _base() -> ir.Program:
+    buffers = "\n".join(
+        f"buffer {name} bytes={BYTES} role={role.value} dtype=u32 shape={WORDS}"
+        for role, names in _BUFFERS.items()
+        for name in names
+    )
+    kernels = ".global .align 4 .u32 kept = 7;\n" + "".join(
+        f".visible .entry {name}(.param .u64 .ptr .global out, .param .u64 .ptr .global x,"
+        f" .param .u32 n)\n{{{_HEAD}{body}\nDONE:\n ret;\n}}\n"
+        for name, body in _BODIES.items()
+    )
+    return trace(buffers, kernels, "memset y0+0 bytes=4 value=0x00")
+
+
+def random_program(seed: int, *, variable: bool = False, steps: int = 8) -> ir.Program:
+    """A trace of `steps` steps; `variable` lets launches write a module variable."""
+    rng = random.Random(seed)
+    base = _base()
+    ids = {buffer.name: buffer.id for buffer in base.buffers}
+    writable = [n for r, names in _BUFFERS.items() for n in names
+                if r in (ir.Role.STATE, ir.Role.TEMP, ir.Role.OUTPUT)]  # fmt: skip
+    anything = [name for names in _BUFFERS.values() for name in names]
+    kernels = [name for name in _BODIES if variable or name != "total"]
+
+    def one(number: int) -> ir.Step:
+        target, source = rng.choice(writable), rng.choice(anything)
+        at, start = rng.choice((0, 0, 0, 64, 128)), rng.choice((0, 0, 0, 64))
+        kind = rng.random()
+        if kind < 0.08:
+            size = rng.choice((64, 128))
+            return ir.Memset(id=ir.LaunchId(number), target=ir.Pointer(ids[target], at),
+                             bytes=size, value=rng.randrange(256))  # fmt: skip
+        if kind < 0.16 and source != target:
+            return ir.Memcpy(id=ir.LaunchId(number), target=ir.Pointer(ids[target], at),
+                             source=ir.Pointer(ids[source], start), bytes=128)  # fmt: skip
+        kernel = rng.choice(kernels)
+        room = (BYTES - max(at, start)) // 4
+        count = rng.choice((room, 16, 7)) // (2 if kernel == "every" else 1)
+        arguments = (ir.Pointer(ids[target], at), ir.Pointer(ids[source], start),
+                     ir.Scalar(DataType.U32, count))  # fmt: skip
+        return ir.Launch(id=ir.LaunchId(number), module=ir.ModuleId(0), kernel=kernel,
+                         grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments)  # fmt: skip
+
+    return replace(base, steps=tuple(one(number) for number in range(steps)))
+
+
+def random_bytes(seed: int, *names: object) -> np.ndarray:
+    """Contents of a buffer: small words, so that they differ from poison."""
+    key = [seed, *(sum(map(ord, str(name))) for name in names)]
+    return np.random.default_rng(key).integers(0, 1 << 16, WORDS, dtype=np.uint32).view(np.uint8)

@@ -1,0 +1,85 @@
+"""Random placements of random traces give the bytes of one device, in any order of operations."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.backend.cpu_plan.inline import InlineBackend
+from tessera.backend.service import Completion, Model
+from tessera.ir import program as ir
+from tessera.ir.launch_program import Queue
+from tests.helpers.random_traces import random_program
+from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
+
+PLACEMENTS = 6
+REQUESTS = 3
+
+
+def check_placements(seed: int, *, variable: bool) -> None:
+    rng = random.Random(seed)
+    program = random_program(seed, variable=variable)
+    graph = graph_of(program)
+    lanes = rng.choice((1, 2))
+    asks = [Ask(n, lane=rng.randrange(lanes)) for n in range(REQUESTS)]
+    wanted = None
+    for _ in range(PLACEMENTS):
+        devices = rng.sample("abc", rng.choice((2, 3)))
+        placement = [*devices, *(rng.choice(devices) for _ in range(8))][: len(program.steps)]
+        rng.shuffle(placement)
+        slots = rng.choice((1, 2, 3))
+        model = model_of([program], [placement], slots=slots, lanes=lanes, graphs=[graph])
+        if wanted is None:
+            wanted = expected(model, asks)
+        done, states = serve(InlineBackend(model, seed=rng.randrange(1 << 30)), model, asks)
+        assert_equal(model, asks, wanted, done, states)
+        assert_spread(model, done)
+
+
+def assert_spread(model: Model, done: list[Completion]) -> None:
+    """Every device ran its steps in every request, and every transfer moved its bytes."""
+    (lowered,) = model.lowered.traces
+    for one in done:
+        ran = [(event.device, event.step) for event in one.events if event.step is not None]
+        assert {device for device, _ in ran} == set(model.lowered.devices)
+        assert sorted(int(step) for _, step in ran) == list(range(len(lowered_steps(model))))
+        sent = sum(event.bytes for event in one.events if event.queue is Queue.OUT)
+        assert sent == sum(t.size for t in lowered.transfers if t.source != "host")
+        taken = sum(event.bytes for event in one.events if event.queue is Queue.IN)
+        assert taken == sum(t.size for t in lowered.transfers if t.target != "host")
+
+
+def lowered_steps(model: Model) -> list[ir.Work]:
+    return list(model.traces[0].program.work())
+
+
+@settings(max_examples=14, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_equal_to_one_device(seed: int) -> None:
+    check_placements(seed, variable=False)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_equal_to_one_device_with_a_module_variable(seed: int) -> None:
+    check_placements(seed, variable=True)
+
+
+@pytest.mark.slow
+def test_thousands_of_placements() -> None:
+    for seed in range(500):
+        check_placements(seed, variable=seed % 5 == 0)
+
+
+def test_bytes_move_in_most_traces() -> None:
+    moved = 0
+    for seed in range(5):
+        program = random_program(seed)
+        model = model_of([program], [["ab"[n % 2] for n in range(len(program.steps))]])
+        moved += any(
+            t.source != "host" and t.target != "host" for t in model.lowered.traces[0].transfers
+        )
+    assert moved >= 4
