@@ -1,0 +1,264 @@
+"""Devices in processes: pipelining, faults of every kind, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.backend.cpu_plan.workers import CpuBackend
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import BackendOptions, Model, ServiceFault
+from tessera.diagnostics import TesseraError
+from tessera.ir.launch_program import Send
+from tests.helpers.random_traces import random_program
+from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
+from tests.helpers.traces import trace
+
+SLEEP = """
+.visible .entry doze(.param .u64 .ptr .global out, .param .u64 .ptr .global x)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<3>;
+    mov.u32 %r1, 0;
+AGAIN:
+    nanosleep.u32 1000000;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p, %r1, 50;
+    @%p bra AGAIN;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [x];
+    ld.global.u32 %r2, [%rd2];
+    add.u32 %r2, %r2, 1;
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+.visible .entry wild(.param .u64 .ptr .global out, .param .u64 .ptr .global x)
+{
+    .reg .b32 %r;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [x];
+    ld.global.u32 %r, [%rd2];
+    st.global.u32 [%rd1], %r;
+    cvt.u64.u32 %rd0, %r;
+    st.global.u32 [%rd0], %r;
+    ret;
+}
+.visible .entry stop(.param .u64 .ptr .global out, .param .u64 .ptr .global x)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [x];
+    ld.global.u32 %r, [%rd2];
+    st.global.u32 [%rd1], %r;
+    setp.ne.u32 %p, %r, 0;
+    @%p trap;
+    ret;
+}
+"""
+BUFFERS = """
+buffer x bytes=4 role=input dtype=u32 shape=1
+buffer h bytes=4 role=temp dtype=u32 shape=1
+buffer y bytes=4 role=output dtype=u32 shape=1
+"""
+
+
+def two_steps(first: str, second: str, *, slots: int = 2, lanes: int = 2) -> Model:
+    """A step on device `a`, and one on `b` that needs its result."""
+    steps = f"""
+    launch m.{first} grid=1,1,1 block=1,1,1 args=[h, x]
+    launch m.{second} grid=1,1,1 block=1,1,1 args=[y, h]
+    """
+    return model_of([trace(BUFFERS, SLEEP, steps)], [["a", "b"]], slots=slots, lanes=lanes)
+
+
+@contextmanager
+def running(model: Model, limit_s: float = 60.0) -> Iterator[tuple[Dispatcher, CpuBackend]]:
+    """A dispatcher over processes, none of which may outlive it."""
+    backend = CpuBackend(model)
+    pids = [device.process.pid for device in backend._devices.values()]
+    dispatcher = Dispatcher(
+        backend, slots=model.lowered.slots, lanes=model.lowered.lanes, limit_s=limit_s
+    )
+    try:
+        yield dispatcher, backend
+    finally:
+        dispatcher.close(wait=False)
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+def test_equal_to_one_device() -> None:
+    program = random_program(3)
+    placement = ["abc"[n % 3] for n in range(len(program.steps))]
+    model = model_of([program], [placement], slots=3, lanes=2)
+    asks = [Ask(n, lane=n % 2) for n in range(5)]
+    done, states = serve(CpuBackend(model), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    assert {event.device for one in done for event in one.events} == {"a", "b", "c"}
+    assert all(event.start_ns <= event.end_ns for one in done for event in one.events)
+
+
+def test_pipelining_is_real() -> None:
+    """Two kernels of 50 ms on two devices: 8 requests take about 9 sleeps, not 16."""
+    model = two_steps("doze", "doze")
+    with running(model) as (dispatcher, _):
+        started = time.monotonic()
+        futures = [
+            dispatcher.submit(inputs_of(model, Ask(n)), trace=0, lane=n % 2) for n in range(8)
+        ]
+        for future in futures:
+            future.result(30)
+        pipelined = time.monotonic() - started
+    sequential = 8 * 2 * 0.050
+    assert 0.050 * 9 <= pipelined <= 0.65 * sequential
+
+
+@pytest.mark.parametrize(
+    ("kernel", "code"), [("wild", "TSR5002"), ("stop", "TSR5012")], ids=["address", "trap"]
+)
+def test_a_kernel_that_faults(kernel: str, code: str) -> None:
+    model = two_steps("doze", kernel, slots=1, lanes=1)
+    with running(model) as (dispatcher, _):
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        with pytest.raises(ServiceFault) as failure:
+            future.result(30)
+        fault = failure.value
+        assert (fault.device, fault.request, fault.step) == ("b", 0, 1)
+        (found,) = fault.diagnostics
+        assert found.code == code
+        assert found.primary is not None
+        assert "trace.ptx" in str(found.primary.span)
+        assert found.notes[0] == f"device `b`, request 0, launch #1 `m.{kernel}`"
+        assert fault.exit_code == 6
+        with pytest.raises(ServiceFault):
+            dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+
+
+def test_what_had_finished_is_kept() -> None:
+    """`stop` traps for inputs that are not zero: the first two requests finish."""
+    model = two_steps("doze", "stop", slots=1, lanes=1)
+    zero = {"x": inputs_of(model, Ask(0))["x"] * 0 + 255}
+    with running(model) as (dispatcher, _):
+        good = [dispatcher.submit(zero, trace=0, lane=0) for _ in range(2)]
+        bad = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
+        with pytest.raises(ServiceFault):
+            bad.result(30)
+        assert all(future.result(0).outputs["y"].tolist() == [0] * 4 for future in good)
+
+
+def test_a_worker_that_is_killed() -> None:
+    model = two_steps("doze", "doze")
+    with running(model) as (dispatcher, backend):
+        first = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        first.result(30)
+        future = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
+        time.sleep(0.02)
+        os.kill(backend._devices["a"].process.pid, signal.SIGKILL)
+        with pytest.raises(ServiceFault, match="TSR5051.*`a` was ended by signal 9") as failure:
+            future.result(10)
+        assert failure.value.request == 1
+        assert failure.value.exit_code == 6
+        assert first.result().outputs["y"].any()
+
+
+def test_a_worker_that_stops_answering() -> None:
+    model = two_steps("doze", "doze")
+    with running(model, limit_s=2.5) as (dispatcher, backend):
+        os.kill(backend._devices["b"].process.pid, signal.SIGSTOP)
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        with pytest.raises(ServiceFault, match="TSR5052.*worker of device `b`") as failure:
+            future.result(20)
+        assert failure.value.device == "b"
+
+
+def test_a_transfer_that_never_comes() -> None:
+    """Without its send, a transfer is waited for until the limit, and named."""
+    model = two_steps("doze", "doze")
+    lowered = model.lowered.traces[0]
+    programs = tuple(
+        replace(
+            program,
+            operations=tuple(
+                one
+                for one in program.operations
+                if not (program.device == "a" and isinstance(one.operation, Send))
+            ),
+        )
+        for program in lowered.programs
+    )
+    traces = (replace(lowered, programs=programs),)
+    model = replace(model, lowered=replace(model.lowered, traces=traces))
+    with running(model, limit_s=1.0) as (dispatcher, _):
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        with pytest.raises(ServiceFault, match="waits for transfer .*`h` from `a`") as failure:
+            future.result(20)
+        assert (failure.value.device, failure.value.request) == ("b", 0)
+
+
+def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
+    model = two_steps("doze", "doze")
+    with pytest.raises(TesseraError, match="TSR5020.*device `b` has 100 bytes") as failure:
+        CpuBackend(model, BackendOptions(memory_bytes={"b": 100}))
+    assert failure.value.exit_code == 6
+
+
+def test_closing_in_the_middle() -> None:
+    model = two_steps("doze", "doze")
+    with running(model) as (dispatcher, _):
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        dispatcher.close(wait=False)
+        with pytest.raises(TesseraError, match="TSR5050"):
+            future.result(5)
+        with pytest.raises(TesseraError, match="TSR5050"):
+            dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+
+
+def test_submitting_waits_for_a_slot() -> None:
+    model = two_steps("doze", "doze", slots=1, lanes=2)
+    with running(model) as (dispatcher, _):
+        first = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        assert not first.done()
+        second = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=1)
+        assert first.done()
+        second.result(10)
+
+
+def test_requests_from_many_threads() -> None:
+    model = two_steps("doze", "doze", slots=2, lanes=2)
+    asks = [Ask(n, lane=n % 2) for n in range(6)]
+    wanted = expected(model, asks)
+    got: dict[int, bytes] = {}
+    with running(model) as (dispatcher, _):
+
+        def send(ask: Ask) -> None:
+            future = dispatcher.submit(inputs_of(model, ask), trace=0, lane=ask.lane)
+            got[ask.seed] = future.result(30).outputs["y"].tobytes()
+
+        threads = [threading.Thread(target=send, args=(ask,)) for ask in asks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert got == {a.seed: w.outputs["y"].tobytes() for a, w in zip(asks, wanted, strict=True)}
+
+
+def test_no_shared_memory_is_left() -> None:
+    shared = Path("/dev/shm")
+    before = set(shared.iterdir()) if shared.is_dir() else set()
+    model = two_steps("doze", "doze")
+    with running(model) as (dispatcher, _):
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(10)
+    assert not shared.is_dir() or not {p for p in shared.iterdir() if "tessera" in p.name} - before
