@@ -1,7 +1,7 @@
 """The table of diagnostic codes, and the pages that explain them.
 
 A code never changes its meaning: 1xxx syntax and files, 2xxx analysis, 3xxx planning, 4xxx
-lowering, 5xxx running, 9xxx a fault of Tessera's own. Every code has a page
+lowering, 5xxx running, 6xxx capture, 9xxx a fault of Tessera's own. Every code has a page
 `explain/<code>.md` with the sections What it means, Why it matters, Example, What to do; the
 tests hold the table, the pages and the code that reports them against each other.
 """
@@ -134,6 +134,19 @@ CODES: tuple[Code, ...] = (
     Code("TSR3015", "a profile cannot be used"),
     Code("TSR3016", "a pin names nothing"),
     Code("TSR3020", "a plan file cannot be read"),
+    Code("TSR4001", "a program names something that is not there"),
+    Code("TSR4002", "an operation is missing or done twice"),
+    Code("TSR4003", "a step is not where the plan puts it"),
+    Code("TSR4004", "bytes are not current where they are used"),
+    Code("TSR4005", "two operations are not ordered"),
+    Code("TSR4006", "older bytes or none are put over others"),
+    Code("TSR4007", "a result does not end where it belongs"),
+    Code("TSR4008", "programs wait for each other"),
+    Code("TSR4009", "memory of a plan does not fit"),
+    Code("TSR4010", "a pinned step is split from what it touches"),
+    Code("TSR4011", "addresses are moved between devices"),
+    Code("TSR4012", "memory is used after it is freed"),
+    Code("TSR4013", "the parts of a plan do not agree"),
     Code("TSR5001", "the CPU backend cannot run this instruction"),
     Code("TSR5002", "an access is outside every allocation"),
     Code("TSR5003", "an access is not aligned"),
@@ -166,6 +179,25 @@ CODES: tuple[Code, ...] = (
     Code("TSR5054", "a run differs from one device"),
     Code("TSR5055", "a device for the plan is missing"),
     Code("TSR5056", "a run was interrupted"),
+    Code("TSR5100", "CUDA cannot be used here"),
+    Code("TSR5101", "a GPU of the plan is not there"),
+    Code("TSR5102", "a GPU has too little memory"),
+    Code("TSR5103", "the PTX is newer than the driver"),
+    Code("TSR5104", "the driver refuses a module"),
+    Code("TSR5105", "a GPU cannot be cut into these slices"),
+    Code("TSR5106", "a kernel failed on a GPU"),
+    Code("TSR5107", "the CUDA driver failed"),
+    Code("TSR5108", "the driver refuses a launch"),
+    Code("TSR5109", "a kernel wrote outside its buffers"),
+    Code("TSR6000", "tracing needs a GPU and PyTorch"),
+    Code("TSR6001", "the driver refuses to show the graph"),
+    Code("TSR6002", "the model does something that a trace cannot hold"),
+    Code("TSR6003", "the call cannot be captured"),
+    Code("TSR6004", "a kernel has no PTX"),
+    Code("TSR6005", "an address belongs to no tensor"),
+    Code("TSR6006", "a kernel cannot be compiled for another GPU", _WARNING),
+    Code("TSR6007", "the model is not named well"),
+    Code("TSR6008", "the model's own code failed"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 
