@@ -1,0 +1,61 @@
+"""Who compiles the callable that is captured.
+
+Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX; `library`
+has it leave products and convolutions to the libraries; `eager` and `as-is` compile nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+ROUTES = ("ptx", "library", "eager", "as-is")
+
+_COMMON: dict[str, Any] = {
+    # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
+    # that this process compiled have their source. Memory of one tensor must not serve another.
+    "use_static_cuda_launcher": False,
+    "force_disable_caches": True,
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
+    "triton.cudagraphs": False,
+    "compile_threads": 1,
+}
+_TRITON: dict[str, Any] = {
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "max_autotune_conv_backends": "TRITON",
+}
+
+
+def compiled(function: Callable[..., Any], route: str) -> Callable[..., Any]:
+    """The callable by a route; one that is compiled already stays as it is."""
+    if route in ("eager", "as-is") or hasattr(function, "_torchdynamo_orig_callable"):
+        return function
+    import torch
+    from torch._inductor import config
+
+    options = _COMMON | (_TRITON if route == "ptx" else {})
+    known = {name: value for name, value in options.items() if _has(config, name)}
+    made: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True, options=known)
+    return made
+
+
+def _has(config: Any, name: str) -> bool:
+    try:
+        for part in name.split("."):
+            config = getattr(config, part)
+    except AttributeError:
+        return False
+    return True
+
+
+@contextmanager
+def fresh_compiler() -> Iterator[None]:
+    """Compile into an empty folder, so that nothing comes from an earlier process."""
+    from torch._inductor import utils
+
+    fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
+    with fresh():
+        yield

@@ -1,0 +1,169 @@
+"""What happens while a call is captured: library calls, and the memory that comes and goes.
+
+`Watcher` is a torch dispatch mode. For every operator that adds nodes to the graph it notes the
+operator, its operands and which nodes those are. It keeps every tensor that is made during capture
+alive, so that no address serves two tensors: each stays a buffer of its own.
+
+torch.compile's own code makes its tensors without the dispatcher; `keep_compiled` stands in for
+the function that it uses, and has to be in force before anything is compiled.
+"""
+
+# torch is imported late and has no types here.
+# mypy: disable-error-code="no-any-return,misc"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.frontend.capture.cuda_graph import count_nodes
+from tessera.frontend.capture.raw import RawOperator, RawTensor
+from tessera.ir.data_type import DataType
+from tessera.ir.program import AttributeValue
+
+_NAMES = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "s8",
+    "uint8": "u8", "int16": "s16", "uint16": "u16", "int32": "s32", "uint32": "u32",
+    "int64": "s64", "uint64": "u64", "bool": "bool", "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+
+
+def data_type(dtype: Any) -> DataType | None:
+    """The type of a tensor's elements in a trace, if it has one."""
+    name = _NAMES.get(str(dtype).removeprefix("torch."))
+    return None if name is None else DataType(name)
+
+
+class Keeper:
+    """Tensors that must stay alive until the capture has been read."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Any] = []
+        self.is_on = False
+
+    def keep(self, thing: Any) -> None:
+        """Keep a tensor, if a capture is under way."""
+        if self.is_on:
+            self.tensors.append(thing)
+
+
+@contextmanager
+def keep_compiled(keeper: Keeper) -> Iterator[None]:
+    """Have the allocations of compiled code pass through the keeper."""
+    import torch
+
+    guards = torch._C._dynamo.guards
+    names = [n for n in ("_empty_strided_cuda", "_empty_strided_cuda_pinned") if hasattr(guards, n)]
+    olds = {name: getattr(guards, name) for name in names}
+
+    def stand_in(old: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*arguments: Any) -> Any:
+            tensor = old(*arguments)
+            keeper.keep(tensor)
+            return tensor
+
+        return make
+
+    for name, old in olds.items():
+        setattr(guards, name, stand_in(old))
+    try:
+        yield
+    finally:
+        for name, old in olds.items():
+            setattr(guards, name, old)
+
+
+def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
+    """A dispatch mode whose `operators` are the calls that added nodes to the graph."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watcher(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.operators: list[RawOperator] = []
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            graph = graph_of()
+            first = count_nodes(graph) if graph is not None else 0
+            result = func(*args, **(kwargs or {}))
+            for tensor in tensors_in((args, kwargs, result)):
+                keeper.keep(tensor)
+            last = count_nodes(graph) if graph is not None else 0
+            if last > first:
+                self.operators.append(_operator(func, args, kwargs or {}, result, first, last))
+            return result
+
+    return Watcher()
+
+
+def tensors_in(thing: Any) -> Iterator[Any]:
+    """The tensors in nested tuples, lists and dicts, in order."""
+    import torch
+
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(thing, list | tuple):
+        for part in thing:
+            yield from tensors_in(part)
+    elif isinstance(thing, dict):
+        for part in thing.values():
+            yield from tensors_in(part)
+
+
+def _operator(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, first: int, last: int
+) -> RawOperator:
+    schema = func._schema
+    reads: list[RawTensor] = []
+    writes: list[RawTensor] = []
+    attributes: list[tuple[str, AttributeValue]] = []
+    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    for argument in schema.arguments:
+        if argument.name not in given:
+            continue
+        value = given[argument.name]
+        tensors = [t for t in tensors_in(value) if t.is_cuda]
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if tensors:
+            (writes if is_written else reads).extend(map(_tensor, tensors))
+            if is_written and not argument.is_out:
+                reads.extend(map(_tensor, tensors))
+        elif (plain := _attribute(value)) is not ...:
+            attributes.append((argument.name, plain))
+    seen = {tensor.address for tensor in writes}
+    made = [_tensor(t) for t in tensors_in(result) if t.is_cuda]
+    writes += [tensor for tensor in made if tensor.address not in seen]
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    return RawOperator(
+        operator=name, reads=tuple(reads), writes=tuple(writes), attributes=tuple(attributes),
+        first=first, last=last,
+    )  # fmt: skip
+
+
+def _tensor(tensor: Any) -> RawTensor:
+    kind = data_type(tensor.dtype)
+    return RawTensor(
+        address=tensor.data_ptr(),
+        dtype=kind or DataType.B8,
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+    )
+
+
+def _attribute(value: Any) -> Any:
+    """A JSON scalar or a tuple of them; `...` for what an operator's record does not hold."""
+    import torch
+
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        kind = data_type(value)
+        return kind.value if kind else str(value)
+    if isinstance(value, list | tuple):
+        parts = tuple(_attribute(part) for part in value)
+        return ... if ... in parts else parts
+    return ...

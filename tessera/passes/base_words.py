@@ -1,0 +1,153 @@
+"""The 64-bit words of a kernel's parameters that it uses as a base of addresses.
+
+In: a module and a kernel. Out: per parameter the byte offsets of such words; None where any word
+may be one. For whoever has to tell pointers from numbers in raw argument bytes: a word that holds
+an address but never gets near one in the code is a number.
+
+A word is followed through copies, sums, selections and bit operations to the address operand of an
+access; one that is stored counts too, since it may come back as an address. Products and shifts end
+it: a stride is no base. That errs towards "base", so a caller also asks whether the value points
+into an allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.ir import ptx
+from tessera.ir.opcodes import Meaning, Role, meaning_of, widened_meaning
+from tessera.ir.ptx_constants import integer_value
+from tessera.passes.inline_calls import inline_calls
+from tessera.passes.kernel_code import written_registers
+from tessera.passes.operand_names import registers_in
+
+Word = tuple[str, int | None]
+"""A parameter and an offset; None: somewhere in it."""
+
+_ADDRESSES = frozenset({Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE})
+_ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "popc", "clz"})
+
+
+def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozenset[int] | None]:
+    """The words of each parameter that reach an address."""
+    flat = inline_calls(module, function)
+    meanings = [_meaning(instruction) for instruction in flat.instructions]
+    names = frozenset(parameter.name for parameter in function.parameters)
+    taints: dict[str, frozenset[Word]] = {}
+    changed = True
+    while changed:
+        changed = False
+        for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+            for name, found in _flow(instruction, meaning, names, taints):
+                old = taints.get(name, frozenset())
+                if not found <= old:
+                    taints[name] = old | found
+                    changed = True
+    used: set[Word] = set()
+    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+        used.update(_addressed(instruction, meaning, names, taints))
+    return {
+        name: None
+        if (name, None) in used
+        else frozenset(o for n, o in used if n == name and o is not None)
+        for name in (parameter.name for parameter in function.parameters)
+    }
+
+
+def _meaning(instruction: ptx.Instruction) -> Meaning:
+    found = meaning_of(instruction)
+    return found if found is not None and found.fits else widened_meaning(instruction)
+
+
+def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:
+    return instruction.opcode.name == "ld" and any(
+        effect.space.startswith("param") for effect in meaning.effects
+    )
+
+
+def _flow(
+    instruction: ptx.Instruction,
+    meaning: Meaning,
+    names: frozenset[str],
+    taints: dict[str, frozenset[Word]],
+) -> Iterator[tuple[str, frozenset[Word]]]:
+    """What each register that is written may carry."""
+    if _is_parameter_load(instruction, meaning):
+        yield from _loaded(instruction, names, taints)
+        return
+    opcode = instruction.opcode.name
+    if opcode in _ENDS or meaning.effects:
+        return
+    sources = [
+        operand
+        for place, (role, operand) in enumerate(
+            zip(meaning.roles, instruction.operands, strict=False)
+        )
+        if role in {Role.SOURCE, Role.DESTINATION_SOURCE, Role.ADDRESS, Role.UNKNOWN}
+        and not (opcode == "mad" and place < 3)
+    ]
+    found: frozenset[Word] = frozenset()
+    for operand in sources:
+        for name in registers_in(operand):
+            found |= taints.get(name, frozenset())
+            if name in names:
+                found |= {(name, None)}
+    if found:
+        for name in written_registers(instruction, meaning):
+            yield name, found
+
+
+def _loaded(
+    instruction: ptx.Instruction, names: frozenset[str], taints: dict[str, frozenset[Word]]
+) -> Iterator[tuple[str, frozenset[Word]]]:
+    """`ld.param`: the word at a known offset, or any word of what the address names."""
+    target, source = instruction.operands[:2]
+    width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
+    registers = list(registers_in(target))
+    direct, offset = _named(source, names)
+    for place, register in enumerate(registers):
+        if direct is not None and offset is not None:
+            yield register, frozenset({(direct, offset + place * width)})
+        elif direct is not None:
+            yield register, frozenset({(direct, None)})
+        else:
+            through: frozenset[Word] = frozenset()
+            for name in registers_in(source):
+                through |= taints.get(name, frozenset())
+            yield register, frozenset((name, None) for name, _ in through)
+
+
+def _named(source: ptx.Operand, names: frozenset[str]) -> tuple[str | None, int | None]:
+    """The parameter that an address names, and the offset into it."""
+    if not isinstance(source, ptx.Address) or len(source.parts) != 1:
+        return None, None
+    part = source.parts[0]
+    if isinstance(part, ptx.Name) and part.name in names:
+        return part.name, 0
+    if isinstance(part, ptx.Offset) and part.base.name in names:
+        moved = integer_value(part.displacement)
+        return part.base.name, moved
+    return None, None
+
+
+def _addressed(
+    instruction: ptx.Instruction,
+    meaning: Meaning,
+    names: frozenset[str],
+    taints: dict[str, frozenset[Word]],
+) -> Iterator[Word]:
+    """The words behind the address operands of an instruction, and those that it stores."""
+    if _is_parameter_load(instruction, meaning):
+        return
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        whole = role is Role.TENSOR_MAP
+        kept = instruction.opcode.name == "st" and role is Role.SOURCE
+        if role not in _ADDRESSES and not kept and not (role is Role.UNKNOWN and meaning.effects):
+            continue
+        first = operand.parts[:1] if isinstance(operand, ptx.Address) else (operand,)
+        for part in first:
+            for name in registers_in(part):
+                for word, offset in taints.get(name, ()):
+                    yield word, 0 if whole and offset is None else offset
+                if name in names and whole:
+                    yield name, 0

@@ -1,0 +1,182 @@
+"""From the nodes of a captured graph to a program: buffers, roles, arguments, variants."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.raw import (
+    RawBuffer,
+    RawCapture,
+    RawCode,
+    RawLaunch,
+    RawMemcpy,
+    RawMemset,
+    RawOperator,
+    RawTensor,
+    RawVariant,
+)
+from tessera.ir.data_type import DataType
+from tessera.ir.program import ByValue, LibraryCall, Memcpy, Memset, Pointer, Role, Scalar
+from tessera.ir.trace_text import print_program
+from tessera.trace_build import build_program
+
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u64 n, .param .align 8 .b8 s[24])
+{
+    .reg .b64 %rd<12>;
+    .reg .b32 %r<4>;
+    .reg .f32 %f<4>;
+    .reg .pred %p;
+    ld.param.u64 %rd1, [x];
+    ld.param.u64 %rd2, [n];
+    ld.param.u64 %rd3, [s+8];
+    ld.param.u64 %rd9, [s+16];
+    mov.u32 %r1, %tid.x;
+    cvt.u64.u32 %rd4, %r1;
+    setp.ge.u64 %p, %rd4, %rd2;
+    @%p ret;
+    mul.lo.u64 %rd5, %rd4, 4;
+    add.u64 %rd6, %rd1, %rd5;
+    add.u64 %rd7, %rd5, %rd3;
+    mul.lo.u64 %rd10, %rd9, 0;
+    add.u64 %rd7, %rd7, %rd10;
+    ld.global.f32 %f1, [%rd6];
+    st.global.f32 [%rd7], %f1;
+    ret;
+}
+"""
+X, Y, W = 0x7F0000000000, 0x7F0000001000, 0x7F0000002000
+
+
+def buffer(name: str, address: int, role: Role, *, lasting: bool = False) -> RawBuffer:
+    return RawBuffer(name=name, address=address, bytes=128, role=role, lasting=lasting,
+                     dtype=DataType.F32, shape=(32,))  # fmt: skip
+
+
+def launch(source: int, target: int, *, function: int = 7, stride: int = 5) -> RawLaunch:
+    inner = struct.pack("<QQQ", X, target, stride)
+    return RawLaunch(name="scale", function=function, grid=(1, 1, 1), block=(32, 1, 1),
+                     shared_bytes=0, arguments=(struct.pack("<Q", source), struct.pack("<Q", 32),
+                                                inner))  # fmt: skip
+
+
+def code(*, threads: int = 32, text: str = PTX, archs: tuple[str, ...] = ("sm_80",)) -> RawCode:
+    return RawCode(function=7, variants=tuple(
+        RawVariant(arch=arch, text=text.replace("sm_80", arch), threads=threads if n else 32,
+                   shared_bytes=16 * n)
+        for n, arch in enumerate(archs)
+    ))  # fmt: skip
+
+
+def capture(*nodes: object, **more: object) -> RawCapture:
+    values: dict[str, object] = {
+        "buffers": (buffer("x", X, Role.INPUT, lasting=True), buffer("y", Y, Role.OUTPUT)),
+        "nodes": nodes, "operators": (), "codes": (code(),), **more,
+    }  # fmt: skip
+    return RawCapture(**values)  # type: ignore[arg-type]
+
+
+def test_words_are_pointers_by_use_and_by_value() -> None:
+    program, _ = build_program(capture(launch(X, Y + 4)))
+    (step,) = program.launches()
+    source, count, inner = step.arguments
+    assert source == Pointer(program.buffers[0].id)
+    assert count == Scalar(DataType.U64, 32)
+    assert isinstance(inner, ByValue)
+    # The word at 0 holds an address, but the kernel never loads it; the one at 16 is a stride.
+    assert [(w.offset, w.target.offset) for w in inner.pointers] == [(8, 4)]
+    assert inner.content[:8] == struct.pack("<Q", X)
+    assert inner.content[16:] == struct.pack("<Q", 5)
+
+
+def test_a_stride_that_looks_like_an_address_is_a_number() -> None:
+    program, _ = build_program(capture(launch(X, Y, stride=X)))
+    (step,) = program.launches()
+    inner = step.arguments[2]
+    assert isinstance(inner, ByValue)
+    assert [word.offset for word in inner.pointers] == [8]
+
+
+def test_roles_come_from_what_is_written() -> None:
+    buffers = (
+        buffer("x", X, Role.INPUT, lasting=True),
+        buffer("y", Y, Role.INPUT, lasting=True),
+        buffer("w", W, Role.WEIGHT, lasting=True),
+        buffer("unused", W + 4096, Role.TEMP),
+    )
+    program, _ = build_program(capture(launch(X, Y), launch(W, W), buffers=buffers))
+    roles = {b.name: b.role for b in program.declared_buffers()}
+    assert roles == {"x": Role.INPUT, "y": Role.STATE, "w": Role.STATE}
+
+
+def test_rows_become_steps() -> None:
+    program, _ = build_program(
+        capture(
+            RawMemset(address=Y, bytes=8, value=0, element_bytes=4, rows=2, pitch=64),
+            RawMemcpy(target=Y, source=X, bytes=4, rows=2, target_pitch=8, source_pitch=32),
+        )
+    )
+    sets = [s.target.offset for s in program.steps if isinstance(s, Memset)]
+    copies = [(s.target.offset, s.source.offset) for s in program.steps if isinstance(s, Memcpy)]
+    assert (sets, copies) == ([0, 64], [(0, 0), (8, 32)])
+
+
+def test_variants_carry_their_own_launch() -> None:
+    found = capture(launch(X, Y), codes=(code(threads=64, archs=("sm_90a", "sm_80")),))
+    program, _ = build_program(found)
+    assert [v.arch for v in program.modules[0].variants] == ["sm_90a", "sm_80"]
+    (step,) = program.launches()
+    (override,) = step.variants
+    assert (override.arch, override.block, override.shared_bytes) == ("sm_80", (64, 1, 1), 16)
+
+
+def test_a_library_call_takes_the_place_of_its_nodes() -> None:
+    def tensor(address: int) -> RawTensor:
+        return RawTensor(address=address, dtype=DataType.F32, shape=(4, 8), strides=(8, 1))
+
+    call = RawOperator(
+        operator="aten::relu", reads=(tensor(X),), writes=(tensor(Y),), attributes=(), first=1,
+        last=3,
+    )  # fmt: skip
+    strange = launch(X, Y, function=99)
+    zero = RawMemset(address=Y, bytes=4, value=0, element_bytes=1)
+    program, _ = build_program(capture(launch(X, Y), zero, strange, operators=(call,)))
+    kinds = [type(step).__name__ for step in program.steps]
+    assert kinds == ["Launch", "LibraryCall"]
+    last = program.steps[1]
+    assert isinstance(last, LibraryCall)
+    assert last.operator == "aten::relu"
+    # With code for every node, the nodes stay.
+    inside = RawOperator(operator="my::op", reads=(), writes=(), attributes=(), first=0, last=1)
+    program, _ = build_program(capture(launch(X, Y), operators=(inside,)))
+    assert len(list(program.launches())) == 1
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (launch(X, Y, function=99), "TSR6004"),
+        (RawMemset(address=W, bytes=4, value=0, element_bytes=1), "TSR6005"),
+        (RawMemcpy(target=Y, source=0x10, bytes=4), "TSR6005"),
+    ],
+)
+def test_what_nobody_owns_is_refused(node: object, expected: str) -> None:
+    with pytest.raises(TesseraError) as caught:
+        build_program(capture(node))
+    assert caught.value.diagnostics[0].code == expected
+
+
+def test_a_declared_pointer_to_nothing_is_reported() -> None:
+    text = PTX.replace(".param .u64 x", ".param .u64 .ptr .global .align 4 x")
+    _, findings = build_program(capture(launch(0x1234, Y), codes=(code(text=text),)))
+    assert [finding.code for finding in findings] == ["TSR6005"]
+
+
+def test_the_text_reads_back() -> None:
+    program, _ = build_program(capture(launch(X, Y)))
+    assert "args=[x, u64:32, b8[24]:" in print_program(program)
