@@ -50,13 +50,13 @@ class Report:
 
 def load(path: str | os.PathLike[str]) -> Program:
     """Read a trace or a PTX file; `-` is standard input."""
-    return _read_program(read_source(path))[0]
+    return read_program(read_source(path))[0]
 
 
 def analyze(path: str | os.PathLike[str]) -> Report:
     """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph."""
     source = read_source(path)
-    program, diagnostics = _read_program(source)
+    program, diagnostics = read_program(source)
     graph: KernelGraph | None = None
     if any(isinstance(step, WORK) for step in program.steps):
         # Imported here because it needs NumPy, which `--help` shall not wait for.
@@ -106,7 +106,7 @@ def run(
 
     options = options or RunOptions()
     source = read_source(path)
-    program, diagnostics = _read_program(source)
+    program, diagnostics = read_program(source)
     _check_runnable(program, source, options.arch)
     started = time.perf_counter()
     with _open_data(program, source, options) as contents:
@@ -218,7 +218,7 @@ def _ptx_parts(program: Program) -> Iterator[str]:
         yield print_module(variant.ptx)
 
 
-def _read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
+def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The program in a text, with what is odd about it but no error."""
     settings = read_settings()
     cache = ModuleCache(settings.cache_dir) if settings.use_cache and settings.cache_dir else None
