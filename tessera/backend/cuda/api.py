@@ -1,0 +1,400 @@
+"""The calls of the CUDA driver that the backend makes: a thin, checked layer over the bindings.
+
+In: the module `cuda.bindings.driver`, or anything with the same functions (tests pass a stand-in
+that records the calls and does them on host memory). Out: plain methods that raise `DriverError`.
+Handles are opaque; device and pinned host addresses are integers of one address space (UVA), so
+that one kind of copy serves every direction.
+
+The bindings are imported when the first `Driver` is made, never before.
+
+Source: CUDA driver API 12.8 and later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Handle = Any
+Bytes = npt.NDArray[np.uint8]
+
+NOT_READY = 600
+OUT_OF_MEMORY = 2
+NON_BLOCKING = 1
+EVENT_TIMED = 0
+EVENT_PLAIN = 2
+EXTERNAL = 1
+NODE_PRIORITY = 8
+HOST_PORTABLE_MAPPED = 3
+LOG_BYTES = 16384
+GROUP_SMS = 8
+IGNORE_COSCHEDULING = 1
+MOST_PITCH = (1 << 31) - 1
+
+
+class DriverError(Exception):
+    """A call of the driver that failed; `log` is the compiler's, for a module."""
+
+    def __init__(self, call: str, code: int, name: str, log: str = "") -> None:
+        super().__init__(f"{call}: {name}")
+        self.call = call
+        self.code = code
+        self.name = name
+        self.log = log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """A GPU as the driver describes it."""
+
+    ordinal: int
+    name: str
+    capability: tuple[int, int]
+    sms: int
+    memory_bytes: int
+
+    @property
+    def arch(self) -> str:
+        """`sm_90`."""
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+def bindings() -> Any:
+    """The module of the driver's bindings; ImportError where cuda-python is not installed."""
+    from cuda.bindings import driver
+
+    return driver
+
+
+class Driver:
+    """The driver. Contexts are current per thread: `use` before other calls of a thread."""
+
+    def __init__(self, module: Any) -> None:
+        self.cu = module
+        self._here = threading.local()
+        self.functions: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+            {
+                name: getattr(module, name)
+                for name in (
+                    "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyAsync", "cuMemcpy2DAsync",
+                    "cuLaunchKernel", "cuLaunchKernelEx", "cuCtxSetCurrent",
+                    "cuEventRecordWithFlags", "cuStreamWriteValue32", "cuMemsetD8Async",
+                    "cuMemsetD16Async", "cuMemsetD32Async",
+                )
+            }
+        )  # fmt: skip
+        self._query = module.cuEventQuery
+        self._graph_launch = module.cuGraphLaunch
+        self._record = module.cuEventRecord
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Make a call; its results without the status."""
+        status, *rest = getattr(self.cu, name)(*args)
+        self.check(name, status)
+        return rest[0] if len(rest) == 1 else rest
+
+    def check(self, name: str, status: Any) -> None:
+        """Raise if a call failed."""
+        if int(status):
+            raise DriverError(name, int(status), getattr(status, "name", f"error {int(status)}"))
+
+    # --- what is there ---------------------------------------------------------------------
+
+    def initialise(self) -> None:
+        """Start the driver."""
+        self.call("cuInit", 0)
+
+    def version(self) -> int:
+        """The CUDA version of the driver: 13000 is 13.0."""
+        return int(self.call("cuDriverGetVersion"))
+
+    def gpus(self) -> tuple[GpuFacts, ...]:
+        """Every GPU, by ordinal."""
+        return tuple(self._facts(i) for i in range(int(self.call("cuDeviceGetCount"))))
+
+    def _facts(self, ordinal: int) -> GpuFacts:
+        device = self.call("cuDeviceGet", ordinal)
+        names = self.cu.CUdevice_attribute
+        prefix = "CU_DEVICE_ATTRIBUTE_"
+
+        def attribute(name: str) -> int:
+            return int(self.call("cuDeviceGetAttribute", getattr(names, prefix + name), device))
+
+        return GpuFacts(
+            ordinal=ordinal,
+            name=bytes(self.call("cuDeviceGetName", 256, device)).split(b"\0")[0].decode(),
+            capability=(
+                attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
+            ),
+            sms=attribute("MULTIPROCESSOR_COUNT"),
+            memory_bytes=int(self.call("cuDeviceTotalMem", device)),
+        )  # fmt: skip
+
+    def peers(self, source: int, target: int) -> bool:
+        """Whether one GPU can reach the memory of another."""
+        one, other = (self.call("cuDeviceGet", ordinal) for ordinal in (source, target))
+        return bool(int(self.call("cuDeviceCanAccessPeer", one, other)))
+
+    def free_memory(self) -> int:
+        """Free bytes on the GPU of the current context."""
+        return int(self.call("cuMemGetInfo")[0])
+
+    # --- contexts --------------------------------------------------------------------------
+
+    def retain(self, ordinal: int) -> Handle:
+        """The primary context of a GPU."""
+        return self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
+
+    def release(self, ordinal: int) -> None:
+        """Give a primary context back."""
+        self.call("cuDevicePrimaryCtxRelease", self.call("cuDeviceGet", ordinal))
+
+    def use(self, context: Handle) -> None:
+        """Make a context current in this thread."""
+        if getattr(self._here, "context", None) is not context:
+            self.call("cuCtxSetCurrent", context)
+            self._here.context = context
+
+    def forget_current(self) -> None:
+        """The next `use` calls the driver, whatever was current before."""
+        self._here.context = None
+
+    def enable_peer(self, context: Handle) -> None:
+        """Let the current context reach the memory of another; fine if it already can."""
+        try:
+            self.call("cuCtxEnablePeerAccess", context, 0)
+        except DriverError as problem:
+            if "ALREADY_ENABLED" not in problem.name:
+                raise
+
+    def split(self, ordinal: int, sms: Sequence[int]) -> tuple[tuple[Handle, int], ...]:
+        """Green contexts of at least these many SMs each, apart, with the SMs they got."""
+        device = self.call("cuDeviceGet", ordinal)
+        kind = self.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        rest = self.call("cuDeviceGetDevResource", device, kind)
+        made: dict[int, tuple[Handle, int]] = {}
+        # Groups come in multiples of 8 SMs, or of 2 if blocks of a cluster may be apart; what
+        # is left over may be any number, so the odd ones come last.
+        for index in sorted(range(len(sms)), key=lambda i: (sms[i] % GROUP_SMS != 0, -sms[i])):
+            part, rest = self._cut(rest, sms[index])
+            described = self.call("cuDevResourceGenerateDesc", [part], 1)
+            green = self.call("cuGreenCtxCreate", described, device, 1)
+            made[index] = green, int(part.sm.smCount)
+        return tuple(made[index] for index in range(len(sms)))
+
+    def _cut(self, whole: Any, count: int) -> tuple[Any, Any]:
+        """So many SMs of a resource, and the rest."""
+        if whole is None or int(whole.sm.smCount) < count:
+            raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs are left")
+        if int(whole.sm.smCount) == count:
+            return whole, None
+        flags = 0 if count % GROUP_SMS == 0 else IGNORE_COSCHEDULING
+        parts, _, rest = self.call("cuDevSmResourceSplitByCount", 1, whole, flags, count)
+        return parts[0], rest
+
+    def destroy_green(self, green: Handle) -> None:
+        """Give a green context back."""
+        self.call("cuGreenCtxDestroy", green)
+
+    # --- modules ---------------------------------------------------------------------------
+
+    def load(self, text: bytes) -> Handle:
+        """Compile and load PTX in the current context."""
+        log = bytearray(LOG_BYTES)
+        option = self.cu.CUjit_option
+        names = (option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+        values = (log, LOG_BYTES)
+        status, *rest = self.cu.cuModuleLoadDataEx(text + b"\0", 2, list(names), list(values))
+        if int(status):
+            said = bytes(log).split(b"\0")[0].decode(errors="replace")
+            name = getattr(status, "name", f"error {int(status)}")
+            raise DriverError("cuModuleLoadDataEx", int(status), name, said)
+        return rest[0]
+
+    def unload(self, module: Handle) -> None:
+        """Unload a module."""
+        self.call("cuModuleUnload", module)
+
+    def function(self, module: Handle, name: str) -> Handle:
+        """A kernel of a module."""
+        return self.call("cuModuleGetFunction", module, name.encode())
+
+    def allow_shared(self, function: Handle, dynamic_bytes: int) -> None:
+        """Allow launches with that much dynamic shared memory."""
+        names = self.cu.CUfunction_attribute
+        largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.call("cuFuncSetAttribute", function, largest, dynamic_bytes)
+
+    def allow_large_clusters(self, function: Handle) -> None:
+        """Allow clusters of more than 8 blocks."""
+        names = self.cu.CUfunction_attribute
+        allowed = names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        self.call("cuFuncSetAttribute", function, allowed, 1)
+
+    def variable(self, module: Handle, name: str) -> int:
+        """The address of a module variable."""
+        return int(self.call("cuModuleGetGlobal", module, name.encode())[0])
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> int:
+        """Memory of the current context's GPU."""
+        return int(self.call("cuMemAlloc", size))
+
+    def free(self, address: int) -> None:
+        """Free device memory."""
+        self.call("cuMemFree", address)
+
+    def allocate_host(self, size: int) -> int:
+        """Pinned host memory that every GPU can reach."""
+        return int(self.call("cuMemHostAlloc", size, HOST_PORTABLE_MAPPED))
+
+    def free_host(self, address: int) -> None:
+        """Free pinned memory."""
+        self.call("cuMemFreeHost", address)
+
+    def upload(self, address: int, data: Bytes) -> None:
+        """Write device memory and wait; not for the steady state."""
+        if data.nbytes:
+            self.call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
+
+    def download(self, address: int, size: int) -> Bytes:
+        """Read device memory and wait; not for the steady state."""
+        data = np.empty(size, np.uint8)
+        if size:
+            self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
+        return data
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set bytes of device memory; not for the steady state."""
+        if size:
+            self.call("cuMemsetD8", address, value, size)
+
+    def finish(self) -> None:
+        """Wait for all work of the current context."""
+        self.call("cuCtxSynchronize")
+
+    # --- streams and events ----------------------------------------------------------------
+
+    def priorities(self) -> tuple[int, int]:
+        """The lowest and the highest priority of streams; a smaller number is higher."""
+        lowest, highest = self.call("cuCtxGetStreamPriorityRange")
+        return int(lowest), int(highest)
+
+    def stream(self, priority: int, green: Handle | None = None) -> Handle:
+        """A stream of the current context, or of a green one."""
+        if green is not None:
+            return self.call("cuGreenCtxStreamCreate", green, NON_BLOCKING, priority)
+        return self.call("cuStreamCreateWithPriority", NON_BLOCKING, priority)
+
+    def destroy_stream(self, stream: Handle) -> None:
+        """Give a stream back."""
+        self.call("cuStreamDestroy", stream)
+
+    def event(self, *, timed: bool = False) -> Handle:
+        """An event of the current context."""
+        return self.call("cuEventCreate", EVENT_TIMED if timed else EVENT_PLAIN)
+
+    def destroy_event(self, event: Handle) -> None:
+        """Give an event back."""
+        self.call("cuEventDestroy", event)
+
+    def record(self, event: Handle, stream: Handle) -> None:
+        """Record an event."""
+        self.check("cuEventRecord", self._record(event, stream)[0])
+
+    def is_done(self, event: Handle) -> bool:
+        """Whether all before an event is done."""
+        status = self._query(event)[0]
+        if int(status) == NOT_READY:
+            return False
+        self.check("cuEventQuery", status)
+        return True
+
+    def elapsed_ns(self, start: Handle, end: Handle) -> int:
+        """Nanoseconds between two timed events of one GPU."""
+        return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)
+
+    # --- graphs ----------------------------------------------------------------------------
+
+    def begin_capture(self, stream: Handle) -> None:
+        """What follows on the stream, and on streams that wait for it, becomes a graph."""
+        mode = self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self.call("cuStreamBeginCapture", stream, mode)
+
+    def end_capture(self, stream: Handle) -> Handle:
+        """The graph, ready to launch; its nodes keep the priorities of their streams."""
+        graph = self.call("cuStreamEndCapture", stream)
+        try:
+            return self.call("cuGraphInstantiate", graph, NODE_PRIORITY)
+        finally:
+            self.call("cuGraphDestroy", graph)
+
+    def launch_graph(self, graph: Handle, stream: Handle) -> None:
+        """Launch an instantiated graph."""
+        self.check("cuGraphLaunch", self._graph_launch(graph, stream)[0])
+
+    def upload_graph(self, graph: Handle, stream: Handle) -> None:
+        """Bring what a graph needs to the device, so that its first launch is like any other."""
+        self.call("cuGraphUpload", graph, stream)
+
+    def destroy_graph(self, graph: Handle) -> None:
+        """Give an instantiated graph back."""
+        self.call("cuGraphExecDestroy", graph)
+
+    # --- descriptions of calls --------------------------------------------------------------
+
+    def copy_2d(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
+    ) -> Any:
+        """The argument of a 2D copy between any two addresses."""
+        copy = self.cu.CUDA_MEMCPY2D()
+        unified = self.cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+        copy.srcMemoryType = copy.dstMemoryType = unified
+        copy.srcDevice, copy.srcPitch = source, source_pitch
+        copy.dstDevice, copy.dstPitch = target, target_pitch
+        copy.WidthInBytes, copy.Height = width, rows
+        return copy
+
+    def launch_config(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        stream: Handle,
+        cluster: Sequence[int] | None,
+        cooperative: bool,
+    ) -> Any:
+        """The argument of an extended launch."""
+        config = self.cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = shared
+        config.hStream = stream
+        identifiers = self.cu.CUlaunchAttributeID
+        attributes = []
+        if cluster is not None:
+            one = self.cu.CUlaunchAttribute()
+            one.id = identifiers.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = cluster
+            attributes.append(one)
+        if cooperative:
+            one = self.cu.CUlaunchAttribute()
+            one.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            one.value.cooperative = 1
+            attributes.append(one)
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
+        return config
+
+
+def host_view(address: int, size: int) -> Bytes:
+    """Pinned memory as an array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

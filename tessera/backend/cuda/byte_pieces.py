@@ -1,0 +1,64 @@
+"""Byte ranges as few copies: ranges of one width at one pitch are rows of a 2D copy.
+
+In: the byte ranges of a transfer. Out: pieces, each one driver copy. Ranges of a transfer are
+disjoint, so the order of pieces is free; ranges are grouped by width first, which also finds the
+rows of interleaved patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tessera.backend.cuda.api import MOST_PITCH
+from tessera.ir.launch_program import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`rows` rows of `width` bytes, `pitch` bytes apart (0 for a single row)."""
+
+    start: int
+    width: int
+    pitch: int = 0
+    rows: int = 1
+
+
+def pieces_of(ranges: Bytes) -> tuple[Piece, ...]:
+    """The pieces that cover exactly these ranges, by start."""
+    by_width: dict[int, list[int]] = {}
+    for start, end in ranges:
+        if end > start:
+            by_width.setdefault(end - start, []).append(start)
+    found = [piece for width, starts in by_width.items() for piece in _rows(width, starts)]
+    return tuple(sorted(found, key=lambda piece: piece.start))
+
+
+def _rows(width: int, starts: list[int]) -> Iterator[Piece]:
+    """Greedily: as many starts at one pitch as follow each other."""
+    at = 0
+    while at < len(starts):
+        pitch = starts[at + 1] - starts[at] if at + 1 < len(starts) else 0
+        end = at + 1
+        if 0 < pitch <= MOST_PITCH:
+            while end < len(starts) and starts[end] - starts[end - 1] == pitch:
+                end += 1
+        rows = end - at
+        yield Piece(starts[at], width, pitch if rows > 1 else 0, rows)
+        at = end
+
+
+def chunks_of(ranges: Bytes, most: int) -> Iterator[Bytes]:
+    """The ranges cut into lists of at most `most` bytes each."""
+    part: list[tuple[int, int]] = []
+    room = most
+    for start, end in ranges:
+        while start < end:
+            taken = min(room, end - start)
+            part.append((start, start + taken))
+            start, room = start + taken, room - taken
+            if not room:
+                yield tuple(part)
+                part, room = [], most
+    if part:
+        yield tuple(part)

@@ -1,0 +1,216 @@
+"""What device memory holds before the first request: weights, states, words that are addresses.
+
+In: a model, and the memory of its replica. Out: nothing; memory is written. Also what has to be
+written again at the start of every request, because what is private to a request shares bytes: the
+words of its `pointers` records, and weights that have a copy per slot.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.backend.cuda.api import Bytes, Driver
+from tessera.backend.cuda.host_memory import HostMemory
+from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.backend.service import Model
+from tessera.ir.launch_program import AreaKind, Place
+from tessera.ir.program import Buffer, PointerTable, Program, Role
+
+
+class Contents:
+    """Writes and reads the memory of a replica."""
+
+    def __init__(
+        self, driver: Driver, model: Model, devices: Mapping[str, OpenDevice], memory: Memory
+    ) -> None:
+        self._driver = driver
+        self._model = model
+        self._devices = devices
+        self._memory = memory
+
+    # --- at the start ----------------------------------------------------------------------
+
+    def write_all(self) -> None:
+        """Weights, states and words; equal names of several traces have one place."""
+        done: set[tuple[str, AreaKind, int]] = set()
+        for place in self._model.lowered.places:
+            key = place.device, place.kind, place.offset
+            if key in done or place.kind not in (AreaKind.WEIGHTS, AreaKind.LANE):
+                continue
+            done.add(key)
+            self._driver.use(self._devices[place.device].context)
+            if place.kind is AreaKind.WEIGHTS:
+                content = self._model.weights[self._buffer(place).name]
+                self._driver.upload(self._address(place, 0, 0), _flat(content))
+            else:
+                self._write_states(place)
+        for place in self._model.lowered.places:
+            if place.kind in (AreaKind.WEIGHTS, AreaKind.LANE):
+                self._write_words(place)
+
+    def _write_states(self, place: Place) -> None:
+        """Every lane's state, where its home is here or nowhere: elsewhere it stays poison."""
+        buffer = self._buffer(place)
+        ranges = _complement(self._homes_elsewhere(place), buffer.bytes)
+        for lane, states in enumerate(self._model.states):
+            address = self._address(place, 0, lane)
+            content = _flat(states[buffer.name])
+            for start, end in ranges:
+                self._driver.upload(address + start, content[start:end])
+
+    def _homes_elsewhere(self, place: Place) -> list[tuple[int, int]]:
+        """Bytes that are current on other devices only."""
+        size = self._buffer(place).bytes
+        here, there = np.zeros(size, bool), np.zeros(size, bool)
+        for home in self._model.lowered.homes:
+            if (home.trace, home.buffer) == (place.trace, place.buffer):
+                for start, end in home.bytes:
+                    (here if home.device == place.device else there)[start:end] = True
+        return _ranges(there & ~here)
+
+    def _write_words(self, place: Place) -> None:
+        table = self._table(place)
+        if table is None:
+            return
+        self._driver.use(self._devices[place.device].context)
+        copies = len(self._model.states) if place.kind is AreaKind.LANE else 1
+        for lane in range(max(copies, 1)):
+            address = self._address(place, 0, lane)
+            for offset, word in self._words(place, table, 0, lane):
+                self._driver.upload(address + offset, np.frombuffer(word, np.uint8))
+
+    # --- at the start of a request -----------------------------------------------------------
+
+    def prologue(
+        self, host: HostMemory, trace: int, slot: int, lane: int
+    ) -> list[tuple[str, int, int, int]]:
+        """Copies to make first: device, target, pinned source, bytes."""
+        found = []
+        for place in self._model.lowered.places:
+            if place.trace != trace or not self._is_rewritten(place):
+                continue
+            base = self._address(place, slot, lane)
+            for offset, content in self._rewritten(place, slot, lane):
+                source = host.copy_of(content)
+                found.append((place.device, base + offset, source, content.nbytes))
+        return found
+
+    def _is_rewritten(self, place: Place) -> bool:
+        if place.kind is AreaKind.SLOT:
+            return self._table(place) is not None or self._buffer(place).role is Role.WEIGHT
+        table = self._table(place) if place.kind is AreaKind.LANE else None
+        return table is not None and any(
+            self._kind_of(place, int(word.target.buffer)) is AreaKind.SLOT for word in table.words
+        )
+
+    def _kind_of(self, place: Place, buffer: int) -> AreaKind | None:
+        key = (place.trace, place.device, self._program(place).buffers[buffer].id)
+        found = self._memory.places.get(key)
+        return None if found is None else found.kind
+
+    def _rewritten(self, place: Place, slot: int, lane: int) -> Iterator[tuple[int, Bytes]]:
+        buffer, table = self._buffer(place), self._table(place)
+        words = list(self._words(place, table, slot, lane)) if table is not None else []
+        if buffer.role is Role.WEIGHT:
+            content = _flat(self._model.weights[buffer.name]).copy()
+            for offset, word in words:
+                content[offset : offset + 8] = np.frombuffer(word, np.uint8)
+            yield 0, content
+            return
+        run_start, run = 0, b""
+        for offset, word in sorted(words):
+            if run and offset != run_start + len(run):
+                yield run_start, np.frombuffer(run, np.uint8)
+                run = b""
+            if not run:
+                run_start = offset
+            run += word
+        if run:
+            yield run_start, np.frombuffer(run, np.uint8)
+
+    # --- between requests ---------------------------------------------------------------------
+
+    def read_states(self, lane: int) -> dict[str, Bytes]:
+        """The states of a lane, from their homes; words that are as given read as zero."""
+        found: dict[str, Bytes] = {}
+        for trace, served in enumerate(self._model.traces):
+            for buffer in served.program.buffers:
+                if buffer.role is Role.STATE and buffer.name not in found:
+                    found[buffer.name] = self._read_state(trace, buffer, lane)
+        return found
+
+    def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
+        content = _flat(self._model.states[lane][buffer.name]).copy()
+        holder: str | None = None
+        for home in self._model.lowered.homes:
+            if (home.trace, home.buffer) != (trace, buffer.id):
+                continue
+            holder = home.device
+            self._driver.use(self._devices[home.device].context)
+            address = self._memory.address(trace, home.device, buffer.id, 0, lane)
+            for start, end in home.bytes:
+                content[start:end] = self._driver.download(address + start, end - start)
+        program = self._model.traces[trace].program
+        for table in program.pointer_tables:
+            if table.buffer == buffer.id:
+                self._clear_words(content, trace, table, holder, lane)
+        return content
+
+    def _clear_words(
+        self, content: Bytes, trace: int, table: PointerTable, holder: str | None, lane: int
+    ) -> None:
+        for word in table.words:
+            here = content[word.offset : word.offset + 8]
+            targets = {0}
+            if holder is not None:
+                for slot in range(self._model.lowered.slots):
+                    base = self._memory.address(trace, holder, word.target.buffer, slot, lane)
+                    targets.add(base + word.target.offset)
+            if holder is None or int.from_bytes(here.tobytes(), "little") in targets:
+                here[:] = 0
+
+    # --- places -------------------------------------------------------------------------------
+
+    def _words(
+        self, place: Place, table: PointerTable, slot: int, lane: int
+    ) -> Iterator[tuple[int, bytes]]:
+        for word in table.words:
+            target = self._memory.address(place.trace, place.device, word.target.buffer, slot, lane)
+            yield word.offset, struct.pack("<Q", target + word.target.offset)
+
+    def _table(self, place: Place) -> PointerTable | None:
+        tables = self._program(place).pointer_tables
+        return next((table for table in tables if table.buffer == place.buffer), None)
+
+    def _program(self, place: Place) -> Program:
+        return self._model.traces[place.trace].program
+
+    def _buffer(self, place: Place) -> Buffer:
+        buffer: Buffer = self._program(place).buffers[place.buffer]
+        return buffer
+
+    def _address(self, place: Place, slot: int, lane: int) -> int:
+        return self._memory.address(place.trace, place.device, place.buffer, slot, lane)
+
+
+def _flat(content: Bytes) -> Bytes:
+    return np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+
+
+def _ranges(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False]))))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    found, at = [], 0
+    for start, end in [*ranges, (size, size)]:
+        if start > at:
+            found.append((at, start))
+        at = max(at, end)
+    return found

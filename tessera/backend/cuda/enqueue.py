@@ -1,0 +1,361 @@
+"""From the actions of a request to driver calls on the streams of its slot.
+
+In: actions in issue order, and addresses for one slot and lane. Out: a tape. It begins and ends on
+the root stream of the request: everything else is forked from it by an event and joined again, so
+that the same tape can be captured as one graph that spans all devices.
+
+The words of `pointers` records, and weights that have a copy per slot, are written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, assert_never
+
+from tessera.backend.cuda.api import Driver, DriverError, Handle
+from tessera.backend.cuda.byte_pieces import pieces_of
+from tessera.backend.cuda.host_memory import SlotBuffers
+from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move
+from tessera.backend.cuda.links import Links
+from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.modules import DeviceModules
+from tessera.backend.cuda.parameters import pack_parameters
+from tessera.backend.cuda.streams import Streams
+from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.backend.cuda.timing import Timed
+from tessera.backend.service import Model, ServiceFault
+from tessera.diagnostics import error
+from tessera.ir.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
+from tessera.ir.program import (
+    BufferId,
+    Launch,
+    LibraryCall,
+    Memcpy,
+    Memset,
+    Pointer,
+    Work,
+    for_arch,
+)
+
+_QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
+
+    `trails` are pinned words by slot and device that say which step runs; empty is none.
+    """
+
+    driver: Driver
+    model: Model
+    devices: Mapping[str, OpenDevice]
+    memory: Memory
+    modules: Mapping[str, DeviceModules]
+    streams: Streams
+    links: Links
+    fillings: Mapping[tuple[int, BufferId], int]
+    trails: Mapping[tuple[int, str], int]
+    timeline: bool
+
+
+class Enqueuer:
+    """Writes the tape of one trace in one slot and lane."""
+
+    def __init__(
+        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers
+    ) -> None:
+        self.parts = parts
+        self.trace = trace
+        self.slot = slot
+        self.lane = lane
+        self.buffers = buffers
+        self.tape = Tape()
+        self.timed: list[Timed] = []
+        self.served = parts.model.traces[trace]
+        self.work: tuple[Work, ...] = tuple(self.served.program.work())
+        self.action: Action | None = None
+        self.stages_used: set[tuple[str, str, int]] = set()
+        self._last: dict[tuple[str, Queue], Handle | None] = {}
+        self._several = len({device.gpu.ordinal for device in parts.devices.values()}) > 1
+        self._gpu = -1
+
+    # --- the request ------------------------------------------------------------------------
+
+    def write(
+        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]]
+    ) -> tuple[Tape, str, Queue]:
+        """The tape, and device and queue of its root stream; `prologue` are copies made first."""
+        used = self._queues(actions)
+        root = used[0]
+        for device, target, source, size in prologue:
+            self.copy(device, Queue.COMPUTE, target, source, size, stream=self.stream(*root))
+        self._fork(root, used)
+        for action in actions:
+            self.action = action
+            self._act(action)
+        self.action = None
+        self._join(root, used)
+        return self.tape, *root
+
+    def _queues(self, actions: Sequence[Action]) -> list[tuple[str, Queue]]:
+        """The queues in use, the root first: a compute queue that is used, if there is one."""
+        seen: dict[tuple[str, Queue], None] = {}
+        for action in actions:
+            match action:
+                case Do():
+                    seen[action.device, Queue.COMPUTE] = None
+                case Mark() | Hold():
+                    seen[action.device, action.queue] = None
+                case Move(transfer):
+                    if transfer.source != HOST:
+                        seen[transfer.source, Queue.OUT] = None
+                    if transfer.target != HOST:
+                        seen[transfer.target, Queue.IN] = None
+        if not seen:
+            seen[next(iter(self.parts.devices)), Queue.COMPUTE] = None
+        return sorted(seen, key=lambda place: _QUEUE_ORDER.index(place[1]))
+
+    def _fork(self, root: tuple[str, Queue], used: Sequence[tuple[str, Queue]]) -> None:
+        begun = self.parts.streams.event(root[0], ("begin", self.slot))
+        self.record(root[0], root[1], begun)
+        for place in used[1:]:
+            self.wait(*place, begun)
+
+    def _join(self, root: tuple[str, Queue], used: Sequence[tuple[str, Queue]]) -> None:
+        for place in used[1:]:
+            ended = self.parts.streams.event(place[0], ("end", self.slot, place[1]))
+            self.record(*place, ended)
+            self.wait(*root, ended)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Do(device, Fill(buffer, ranges)):
+                with_name = self.served.program.buffers[buffer].name
+                self.timing(device, Queue.COMPUTE, f"fill {with_name}", partial(
+                    self._fill, device, buffer, ranges))  # fmt: skip
+            case Do(device, Run(number)):
+                step = self.work[number]
+                self._trail(device, int(step.id) + 1)
+                self.timing(
+                    device, Queue.COMPUTE, step_name(step), partial(self._step, device, step),
+                    step=step,
+                )  # fmt: skip
+            case Mark(device, queue, event):
+                self.record(device, queue, self._event(device, int(event)))
+            case Hold(device, queue, event):
+                self.wait(device, queue, self._event(device, int(event)))
+                self._last[device, queue] = None
+            case Move(transfer):
+                self._move(transfer)
+            case _:
+                raise AssertionError(action)
+
+    def _move(self, transfer: Transfer) -> None:
+        ranges = transfer.bytes
+        name = self.served.program.buffers[transfer.buffer].name
+        if transfer.source == HOST:
+            target = self.address(transfer.target, transfer.buffer)
+            self.timing(transfer.target, Queue.IN, f"receive {name} from host", partial(
+                self.copy_ranges, transfer.target, Queue.IN, target,
+                self.buffers.addresses[transfer.buffer], ranges), moved=transfer.size)  # fmt: skip
+        elif transfer.target == HOST:
+            source = self.address(transfer.source, transfer.buffer)
+            self.timing(transfer.source, Queue.OUT, f"send {name} to host", partial(
+                self.copy_ranges, transfer.source, Queue.OUT,
+                self.buffers.addresses[transfer.buffer], source, ranges),
+                moved=transfer.size)  # fmt: skip
+        else:
+            self.parts.links.move(self, transfer, name)
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _step(self, device: str, step: Work) -> None:
+        match step:
+            case Launch():
+                self._launch(device, step)
+            case Memset():
+                self._memset(device, step)
+            case Memcpy():
+                self.copy(device, Queue.COMPUTE, self._pointer(device, step.target),
+                          self._pointer(device, step.source), step.bytes)  # fmt: skip
+            case LibraryCall():
+                self._library_call(device, step)
+            case _:
+                assert_never(step)
+
+    def _launch(self, device: str, step: Launch) -> None:
+        arch = self.served.arches[step.id]
+        launch = for_arch(step, arch)
+        module = self.served.program.modules[step.module]
+        self.parts.driver.use(self.parts.devices[device].context)
+        try:
+            function = self.parts.modules[device].kernel(self.trace, module, arch, launch)
+        except DriverError as problem:
+            raise Refused(problem, self.action) from None
+        packed = pack_parameters(launch.arguments, partial(self._pointer, device))
+        self.tape.kept.extend(packed.kept)
+        stream = self.stream(device, Queue.COMPUTE)
+        shared = launch.shared_bytes
+        if launch.cluster is None and not launch.cooperative:
+            sizes = (*launch.grid, *launch.block, shared, stream)
+            self.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0)
+            return
+        config = self.parts.driver.launch_config(
+            launch.grid, launch.block, shared, stream, launch.cluster, launch.cooperative
+        )
+        self.tape.kept.append(config)
+        self.call(device, "cuLaunchKernelEx", config, function, packed.address, 0)
+
+    def _memset(self, device: str, step: Memset) -> None:
+        stream = self.stream(device, Queue.COMPUTE)
+        target = self._pointer(device, step.target)
+        count = step.bytes // step.element_bytes
+        if not count:
+            return
+        name = f"cuMemsetD{8 * step.element_bytes}Async"
+        self.call(device, name, target, step.value, count, stream)
+
+    def _library_call(self, device: str, step: LibraryCall) -> None:
+        found = error(
+            "TSR5022",
+            f"the CUDA backend cannot run the operator `{step.operator}` yet",
+            step.span,
+        )
+        raise ServiceFault(found, device=device, step=step.id, name=step.operator)
+
+    def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
+        """Contents that the user gives, or poison."""
+        target = self.address(device, buffer)
+        source = self.parts.fillings.get((self.trace, buffer))
+        if source is not None:
+            self.copy_ranges(device, Queue.COMPUTE, target, source, ranges)
+            return
+        stream = self.stream(device, Queue.COMPUTE)
+        for start, end in ranges:
+            self.call(device, "cuMemsetD8Async", target + start, POISON, end - start, stream)
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def call(self, device: str, name: str, *arguments: Any) -> None:
+        """One driver call, made while the device's context is current."""
+        self._use(device)
+        function = self.parts.driver.functions[name]
+        self.tape.calls.append((name, function, arguments, self.action))
+
+    def _use(self, device: str) -> None:
+        """With one GPU its context stays current; with several every change is a call."""
+        opened = self.parts.devices[device]
+        if self._several and opened.gpu.ordinal != self._gpu:
+            self._gpu = opened.gpu.ordinal
+            function = self.parts.driver.functions["cuCtxSetCurrent"]
+            self.tape.calls.append(("cuCtxSetCurrent", function, (opened.context,), None))
+
+    def copy_ranges(
+        self, device: str, queue: Queue, target: int, source: int, ranges: Bytes
+    ) -> None:
+        """The same ranges of two places, in as few copies as can be."""
+        pieces = pieces_of(ranges)
+        if self.parts.links.copy_many(self, device, queue, target, source, pieces):
+            return
+        stream = self.stream(device, queue)
+        for piece in pieces:
+            one, other = target + piece.start, source + piece.start
+            if piece.rows == 1:
+                self.copy(device, queue, one, other, piece.width)
+                continue
+            described = self.parts.driver.copy_2d(
+                one, piece.pitch, other, piece.pitch, piece.width, piece.rows
+            )
+            self.tape.kept.append(described)
+            self.call(device, "cuMemcpy2DAsync", described, stream)
+
+    def copy(
+        self, device: str, queue: Queue, target: int, source: int, size: int,
+        stream: Handle | None = None,
+    ) -> None:  # fmt: skip
+        """One run of bytes."""
+        if size:
+            stream = self.stream(device, queue) if stream is None else stream
+            self.call(device, "cuMemcpyAsync", target, source, size, stream)
+
+    def record(self, device: str, queue: Queue, event: Handle) -> None:
+        """Record an event on a queue."""
+        self.call(device, "cuEventRecord", event, self.stream(device, queue))
+
+    def wait(self, device: str, queue: Queue, event: Handle) -> None:
+        """Let a queue wait for an event."""
+        self.call(device, "cuStreamWaitEvent", self.stream(device, queue), event, 0)
+        self._last[device, queue] = None
+
+    def timing(
+        self, device: str, queue: Queue, name: str, work: Any, *,
+        step: Work | None = None, moved: int = 0,
+    ) -> None:  # fmt: skip
+        """Do some work between two timed events, if anybody wants to know."""
+        if not self.parts.timeline:
+            work()
+            return
+        key = ("time", self.trace, self.slot, len(self.timed))
+        start = self._last.get((device, queue))
+        if start is None:
+            start = self._stamp(device, queue, (*key, "start"))
+        work()
+        end = self._stamp(device, queue, (*key, "end"))
+        self._last[device, queue] = end
+        self.timed.append(
+            Timed(
+                device=device, queue=queue, name=name, clock=device, start=start, end=end,
+                step=None if step is None else step.id, bytes=moved,
+            )
+        )  # fmt: skip
+
+    def timed_too(self, device: str, queue: Queue, name: str) -> None:
+        """What was timed last took place on this queue too: the other end of a transfer."""
+        if self.parts.timeline:
+            self.timed.append(replace(self.timed[-1], device=device, queue=queue, name=name))
+
+    def _stamp(self, device: str, queue: Queue, key: tuple[Any, ...]) -> Handle:
+        event = self.parts.streams.event(device, key, timed=True)
+        self.call(device, "cuEventRecordWithFlags", event, self.stream(device, queue), 1)
+        return event
+
+    def _trail(self, device: str, value: int) -> None:
+        word = self.parts.trails.get((self.slot, device))
+        if word is not None:
+            stream = self.stream(device, Queue.COMPUTE)
+            self.call(device, "cuStreamWriteValue32", stream, word, value, 0)
+
+    # --- names and places -------------------------------------------------------------------
+
+    def stream(self, device: str, queue: Queue) -> Handle:
+        """The stream of a queue in this slot."""
+        return self.parts.streams.stream(device, self.slot, queue)
+
+    def address(self, device: str, buffer: BufferId) -> int:
+        """Where a buffer is for this slot and lane."""
+        return self.parts.memory.address(self.trace, device, buffer, self.slot, self.lane)
+
+    def _pointer(self, device: str, pointer: Pointer) -> int:
+        return self.address(device, pointer.buffer) + pointer.offset
+
+    def _event(self, device: str, number: int) -> Handle:
+        return self.parts.streams.event(device, ("event", self.slot, number))
+
+
+def step_name(step: Work) -> str:
+    """What to call a step."""
+    match step:
+        case Launch():
+            return step.kernel
+        case LibraryCall():
+            return step.operator
+        case Memset():
+            return "memset"
+        case Memcpy():
+            return "memcpy"
+        case _:
+            assert_never(step)

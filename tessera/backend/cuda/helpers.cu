@@ -1,0 +1,38 @@
+// Kernels of the CUDA backend itself. helpers.ptx is made from this with CUDA 13.0:
+//   nvcc -ptx -arch=sm_75 -O3 -o helpers.ptx helpers.cu
+// and its .version is set to 7.0, which every supported driver reads.
+
+__device__ __forceinline__ unsigned long long now_ns() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+// A link of a given bandwidth: take the next `ns` nanoseconds of it, and wait until they are over.
+extern "C" __global__ void link_delay(unsigned long long *free_at, unsigned long long ns) {
+    unsigned long long now = now_ns(), seen = *(volatile unsigned long long *)free_at, end;
+    for (;;) {
+        end = (seen > now ? seen : now) + ns;
+        unsigned long long found = atomicCAS(free_at, seen, end);
+        if (found == seen) break;
+        seen = found;
+    }
+    while (now_ns() < end) __nanosleep(256);
+}
+
+// Many ranges at once: rows of `table` are source offset, target offset and bytes.
+extern "C" __global__ void copy_ranges(char *target, const char *source,
+                                       const unsigned long long *table,
+                                       unsigned long long rows) {
+    for (unsigned long long row = blockIdx.x; row < rows; row += gridDim.x) {
+        const char *from = source + table[3 * row];
+        char *to = target + table[3 * row + 1];
+        unsigned long long bytes = table[3 * row + 2], done = 0;
+        if ((((unsigned long long)from | (unsigned long long)to) & 15) == 0) {
+            for (unsigned long long i = threadIdx.x; i < bytes / 16; i += blockDim.x)
+                ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+            done = bytes / 16 * 16;
+        }
+        for (unsigned long long i = done + threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
+    }
+}

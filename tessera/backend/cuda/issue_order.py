@@ -1,0 +1,128 @@
+"""One order in which a single thread can hand a request's operations to all queues.
+
+In: a lowered trace. Out: actions, such that every event is recorded before it is waited for, and a
+transfer between devices stands where both its ends have been reached. Streams may run ahead of
+each other later as the events allow; the order here only decides who is told first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tessera.ir.launch_program import (
+    HOST,
+    Await,
+    DeviceEventId,
+    Fill,
+    Free,
+    LoweredTrace,
+    Operation,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """A step or a fill, on the compute queue of a device."""
+
+    device: str
+    operation: Run | Fill
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Record an event of a device."""
+
+    device: str
+    queue: Queue
+    event: DeviceEventId
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait for an event of a device."""
+
+    device: str
+    queue: Queue
+    event: DeviceEventId
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A transfer, both ends of which have been reached."""
+
+    transfer: Transfer
+
+
+Action = Do | Mark | Hold | Move
+
+
+def issue_order(trace: LoweredTrace) -> tuple[Action, ...]:
+    """The actions of a request; ValueError if its queues wait for each other."""
+    return _Issuing(trace).all()
+
+
+class _Issuing:
+    """Queues with what they still have to do."""
+
+    def __init__(self, trace: LoweredTrace) -> None:
+        self.queues: dict[tuple[str, Queue], deque[Operation]] = {
+            (program.device, queue): deque(program.on(queue))
+            for program in trace.programs
+            for queue in Queue
+        }
+        self.transfers = {transfer.id: transfer for transfer in trace.transfers}
+        self.recorded: set[tuple[str, DeviceEventId]] = set()
+        self.actions: list[Action] = []
+
+    def all(self) -> tuple[Action, ...]:
+        """Go round until nothing is left."""
+        while any(self.queues.values()):
+            before = sum(map(len, self.queues.values()))
+            for place, queue in self.queues.items():
+                while queue and self._take(place, queue):
+                    pass
+            if sum(map(len, self.queues.values())) == before:
+                heads = [f"{d} {q.value}: {ops[0]}" for (d, q), ops in self.queues.items() if ops]
+                raise ValueError("queues wait for each other: " + "; ".join(heads))
+        return tuple(self.actions)
+
+    def _take(self, place: tuple[str, Queue], queue: deque[Operation]) -> bool:
+        """Do the first operation of a queue, if it can be done."""
+        device, kind = place
+        match queue[0]:
+            case Run() | Fill() as operation:
+                self.actions.append(Do(device, operation))
+            case Record(event=event):
+                self.recorded.add((device, event))
+                self.actions.append(Mark(device, kind, event))
+            case Await(event=event):
+                if (device, event) not in self.recorded:
+                    return False
+                self.actions.append(Hold(device, kind, event))
+            case Send(transfer=number) | Receive(transfer=number):
+                return self._meet(self.transfers[number], queue)
+            case Free():
+                pass
+        queue.popleft()
+        return True
+
+    def _meet(self, transfer: Transfer, queue: deque[Operation]) -> bool:
+        """A transfer: with the host at once, otherwise when the other end is there too."""
+        if HOST not in (transfer.source, transfer.target):
+            source = self.queues[transfer.source, Queue.OUT]
+            target = self.queues[transfer.target, Queue.IN]
+            if not source or source[0] != Send(transfer.id):
+                return False
+            if not target or target[0] != Receive(transfer.id):
+                return False
+            (target if queue is source else source).popleft()
+        self.actions.append(Move(transfer))
+        queue.popleft()
+        return True

@@ -1,0 +1,171 @@
+"""Device memory of a replica: one allocation per area, and the address of every place.
+
+In: a lowered replica, its programs, the open devices. Out: addresses by trace, device, buffer,
+slot and lane. With guards, unused bytes lie before and after every group of places that share
+bytes, hold a pattern, and can be checked; without, offsets are those of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.cuda.api import Driver, DriverError
+from tessera.backend.cuda.faults import missing, start_failed
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.launch_program import (
+    PLACE_ALIGNMENT,
+    POISON,
+    Area,
+    AreaKind,
+    LoweredReplica,
+    Place,
+)
+from tessera.ir.program import BufferId, Program
+
+GUARD_PATTERN = 0xA5
+# Not an address of any GPU: for pointers to buffers that have no place on a device. Not null,
+# because kernels ask whether an optional pointer is null.
+NOWHERE = 0x1CB << 44
+
+VariableAddress = Callable[[int, str, BufferId], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """An area in memory. `offsets` are by offset in the plan; `guards` are ranges of each copy."""
+
+    area: Area
+    base: int
+    stride: int
+    offsets: Mapping[int, int]
+    guards: tuple[tuple[int, int], ...]
+
+
+class Memory:
+    """All areas of a replica."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        lowered: LoweredReplica,
+        programs: Sequence[Program],
+        devices: Mapping[str, OpenDevice],
+        variable_address: VariableAddress,
+        guard_bytes: int = 0,
+    ) -> None:
+        self._driver = driver
+        self._lowered = lowered
+        self._programs = programs
+        self._devices = devices
+        self._variable = variable_address
+        self.places: dict[tuple[int, str, BufferId], Place] = {
+            (place.trace, place.device, place.buffer): place for place in lowered.places
+        }
+        self.blocks: dict[tuple[str, AreaKind], Block] = {}
+        self._check_room(guard_bytes)
+        for area in lowered.areas:
+            if area.kind is not AreaKind.MODULE:
+                self.blocks[area.device, area.kind] = self._allocate(area, guard_bytes)
+
+    def address(self, trace: int, device: str, buffer: BufferId, slot: int, lane: int) -> int:
+        """Where a buffer begins; `NOWHERE` and beyond if it has no place on the device."""
+        place = self.places.get((trace, device, buffer))
+        if place is None:
+            return NOWHERE + (int(buffer) << 36)
+        if place.kind is AreaKind.MODULE:
+            return self._variable(trace, device, buffer)
+        block = self.blocks[device, place.kind]
+        copy = {AreaKind.WEIGHTS: 0, AreaKind.LANE: lane, AreaKind.SLOT: slot}[place.kind]
+        return block.base + copy * block.stride + block.offsets[place.offset]
+
+    def broken_guards(self) -> Iterator[str]:
+        """What wrote outside its place: a sentence per area and copy."""
+        for (device, kind), block in self.blocks.items():
+            self._driver.use(self._devices[device].context)
+            size = block.stride * block.area.count
+            found = self._driver.download(block.base, size).reshape(block.area.count, block.stride)
+            for copy, row in enumerate(found):
+                for start, end in block.guards:
+                    wrong = np.flatnonzero(row[start:end] != GUARD_PATTERN)
+                    if wrong.size:
+                        at = start + int(wrong[0])
+                        yield f"{device} {kind.value} copy {copy}: byte {at} of a guard changed"
+
+    def check_guards(self) -> None:
+        """Raise if a guard was overwritten."""
+        found = tuple(self.broken_guards())
+        if found:
+            raise TesseraError(
+                error("TSR5109", "a kernel wrote outside its buffers", notes=found[:8]), 6
+            )
+
+    def close(self) -> None:
+        """Free everything."""
+        for (device, _), block in self.blocks.items():
+            self._driver.use(self._devices[device].context)
+            self._driver.free(block.base)
+        self.blocks.clear()
+
+    def _check_room(self, guard_bytes: int) -> None:
+        """Slices of one GPU share its memory: refuse what cannot fit before allocating."""
+        needed: dict[int, int] = {}
+        for area in self._lowered.areas:
+            if area.kind is not AreaKind.MODULE:
+                ordinal = self._devices[area.device].gpu.ordinal
+                needed[ordinal] = needed.get(ordinal, 0) + area.bytes * area.count
+        for device in self._devices.values():
+            need = needed.pop(device.gpu.ordinal, 0)
+            self._driver.use(device.context)
+            free = self._driver.free_memory()
+            if need > free:
+                raise missing(
+                    "TSR5102",
+                    f"cuda:{device.gpu.ordinal} ({device.gpu.name}) has too little memory: "
+                    f"{need} bytes are planned, {free} bytes are free",
+                    hint="end other programs on the GPU, or plan with less memory (`--memory`) "
+                    "or fewer slots",
+                )
+
+    def _allocate(self, area: Area, guard_bytes: int) -> Block:
+        offsets, stride, guards = self._layout(area, guard_bytes)
+        self._driver.use(self._devices[area.device].context)
+        try:
+            base = self._driver.allocate(max(stride * area.count, 1))
+        except DriverError as problem:
+            what = f"{stride * area.count} bytes of {area.kind.value} on `{area.device}`"
+            raise start_failed(problem, what) from None
+        self._driver.fill(base, POISON, stride * area.count)
+        for copy in range(area.count):
+            for start, end in guards:
+                self._driver.fill(base + copy * stride + start, GUARD_PATTERN, end - start)
+        return Block(area=area, base=base, stride=stride, offsets=offsets, guards=guards)
+
+    def _layout(
+        self, area: Area, guard_bytes: int
+    ) -> tuple[dict[int, int], int, tuple[tuple[int, int], ...]]:
+        """Offsets, the size of a copy, and its guards; groups of places that overlap stay so."""
+        spans = sorted(
+            (place.offset, place.offset + self._programs[place.trace].buffers[place.buffer].bytes)
+            for place in self._lowered.places
+            if place.device == area.device and place.kind is area.kind
+        )
+        if not guard_bytes:
+            return {start: start for start, _ in spans}, area.bytes, ()
+        step = -(-guard_bytes // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+        offsets: dict[int, int] = {}
+        guards: list[tuple[int, int]] = []
+        reach = used = shift = 0
+        for start, end in spans:
+            if start >= reach:  # nothing before reaches into this one: a new group
+                shift = -(-used // PLACE_ALIGNMENT) * PLACE_ALIGNMENT + step - start
+                guards.append((used, start + shift))
+            offsets[start] = start + shift
+            reach = max(reach, end)
+            used = max(used, end + shift)
+        stride = -(-used // PLACE_ALIGNMENT) * PLACE_ALIGNMENT + step
+        guards.append((used, stride))
+        return offsets, stride, tuple(guards)

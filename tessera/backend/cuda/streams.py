@@ -1,0 +1,52 @@
+"""Streams and events: three streams per device and slot, events by what they stand for.
+
+Transfers have the highest priority, so that a copy that is ready starts before the next block of
+a kernel. Everything is made when it is first asked for, which is while a backend starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from tessera.backend.cuda.api import Driver, Handle
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.ir.launch_program import Queue
+
+
+class Streams:
+    """The streams and events of a replica."""
+
+    def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
+        self._driver = driver
+        self._devices = devices
+        self._streams: dict[tuple[str, int, Queue], Handle] = {}
+        self._events: dict[tuple[str, Hashable], Handle] = {}
+
+    def stream(self, device: str, slot: int, queue: Queue) -> Handle:
+        """The stream of a queue."""
+        key = device, slot, queue
+        if key not in self._streams:
+            opened = self._devices[device]
+            self._driver.use(opened.context)
+            lowest, highest = self._driver.priorities()
+            priority = lowest if queue is Queue.COMPUTE else highest
+            self._streams[key] = self._driver.stream(priority, opened.green)
+        return self._streams[key]
+
+    def event(self, device: str, key: Hashable, *, timed: bool = False) -> Handle:
+        """The event of a device for something; the same key gives the same event."""
+        if (device, key) not in self._events:
+            self._driver.use(self._devices[device].context)
+            self._events[device, key] = self._driver.event(timed=timed)
+        return self._events[device, key]
+
+    def close(self) -> None:
+        """Give all back."""
+        for (device, _), event in self._events.items():
+            self._driver.use(self._devices[device].context)
+            self._driver.destroy_event(event)
+        for (device, _, _), stream in self._streams.items():
+            self._driver.use(self._devices[device].context)
+            self._driver.destroy_stream(stream)
+        self._events.clear()
+        self._streams.clear()

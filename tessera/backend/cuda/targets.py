@@ -1,0 +1,167 @@
+"""The GPUs and slices that stand for the devices of a plan.
+
+In: a target per device, `cuda:0` (a whole GPU) or `cuda:0:84sm` (a slice of it: a green context
+with that many SMs). Out: open devices. Slices of one GPU have SMs of their own; memory and copy
+engines they share. All calls go through the primary context of the GPU, which reaches the streams
+of its green contexts too; a green context itself is never made current, since only one thread at
+a time may do that.
+
+Source: CUDA driver API, green contexts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
+from tessera.backend.cuda.faults import explain, missing
+
+_TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A GPU by ordinal, or so many SMs of it."""
+
+    ordinal: int
+    sms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDevice:
+    """A device of the plan, ready to use. `sms` are those it has."""
+
+    name: str
+    gpu: GpuFacts
+    context: Handle
+    green: Handle | None
+    sms: int
+
+
+def open_driver(driver: Driver | None = None) -> Driver:
+    """The driver, started; TSR5100 where there is none."""
+    try:
+        driver = driver or Driver(bindings())
+    except ImportError:
+        raise missing(
+            "TSR5100", "the CUDA backend needs the package `cuda-python`, which is not installed",
+            hint="install `tessera-compiler[cuda]`, or run with `--backend cpu`",
+        ) from None  # fmt: skip
+    try:
+        driver.initialise()
+    except (DriverError, RuntimeError, OSError) as problem:
+        reason = explain(problem) if isinstance(problem, DriverError) else str(problem)
+        raise missing(
+            "TSR5100", "there is no CUDA driver that works", notes=(reason,),
+            hint="`tessc doctor` shows what is there; `--backend cpu` needs no GPU",
+        ) from None  # fmt: skip
+    return driver
+
+
+def parse_target(text: str) -> Target:
+    """`cuda:0` or `cuda:0:84sm`."""
+    found = _TARGET.match(text)
+    if found is None or found[2] == "0":
+        raise missing(
+            "TSR5101", f"`{text}` is no CUDA device",
+            hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
+        )  # fmt: skip
+    return Target(int(found[1]), None if found[2] is None else int(found[2]))
+
+
+def open_devices(
+    driver: Driver, names: Sequence[str], targets: Mapping[str, str]
+) -> tuple[OpenDevice, ...]:
+    """Every device of a plan on its target; devices without one take the GPUs in order."""
+    gpus = driver.gpus()
+    wanted = {name: parse_target(targets.get(name, f"cuda:{i}")) for i, name in enumerate(names)}
+    for name, target in wanted.items():
+        if target.ordinal >= len(gpus):
+            raise _not_there(name, target.ordinal, gpus)
+    contexts = {ordinal: driver.retain(ordinal) for ordinal in _ordinals(wanted)}
+    opened: dict[str, OpenDevice] = {}
+    for ordinal, context in contexts.items():
+        here = {name: target for name, target in wanted.items() if target.ordinal == ordinal}
+        opened |= _open_on(driver, gpus[ordinal], context, here)
+    _join(driver, contexts)
+    return tuple(opened[name] for name in names)
+
+
+def close_devices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
+    """Give contexts back."""
+    for device in devices:
+        if device.green is not None:
+            driver.destroy_green(device.green)
+    for ordinal in dict.fromkeys(device.gpu.ordinal for device in devices):
+        driver.release(ordinal)
+    driver.forget_current()
+
+
+def have_peers(driver: Driver, one: OpenDevice, other: OpenDevice) -> bool:
+    """Whether two devices copy to each other directly."""
+    pair = (one.gpu.ordinal, other.gpu.ordinal)
+    return pair[0] == pair[1] or (driver.peers(*pair) and driver.peers(pair[1], pair[0]))
+
+
+def _ordinals(wanted: Mapping[str, Target]) -> list[int]:
+    return list(dict.fromkeys(target.ordinal for target in wanted.values()))
+
+
+def _open_on(
+    driver: Driver, gpu: GpuFacts, context: Handle, here: Mapping[str, Target]
+) -> dict[str, OpenDevice]:
+    """The devices on one GPU: one whole one, or slices that leave each other alone."""
+    driver.use(context)
+    if all(target.sms is None for target in here.values()):
+        if len(here) > 1:
+            raise _shared(gpu, here)
+        return {
+            name: OpenDevice(name=name, gpu=gpu, context=context, green=None, sms=gpu.sms)
+            for name in here
+        }
+    if any(target.sms is None for target in here.values()):
+        raise _shared(gpu, here)
+    counts = [target.sms or 0 for target in here.values()]
+    try:
+        made = driver.split(gpu.ordinal, counts)
+    except DriverError as problem:
+        asked = " + ".join(map(str, counts))
+        raise missing(
+            "TSR5105",
+            f"cuda:{gpu.ordinal} ({gpu.name}) cannot be cut into slices of {asked} SMs",
+            notes=(f"it has {gpu.sms} SMs", explain(problem)),
+            hint="on recent GPUs slices are multiples of 8 SMs; leave some SMs unused",
+        ) from None
+    return {
+        name: OpenDevice(name=name, gpu=gpu, context=context, green=green, sms=sms)
+        for name, (green, sms) in zip(here, made, strict=True)
+    }
+
+
+def _join(driver: Driver, contexts: Mapping[int, Handle]) -> None:
+    """Peer access between all GPUs that can have it."""
+    for one, context in contexts.items():
+        driver.use(context)
+        for other, peer in contexts.items():
+            if one != other and driver.peers(one, other):
+                driver.enable_peer(peer)
+
+
+def _not_there(name: str, ordinal: int, gpus: Sequence[GpuFacts]) -> Exception:
+    there = ", ".join(f"cuda:{gpu.ordinal} ({gpu.name})" for gpu in gpus) or "no GPU"
+    return missing(
+        "TSR5101", f"device `{name}` of the plan needs cuda:{ordinal}, which is not there",
+        notes=(f"this machine has {there}",),
+        hint=f"map it: `--map {name}=cuda:0`, or a slice `{name}=cuda:0:64sm`, or use "
+        "`--backend cpu`",
+    )  # fmt: skip
+
+
+def _shared(gpu: GpuFacts, here: Mapping[str, Target]) -> Exception:
+    names = ", ".join(f"`{name}`" for name in here)
+    return missing(
+        "TSR5101", f"devices {names} of the plan cannot all be the whole of cuda:{gpu.ordinal}",
+        hint="give each a slice of it, such as `cuda:0:64sm`",
+    )  # fmt: skip

@@ -1,0 +1,234 @@
+"""What the CUDA backend does with the driver: steady state, memory, kernels, faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
+from tessera.diagnostics import TesseraError
+from tessera.ir.launch_program import Queue
+from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.random_traces import random_program
+from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
+from tests.helpers.traces import COPY, trace
+
+SLICES = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
+
+SCALE = """
+.visible .entry fault(.param .u64 out) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [out];
+    st.global.u32 [%rd1+1048576], 1; ret; }
+.visible .entry stop() { trap; }
+.visible .entry store(.param .u64 out) { .reg .b64 %rd<2>; .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd0, %r1, 4;
+    add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r1; ret; }
+"""
+BUFFERS = """
+buffer x bytes=256 role=input dtype=f32 shape=64
+buffer y bytes=256 role=output dtype=f32 shape=64
+buffer z bytes=256 role=output dtype=f32 shape=64
+buffer t bytes=256 role=temp
+"""
+
+
+def two_copies(steps: str = "") -> Model:
+    """x to t on `a`, t to y on `b`."""
+    program = trace(
+        BUFFERS, COPY + SCALE,
+        "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[t, x, u32:64]\n"
+        "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[y, t, u32:64]\n" + steps,
+    )  # fmt: skip
+    places = ["a", "b"] + ["b"] * steps.count("\n")
+    return model_of([program], [places], slots=2)
+
+
+def backend_of(model: Model, fake: FakeCuda, timeline: bool = False, **options: object):
+    return CudaBackend(
+        model, BackendOptions(targets=SLICES, timeline=timeline), cuda=CudaOptions(**options),
+        driver=Driver(fake),
+    )  # fmt: skip
+
+
+def test_steady_state_neither_waits_nor_allocates() -> None:
+    model, fake = two_copies(), FakeCuda()
+    backend = backend_of(model, fake)
+    fake.calls.clear()
+    dispatcher = Dispatcher(backend, slots=2, lanes=1)
+    for number in range(8):
+        dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
+    # A context becomes current once in every thread.
+    calls = {n: c for n, c in fake.calls.items() if n not in ("cuEventQuery", "cuCtxSetCurrent")}
+    assert calls == {"cuGraphLaunch": 8, "cuEventRecord": 8}
+    assert fake.calls["cuCtxSetCurrent"] <= 2
+    dispatcher.close()
+    assert not fake.allocated
+    assert not fake.host
+
+
+def test_every_device_works_and_bytes_move() -> None:
+    model, fake = two_copies(), FakeCuda()
+    asks = [Ask(0)]
+    wanted = expected(model, asks)
+    done, states = serve(backend_of(model, fake, timeline=True), model, asks)
+    assert_equal(model, asks, wanted, done, states)
+    assert fake.launched == [("copy", 84), ("copy", 48)]
+    moved = [(e.device, e.queue, e.name, e.bytes) for e in done[0].events if e.bytes]
+    assert moved == [
+        ("a", Queue.IN, "receive x from host", 256),
+        ("a", Queue.OUT, "send t to b", 256),
+        ("b", Queue.IN, "receive t from a", 256),
+        ("b", Queue.OUT, "send y to host", 256),
+    ]
+    assert [e.step for e in done[0].events if e.queue is Queue.COMPUTE] == [0, 1]
+    assert all(e.start_ns < e.end_ns for e in done[0].events)
+
+
+def test_outputs_nobody_writes_are_poison_or_filled() -> None:
+    model = two_copies()
+    filled = replace(model, fillings=[{"z": np.arange(256, dtype=np.uint8)}])
+    for one, wanted in ((model, np.full(256, 0xCB)), (filled, np.arange(256))):
+        done, _ = serve(backend_of(one, FakeCuda()), one, [Ask(0)])
+        if "z" in done[0].outputs:
+            assert np.array_equal(done[0].outputs["z"], wanted)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_memset_of_every_width(width: int) -> None:
+    value = 0x1122334455667788 & ((1 << 8 * width) - 1)
+    model = two_copies(f"memset z bytes=256 element_bytes={width} value={value:#x}\n")
+    done, _ = serve(backend_of(model, FakeCuda()), model, [Ask(0)])
+    pattern = np.frombuffer(value.to_bytes(width, "little"), np.uint8)
+    assert np.array_equal(done[0].outputs["z"], np.tile(pattern, 256 // width))
+
+
+def test_clusters_cooperative_launches_and_large_shared_memory() -> None:
+    model = two_copies(
+        "launch m.store grid=4,1,1 block=64,1,1 cluster=2,1,1 smem=0 args=[z]\n"
+        "launch m.store grid=1,1,1 block=64,1,1 smem=0 cooperative=1 args=[z]\n"
+        "launch m.store grid=1,1,1 block=64,1,1 smem=65536 args=[z]\n"
+    )
+    fake = FakeCuda()
+    done, _ = serve(backend_of(model, fake), model, [Ask(0)])
+    assert np.array_equal(done[0].outputs["z"].view(np.uint32), np.arange(64))
+    assert fake.calls["cuLaunchKernelEx"] == 2 * 2  # two slots
+    assert fake.calls["cuFuncSetAttribute"] == 1
+
+
+def test_guards_catch_a_write_outside() -> None:
+    program = trace(BUFFERS, SCALE, "launch m.store grid=1,1,1 block=66,1,1 smem=0 args=[y]")
+    model = model_of([program], [["a"]], slots=2)
+    backend = backend_of(model, FakeCuda(), guard_bytes=256)
+    assert backend.memory is not None
+    backend.memory.check_guards()
+    backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
+    while not backend.collect(1.0):
+        pass
+    with pytest.raises(TesseraError, match="TSR5109"):
+        backend.memory.check_guards()
+    backend.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_guards_stay_whole(seed: int) -> None:
+    program = random_program(seed)
+    model = model_of([program], [["ab"[i % 2] for i, _ in enumerate(program.work())]], slots=2)
+    backend = backend_of(model, FakeCuda(seed=seed), guard_bytes=64)
+    assert backend.memory is not None
+    request = Request(number=0, trace=0, slot=1, lane=0, inputs=inputs_of(model, Ask(0)))
+    backend.begin(request)
+    while not backend.collect(1.0):
+        pass
+    backend.memory.check_guards()
+    backend.close()
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_fault_names_what_is_known(graphs: bool) -> None:
+    model, fake = two_copies("launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"), FakeCuda()
+    dispatcher = Dispatcher(backend_of(model, fake, graphs=graphs), slots=2, lanes=1)
+    with pytest.raises(ServiceFault, match="TSR5106") as failure:
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=4).result(30)
+    fault = failure.value
+    assert fault.exit_code == 6
+    assert fault.request == 4
+    notes = "\n".join(fault.diagnostics[0].notes)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in notes
+    if not graphs:
+        assert "device `b`" in notes
+        assert "step #2 `fault`" in notes
+    dispatcher.close()
+
+
+def test_a_trap() -> None:
+    model, fake = two_copies("launch m.stop grid=1,1,1 block=1,1,1 smem=0 args=[]\n"), FakeCuda()
+    dispatcher = Dispatcher(backend_of(model, fake), slots=2, lanes=1)
+    with pytest.raises(ServiceFault, match="trap"):
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+    dispatcher.close()
+
+
+def test_a_kernel_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.05)
+    model, fake = two_copies(), FakeCuda(hang=("copy",))
+    backend = backend_of(model, fake, graphs=False)
+    dispatcher = Dispatcher(backend, slots=2, lanes=1, limit_s=0.1)
+    with pytest.raises(ServiceFault, match="TSR5052") as failure:
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+    assert any("step #0 `copy`" in note for note in failure.value.diagnostics[0].notes)
+    dispatcher.close()
+
+
+def test_a_launch_that_the_driver_refuses() -> None:
+    model = two_copies("launch m.store grid=1,1,1 block=64,1,1 smem=240000 args=[z]\n")
+    with pytest.raises(ServiceFault, match="TSR5108") as failure:
+        backend_of(model, FakeCuda())
+    assert failure.value.step == 2
+    assert failure.value.device == "b"
+
+
+def refused(model: Model, fake: FakeCuda, targets: dict[str, str], code: str) -> TesseraError:
+    with pytest.raises(TesseraError, match=code) as failure:
+        CudaBackend(model, BackendOptions(targets=targets), driver=Driver(fake))
+    assert failure.value.exit_code == 4
+    return failure.value
+
+
+def test_machines_that_do_not_fit() -> None:
+    model = two_copies()
+    refused(model, FakeCuda(gpus=0), SLICES, "TSR5100")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:1"}, "TSR5101")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:0"}, "TSR5101")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "gpu"}, "TSR5101")
+    refused(model, FakeCuda(), {"a": "cuda:0:96sm", "b": "cuda:0:48sm"}, "TSR5105")
+    refused(model, FakeCuda(memory=1 << 10), SLICES, "TSR5102")
+
+
+def test_ptx_newer_than_the_driver() -> None:
+    failure = refused(two_copies(), FakeCuda(version=11080), SLICES, "TSR5103")
+    assert "up to 7.8" in failure.diagnostics[0].notes[0]
+
+
+def test_code_for_a_newer_gpu() -> None:
+    failure = refused(two_copies(), FakeCuda(capability=(7, 5)), SLICES, "TSR5104")
+    assert "sm_75" in failure.diagnostics[0].headline
+
+
+def test_memory_that_may_not_be_used() -> None:
+    options = BackendOptions(targets=SLICES, memory_bytes={"b": 100})
+    with pytest.raises(TesseraError, match="TSR5102"):
+        CudaBackend(two_copies(), options, driver=Driver(FakeCuda()))
+
+
+def test_driver_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda()
+    fake.cuStreamCreateWithPriority = fake.cuGreenCtxStreamCreate = lambda *_: (1, None)
+    with pytest.raises(TesseraError, match="TSR5107"):
+        backend_of(two_copies(), fake)
