@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera.backend.cpu.faults import Fault
+from tessera.backend.cpu.fragments import Fragments
 from tessera.backend.cpu.lanes import WARP, Lanes
 from tessera.backend.cpu.memory import POISON, WORDS, Array
 
@@ -66,7 +67,7 @@ class Chunk:
         self.epochs: Array = np.zeros(ctas, dtype=np.int64)
         self._shared_flags: Array | None = None
         self.shared_history: Any = None
-        self.fragments: dict[Any, Any] = {}
+        self.fragments = Fragments()
 
     def release(self) -> None:
         """Drop the memory of a chunk that has ended, without waiting for a collection."""

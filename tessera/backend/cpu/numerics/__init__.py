@@ -8,9 +8,22 @@ reduction or a transcendental function of NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
+# Elements. NumPy copies operands that broadcast to a buffer if a row of them is shorter than it:
+# with its own 8192 that takes longer than the arithmetic.
+_BUFFER = 2048
 
-def quiet() -> np.errstate:
+
+@contextmanager
+def quiet() -> Iterator[None]:
     """Context in which floating-point exceptions pass silently; enter it once per launch."""
-    return np.errstate(all="ignore")
+    with np.errstate(all="ignore"):
+        before = np.setbufsize(_BUFFER)
+        try:
+            yield
+        finally:
+            np.setbufsize(before)

@@ -24,7 +24,6 @@ Operands are arrays [k, ...] whose slices broadcast against the accumulator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,18 +33,10 @@ from tessera.backend.cpu.numerics import float64
 from tessera.backend.cpu.numerics.bits import Bits, unsigned
 from tessera.backend.cpu.numerics.bitwise import popc
 from tessera.backend.cpu.numerics.formats import finish, widen
-from tessera.backend.cpu.numerics.rounding import F64, narrow, narrow_half, odd_f32
+from tessera.backend.cpu.numerics.matrix.cut_sum import Rule, factor, sum_of_products
+from tessera.backend.cpu.numerics.rounding import F64, narrow_half
 
 Values = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Bits kept below the largest exponent, bits of an f32 result, lowest exponent of a factor."""
-
-    kept: int
-    result: int
-    lowest: int
 
 
 _LOWEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}
@@ -56,139 +47,6 @@ def rule_for(t: str, *, is_wgmma: bool = False) -> Rule:
     if t in ("e4m3", "e5m2"):
         return Rule(13, 14, _LOWEST[t]) if is_wgmma else Rule(25, 24, _LOWEST["f16"])
     return Rule(25, 24, _LOWEST[t])
-
-
-# Biased exponents in which float32 holds every product and its scaled value exactly, and one
-# that stands for zero: below any sum of two others.
-_SAFE_LOW, _SAFE_HIGH, _ZERO = 37, 227, np.int16(-16000)
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """Slices [k, ...] of A or B: float32 values, their biased exponents, is any subnormal."""
-
-    values: Values
-    exponents: Values
-    has_subnormal: bool
-
-    def spread(self, transform: Callable[[Values], Values]) -> Factor:
-        """The same with both arrays reshaped or repeated."""
-        return Factor(transform(self.values), transform(self.exponents), self.has_subnormal)
-
-    def pick(self, ks: list[int]) -> Factor:
-        """Some of the slices."""
-        return Factor(self.values[ks], self.exponents[ks], self.has_subnormal)
-
-
-def factor(values: Values, lowest: int) -> Factor:
-    """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
-    exponents = _exponents(values)
-    zero = exponents == 0
-    has_zero = bool(zero.any())
-    has_subnormal = has_zero and bool((values[zero] != 0).any())
-    if lowest > -126:
-        np.maximum(exponents, np.int16(lowest + 127), out=exponents)
-    if has_zero:
-        exponents[zero] = _ZERO
-    return Factor(values, exponents, has_subnormal)
-
-
-def _exponents(values: Values) -> Values:
-    """The biased exponents of float32 values."""
-    field = values.view(np.uint32) << np.uint32(1)
-    field >>= np.uint32(24)
-    return field.astype(np.int16)
-
-
-def sum_of_products(a: Factor, b: Factor, c: Values, rule: Rule) -> F64:
-    """c + sum of a[k] * b[k] for float32 values, cut by the rule: float64, exact or NaN."""
-    own = factor(c, -126)
-    top = own.exponents + np.int16(127)
-    exponent = np.empty_like(top)
-    for x, y in zip(a.exponents, b.exponents, strict=True):
-        np.add(x, y, out=exponent)
-        np.maximum(top, exponent, out=top)
-    top -= np.int16(127)
-    subnormal = a.has_subnormal or b.has_subnormal or own.has_subnormal
-    if subnormal or not _is_safe(top):
-        return _wide_sum(a.values, b.values, c, rule)
-    top[top < 0] = 127
-    scale = ((254 + rule.kept) - top.astype(np.uint32)) << np.uint32(23)
-    total = _scaled_sum(a.values, b.values, c, scale.view(np.float32))
-    unit = (top.astype(np.uint64) + np.uint64(1023 - 127 - rule.kept)) << np.uint64(52)
-    total *= unit.view(np.float64)
-    return total
-
-
-def _is_safe(top: Values) -> bool:
-    """Whether float32 is enough: no huge or tiny exponents but those of zero, all finite."""
-    if not top.size:
-        return True
-    if top.max() > _SAFE_HIGH:
-        return False
-    return bool(top.min() >= _SAFE_LOW) or not ((top < _SAFE_LOW) & (top > -2000)).any()
-
-
-def _scaled_sum(a: Values, b: Values, c: Values, scale: Values) -> F64:
-    """The sum of all terms times `scale`, each cut to an integer below 2^27."""
-    product = np.empty(c.shape, np.float32)
-    term = np.empty(c.shape, np.int32)
-    # Casting cuts towards zero. Eight products and c cannot overflow 32 bits.
-    total = (c * scale).astype(np.int32)
-    sums: F64 | None = None
-    for k in range(a.shape[0]):
-        if k and k % 8 == 0:
-            sums = total.astype(np.float64) if sums is None else sums + total
-            total[...] = 0
-        np.multiply(a[k], b[k], out=product)
-        np.multiply(product, scale, out=product)
-        np.copyto(term, product, casting="unsafe")
-        total += term
-    return total.astype(np.float64) if sums is None else sums + total
-
-
-def _wide_sum(a: Values, b: Values, c: Values, rule: Rule) -> F64:
-    """The same for any values, in float64; lanes with infinities or NaNs get their plain sum."""
-    left, right, first = (values.astype(np.float64) for values in (a, b, c))
-    plain = first + 0.0
-    top = _wide_powers(first, -126)
-    powers_a, powers_b = _wide_powers(left, rule.lowest), _wide_powers(right, rule.lowest)
-    for k in range(a.shape[0]):
-        plain = plain + left[k] * right[k]
-        top = np.maximum(top, np.where(np.isfinite(plain), powers_a[k] * powers_b[k], 0.0))
-    top[~((top > 0) & (top < np.inf))] = 1.0
-    unit = top * 2.0**-rule.kept
-    total = np.trunc(first / unit)
-    for k in range(a.shape[0]):
-        total = total + np.trunc(left[k] * right[k] / unit)
-    return np.where(np.isfinite(plain), total * unit, plain)
-
-
-def _wide_powers(values: F64, lowest: int) -> F64:
-    powers = (values.view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
-    return np.where(powers != 0, np.maximum(powers, 2.0**lowest), 0.0)
-
-
-def round_sum(dt: str, total: F64, rule: Rule) -> Bits:
-    """Bits of f32 (cut towards zero) or f16 (to nearest) of an exact sum."""
-    total = total + 0.0
-    if dt == "f16":
-        half = narrow_half("f16", odd_f32(total))
-        half[half == 0x8000] = 0
-        return half
-    if dt != "f32":
-        raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
-    cut = total.view(np.uint64) & np.uint64(~((1 << (53 - rule.result)) - 1) & (2**64 - 1))
-    values = cut.view(np.float64)
-    result: NDArray[np.float32] = values.astype(np.float32)
-    if factor(result, -126).has_subnormal:
-        small = np.abs(values) < 2.0**-126
-        result[small] = narrow(values[small], "rz").view(np.float32)
-    special = ~np.isfinite(total)
-    if special.any():
-        # Cutting may have emptied the mantissa of a NaN.
-        result[special] = total[special].astype(np.float32)
-    return finish("f32", result)
 
 
 def float_product(
@@ -205,12 +63,12 @@ def float_product(
     rule = rule_for(at, is_wgmma=is_wgmma)
     a, b = factor(left, rule.lowest).spread(spread), factor(right, rule.lowest)
     if at not in ("e4m3", "e5m2") or is_wgmma:
-        return round_sum(dt, sum_of_products(a, b, c, rule), rule)
+        return sum_of_products(dt, a, b, c, rule)
     total = np.zeros_like(c)
     for first in (0, 2):
         picks = [k for k in range(len(left)) if k % 4 in (first, first + 1)]
-        part = sum_of_products(a.pick(picks), b.pick(picks), total, rule)
-        total = np.ascontiguousarray(widen(dt, round_sum(dt, part, rule)))
+        part = sum_of_products(dt, a.pick(picks), b.pick(picks), total, rule)
+        total = np.ascontiguousarray(widen(dt, part))
     total = total + c
     return finish("f32", total) if dt == "f32" else narrow_half("f16", unsigned(total))
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.backend.cpu.numerics import aligned
 from tessera.backend.cpu.numerics.bits import Bits, Operand, bits
 from tessera.backend.cpu.numerics.convert_packed import decode_table
 from tessera.backend.cpu.numerics.formats import widen
@@ -101,18 +102,29 @@ def matrix_a(t: str, registers: Sequence[Operand], rows: int) -> Values:
     turned = gather(registers, 64 if t == "f64" else 32)
     halves = rows // 8
     chunks, warps = turned.shape[0] // halves, turned.shape[2]
-    # [element, chunk, row half, group, thread, warp]
-    parts = np.stack([part.reshape(chunks, halves, 8, 4, warps) for part in unpack(t, turned)])
-    return parts.transpose(1, 4, 0, 2, 3, 5).reshape(-1, rows, warps)
+    # [chunk, thread, row half, group, warp]
+    order, split = (0, 3, 1, 2, 4), (chunks, halves, 8, 4, warps)
+    parts = [part.reshape(split).transpose(order) for part in unpack(t, turned)]
+    return _interleave(parts).reshape(-1, rows, warps)
 
 
 def matrix_b(t: str, registers: Sequence[Operand]) -> Values:
     """B as [k, column, warp]."""
     turned = gather(registers, 64 if t == "f64" else 32)
     chunks, warps = turned.shape[0], turned.shape[2]
-    # [element, chunk, group, thread, warp]
-    parts = np.stack([part.reshape(chunks, 8, 4, warps) for part in unpack(t, turned)])
-    return parts.transpose(1, 3, 0, 2, 4).reshape(-1, 8, warps)
+    # [chunk, thread, group, warp]
+    split = (chunks, 8, 4, warps)
+    parts = [part.reshape(split).transpose(0, 2, 1, 3) for part in unpack(t, turned)]
+    return _interleave(parts).reshape(-1, 8, warps)
+
+
+def _interleave(parts: list[Values]) -> Values:
+    """[chunk, thread, element, ...]: k counts elements of a register, threads and chunks."""
+    first = parts[0]
+    whole = aligned.empty((*first.shape[:2], len(parts), *first.shape[2:]), first.dtype)
+    for element, part in enumerate(parts):
+        whole[:, :, element] = part
+    return whole
 
 
 def accumulator_of(t: str, registers: Sequence[Operand], rows: int) -> Bits:

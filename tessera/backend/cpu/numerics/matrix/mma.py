@@ -11,6 +11,7 @@ Source: PTX ISA, warp-level matrix instructions, mma fragments.
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -43,6 +44,7 @@ _SHAPES = {
 }
 
 
+@functools.cache
 def parse_shape(shape: str) -> tuple[int, int, int]:
     """(m, n, k) of a modifier such as `m16n8k16`."""
     match = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)

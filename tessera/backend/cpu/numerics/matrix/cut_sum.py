@@ -1,0 +1,289 @@
+"""Sums of products in which every term is cut to a common unit, as tensor cores do it.
+
+In: factors [k, ...] whose slices broadcast against the accumulator, all float32. Out: the bits of
+the rounded sums. `accumulate` says where the rule comes from:
+
+- The exponent of a product is that of its factors added up. All products and the accumulator are
+  cut, towards zero, to multiples of 2^(emax - kept), where emax is the largest exponent among
+  them; what is left is summed exactly.
+- An f32 result is cut towards zero to `result` bits, an f16 result rounded to nearest. A sum of
+  zero is +0.0.
+
+Products are made block by block, all k at once, so that what lies between two operations stays in
+the second-level cache; two threads share the rows of a large product. Where exponents are far
+from float32's limits all is done in float32 and int32, else in float64. Every step is exact, so
+neither blocks nor threads show.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.cpu.numerics import aligned
+from tessera.backend.cpu.numerics.bits import Bits
+from tessera.backend.cpu.numerics.formats import finish
+from tessera.backend.cpu.numerics.rounding import F64, narrow, narrow_half, odd_f32
+from tessera.backend.cpu.numerics.threads import share
+
+Values = NDArray[Any]
+Where = tuple[slice, ...]
+
+_ALL = slice(None)
+
+# Products of a block, and from how many products on two threads are worth their start.
+_BLOCK = 1 << 17
+_SHARED = 1 << 19
+# Elements of memory that is kept for the next block.
+_LARGEST = 4 * _BLOCK
+# Biased exponents in which float32 holds every product and its scaled value exactly, and one
+# that stands for zero: below any sum of two others.
+_SAFE_LOW, _SAFE_HIGH, _ZERO = 37, 227, np.int16(-16000)
+# Products below 4 * 2^25 that are sure to fit 32 bits when summed.
+_FIT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Bits kept below the largest exponent, bits of an f32 result, lowest exponent of a factor."""
+
+    kept: int
+    result: int
+    lowest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Slices [k, ...] of A or B: float32 values, their biased exponents, is any subnormal."""
+
+    values: Values
+    exponents: Values
+    has_subnormal: bool
+
+    def spread(self, transform: Callable[[Values], Values]) -> Factor:
+        """The same with both arrays reshaped or repeated."""
+        return Factor(transform(self.values), transform(self.exponents), self.has_subnormal)
+
+    def pick(self, ks: list[int]) -> Factor:
+        """Some of the slices."""
+        return Factor(self.values[ks], self.exponents[ks], self.has_subnormal)
+
+    def part(self, first: int, last: int) -> Factor:
+        """What belongs to some of the accumulator's rows."""
+        if self.values.shape[1] == 1:
+            return self
+        rows = slice(first, last)
+        return Factor(self.values[:, rows], self.exponents[:, rows], self.has_subnormal)
+
+
+def factor(values: Values, lowest: int) -> Factor:
+    """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
+    exponents = _exponents(values)
+    zero = exponents == 0
+    has_zero = bool(zero.any())
+    has_subnormal = has_zero and bool((values[zero] != 0).any())
+    if lowest > -126:
+        np.maximum(exponents, np.int16(lowest + 127), out=exponents)
+    if has_zero:
+        exponents[zero] = _ZERO
+    return Factor(values, exponents, has_subnormal)
+
+
+def _exponents(values: Values) -> Values:
+    """The biased exponents of float32 values."""
+    field = values.view(np.uint32) << np.uint32(1)
+    field >>= np.uint32(24)
+    return aligned.copy(field, np.int16)
+
+
+def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
+    """Bits of c + sum of a[k] * b[k], cut and rounded by the rule."""
+    if dt not in ("f32", "f16"):
+        raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
+    result: Bits = aligned.empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
+
+    def work(first: int, last: int) -> None:
+        left, right = a.part(first, last), b.part(first, last)
+        result[first:last] = _part(dt, left, right, c[first:last], rule)
+
+    share(work, c.shape[0], c.size * a.values.shape[0] >= _SHARED)
+    return result
+
+
+def _part(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
+    """What one thread does: blocks for what is done per product, all at once per sum."""
+    if a.has_subnormal or b.has_subnormal:
+        return _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
+    blocks = _blocks(c.shape, a.values.shape, b.values.shape)
+    top = _exponents(c)
+    for where, left, right in blocks:
+        _raise_top(a.exponents[left], b.exponents[right], top[where])
+    if not _is_safe(top, c):
+        return _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
+    power = aligned.copy(top, np.uint32)
+    np.subtract(np.uint32(254 + rule.kept), power, out=power)
+    power <<= np.uint32(23)
+    scale = power.view(np.float32)
+    total = aligned.empty(c.shape, np.int32 if a.values.shape[0] <= _FIT else np.int64)
+    for where, left, right in blocks:
+        _sum_scaled(a.values[left], b.values[right], scale[where], total[where])
+    first = c * scale
+    np.trunc(first, out=first)
+    wide = aligned.copy(total, np.float64)
+    wide += first.astype(np.float64)
+    return _round_scaled(dt, wide, scale, rule)
+
+
+@functools.lru_cache(maxsize=64)
+def _blocks(
+    shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[Where, Where, Where], ...]:
+    """Parts of an accumulator and of factors of these shapes."""
+    parts = tuple(_parts(shape, max(1, _BLOCK // a[0])))
+    return tuple((part, _picked(a, part), _picked(b, part)) for part in parts)
+
+
+def _parts(shape: tuple[int, ...], size: int) -> Iterator[Where]:
+    """Parts of an array of about `size` elements, along its first one or two axes."""
+    rest = math.prod(shape[1:])
+    if rest <= size or len(shape) == 1:
+        step = max(1, size // max(1, rest))
+        yield from ((slice(start, start + step),) for start in range(0, shape[0], step))
+        return
+    step = max(1, size // max(1, math.prod(shape[2:])))
+    for row in range(shape[0]):
+        for start in range(0, shape[1], step):
+            yield slice(row, row + 1), slice(start, start + step)
+
+
+def _picked(shape: tuple[int, ...], where: Where) -> Where:
+    """What a part of the accumulator picks from slices [k, ...] that broadcast against it."""
+    picked = (part if size > 1 else _ALL for size, part in zip(shape[1:], where, strict=False))
+    return (_ALL, *picked)
+
+
+class _Scratch(threading.local):
+    """Memory that the blocks of a thread use again: fresh pages cost more than the sums."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Values] = {}
+
+    def of(self, kind: str, shape: tuple[int, ...]) -> Values:
+        """An array of a type and shape, its contents left from before."""
+        count = math.prod(shape)
+        flat = self._arrays.get(kind)
+        if flat is None or flat.size < count:
+            flat = aligned.empty((count,), kind)
+            if count <= _LARGEST:
+                self._arrays[kind] = flat
+        return flat[:count].reshape(shape)
+
+
+_SCRATCH = _Scratch()
+
+
+def _raise_top(a: Values, b: Values, top: Values) -> None:
+    """Raise exponents to those of the largest product of factors with exponents `a` and `b`."""
+    exponents = np.add(a, b, out=_SCRATCH.of("i2", (a.shape[0], *top.shape)))
+    largest = np.maximum.reduce(exponents, axis=0)
+    largest -= np.int16(127)
+    np.maximum(top, largest, out=top)
+
+
+def _is_safe(top: Values, c: Values) -> bool:
+    """Whether float32 is enough: all finite, no huge or tiny exponents but where all is zero.
+
+    The exponents of sums of nothing but zeros become one that serves. (A subnormal in C beside
+    products that do not make it unsafe lies far below the unit.)
+    """
+    if not top.size:
+        return True
+    if top.max() > _SAFE_HIGH:
+        return False
+    if top.min() >= _SAFE_LOW:
+        return True
+    small = top < _SAFE_LOW
+    if top[small].any() or c[small].any():
+        return False
+    top[small] = 127
+    return True
+
+
+def _sum_scaled(a: Values, b: Values, scale: Values, total: Values) -> None:
+    """The sum of the products times `scale`, each cut to an integer."""
+    shape = (a.shape[0], *scale.shape)
+    product = np.multiply(a, b, out=_SCRATCH.of("f4", shape))
+    np.multiply(product, scale, out=product)
+    # Casting cuts towards zero.
+    terms = _SCRATCH.of("i4", shape)
+    np.copyto(terms, product, casting="unsafe")
+    np.add.reduce(terms, axis=0, dtype=total.dtype, out=total)
+
+
+def _round_scaled(dt: str, total: F64, scale: Values, rule: Rule) -> Bits:
+    """The bits of total / scale, which cannot leave the normal range of float32."""
+    if dt == "f16":
+        total /= scale
+        return _round_half(total)
+    raw = total.view(np.uint64)
+    raw &= _mask(rule)
+    result = total.astype(np.float32)
+    result /= scale
+    return result.view(np.uint32)
+
+
+def _mask(rule: Rule) -> np.uint64:
+    """Keeps the leading bits of a float64."""
+    return np.uint64(~((1 << (53 - rule.result)) - 1) & (2**64 - 1))
+
+
+def _wide_sum(a: Values, b: Values, c: Values, rule: Rule) -> F64:
+    """The sum for any values, in float64; lanes with infinities or NaNs get their plain sum."""
+    left, right, first = (values.astype(np.float64) for values in (a, b, c))
+    plain = first + 0.0
+    top = _wide_powers(first, -126)
+    powers_a, powers_b = _wide_powers(left, rule.lowest), _wide_powers(right, rule.lowest)
+    for k in range(a.shape[0]):
+        plain = plain + left[k] * right[k]
+        top = np.maximum(top, np.where(np.isfinite(plain), powers_a[k] * powers_b[k], 0.0))
+    top[~((top > 0) & (top < np.inf))] = 1.0
+    unit = top * 2.0**-rule.kept
+    total = np.trunc(first / unit)
+    for k in range(a.shape[0]):
+        total = total + np.trunc(left[k] * right[k] / unit)
+    return np.where(np.isfinite(plain), total * unit, plain)
+
+
+def _wide_powers(values: F64, lowest: int) -> F64:
+    powers = (values.view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
+    return np.where(powers != 0, np.maximum(powers, 2.0**lowest), 0.0)
+
+
+def _round_any(dt: str, total: F64, rule: Rule) -> Bits:
+    """Bits of f32 (cut towards zero) or f16 (to nearest) of an exact sum, infinity or NaN."""
+    total = total + 0.0
+    if dt == "f16":
+        return _round_half(total)
+    values = (total.view(np.uint64) & _mask(rule)).view(np.float64)
+    result: NDArray[np.float32] = values.astype(np.float32)
+    small = np.abs(values) < 2.0**-126
+    result[small] = narrow(values[small], "rz").view(np.float32)
+    special = ~np.isfinite(total)
+    if special.any():
+        # Cutting may have emptied the mantissa of a NaN.
+        result[special] = total[special].astype(np.float32)
+    return finish("f32", result)
+
+
+def _round_half(total: F64) -> Bits:
+    half = narrow_half("f16", odd_f32(total))
+    half[half == 0x8000] = 0
+    return half
