@@ -12,18 +12,15 @@ from collections.abc import Hashable, Sequence
 from tessera.passes.partition_problem import Problem
 
 
-def classes_of(problem: Problem, rounds: int = 1, digits: int = 3) -> tuple[int, ...]:
+def classes_of(problem: Problem, rounds: int = 1, *, by_time: bool = True) -> tuple[int, ...]:
     """Per task its class, numbered by first appearance.
 
-    Tasks are told apart by their times to so many digits and, in each round, by the classes of the
-    tasks they share tensors with.
+    Tasks are told apart by where they can run, by their times to three digits if `by_time`, and in
+    each round by the classes of the tasks they share tensors with.
     """
     numbers = _numbered(
         [
-            (
-                task.phase,
-                tuple(None if ns is None else float(f"{ns:.{digits}g}") for ns in task.ns),
-            )
+            (task.phase, task.allowed(), tuple(map(_digits, task.ns)) if by_time else ())
             for task in problem.tasks
         ]
     )
@@ -39,6 +36,10 @@ def classes_of(problem: Problem, rounds: int = 1, digits: int = 3) -> tuple[int,
             [(number, tuple(sorted(seen[task], key=repr))) for task, number in enumerate(numbers)]
         )
     return tuple(numbers)
+
+
+def _digits(ns: float | None) -> str:
+    return "" if ns is None else f"{ns:.3g}"
 
 
 def _numbered(colours: Sequence[Hashable]) -> list[int]:

@@ -26,6 +26,7 @@ from tessera.passes.partition_problem import INFINITY, Placement, measure
 from tessera.passes.partition_relax import Array, Relaxation, make_solver, read_relaxation
 
 _WHOLE = 1e-5
+_SETUP_ITERATIONS = 50  # what starting a relaxation costs, in steps of the simplex method
 _TRIED_COUNTS = 3
 _ROUNDING = 4  # nodes until the first placement is made of one; then ever more of them
 
@@ -62,7 +63,7 @@ class _Solver:
         self.highs = make_solver(model, integer=False)
         self.lower, self.upper = model.row_lower.copy(), model.row_upper.copy()
         self.set: Bounds = ()
-        self.relaxations = 0
+        self.work = 0
 
     def root(self) -> Solved:
         """The relaxation without bounds on counts."""
@@ -90,7 +91,8 @@ class _Solver:
     def _read(self) -> Solved:
         import highspy
 
-        self.relaxations += 1
+        iterations = max(1, self.highs.getInfo().simplex_iteration_count)
+        self.work += (iterations + _SETUP_ITERATIONS) * len(self.model.rows)
         status = self.highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
@@ -106,13 +108,16 @@ def branch_on_counts(
     rounder: Rounder,
     *,
     gap: float,
-    most_relaxations: int,
+    most_work: int,
     watch: Watch,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Counting:
-    """Raise the bound and look for placements until they are within the gap."""
+    """Raise the bound and look for placements until they are within the gap.
+
+    `most_work` limits steps of the simplex method times rows: that is what takes the time.
+    """
     search = _Search(model, incumbent, rounder, gap)
-    ended = search.run(most_relaxations, watch, on_progress)
+    ended = search.run(most_work, watch, on_progress)
     return Counting(placement=search.best, bound_ns=search.bound(), ended=ended)
 
 
@@ -150,7 +155,7 @@ class _Search:
                 return "gap"
             if ended := watch.over():
                 return ended
-            if self.solver.relaxations >= most:
+            if self.solver.work >= most:
                 return "nodes"
             node = heapq.heappop(self.open)
             children = self._children(node)

@@ -29,7 +29,8 @@ from tessera.passes.partition_relax import Relaxation, make_solver, relax
 from tessera.passes.partition_search import best_of, improve, shake, splice_all
 
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
-_RELAXATIONS_TIMES_COLUMNS = 1_000_000
+_WORK = 150_000_000  # steps of the simplex method times rows: some ten to twenty seconds
+_WORK_PER_NODE = 1_000_000
 _REPEATED = 0.75  # classes per task; with more of them there is too little to count
 _FEW_TASKS = 16
 _SHAKEN = (40, 600)  # tasks; fewer are quick to solve, more gain nothing by it
@@ -91,9 +92,8 @@ def solve(
     """The best placement found for throughput, with a proven bound."""
     options = options or SolveOptions()
     watch = watch_for(options.seconds, should_stop)
-    classes = classes_of(problem)
-    repeats = _repeats(problem, classes)
-    model = build_model(problem, classes if repeats else ())
+    classes = _classes(problem)
+    model = build_model(problem, classes)
     relaxed = relax(model)
     if relaxed is None:
         return _NOTHING
@@ -101,9 +101,9 @@ def solve(
     if on_progress:
         on_progress(relaxed.bound_ns, _period(problem, incumbent))
     best, proven, ended = incumbent, relaxed.bound_ns, "gap"
-    if repeats and not _near(problem, best, proven, options.gap):
+    if classes and not _near(problem, best, proven, options.gap):
         best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
-    if ended == "whole" or not (repeats or _near(problem, best, proven, options.gap)):
+    if ended == "whole" or not (classes or _near(problem, best, proven, options.gap)):
         best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
     period = _period(problem, best)
     return Solution(
@@ -131,10 +131,15 @@ def _near(problem: Problem, placement: Placement | None, bound: float, gap: floa
     return _period(problem, placement) <= bound * (1 + gap)
 
 
-def _repeats(problem: Problem, classes: Sequence[int]) -> bool:
-    """Whether there are tasks enough that are alike for counting them to pay."""
+def _classes(problem: Problem) -> tuple[int, ...]:
+    """Classes of tasks, by times or where those vary by tensors; none if too little is alike."""
     count = len(problem.tasks)
-    return count >= _FEW_TASKS and max(classes) + 1 <= _REPEATED * count
+    if count >= _FEW_TASKS:
+        for by_time, rounds in ((True, 1), (False, 2)):
+            classes = classes_of(problem, rounds, by_time=by_time)
+            if max(classes) + 1 <= _REPEATED * count:
+                return classes
+    return ()
 
 
 def _round(
@@ -187,11 +192,9 @@ def _count(
     def rounder(node: Relaxation, best: Placement | None) -> Placement | None:
         return _quick_round(problem, model, node, prices, best, options.gap, watch)
 
-    most = options.max_nodes
-    if most is None:
-        most = max(8, _RELAXATIONS_TIMES_COLUMNS // len(model.columns))
+    most = _WORK if options.max_nodes is None else options.max_nodes * _WORK_PER_NODE
     found = branch_on_counts(
-        model, incumbent, rounder, gap=options.gap, most_relaxations=most, watch=watch,
+        model, incumbent, rounder, gap=options.gap, most_work=most, watch=watch,
         on_progress=on_progress,
     )  # fmt: skip
     return found.placement, max(found.bound_ns, relaxed.bound_ns), found.ended
