@@ -125,6 +125,21 @@ def warning(
     return replace(found, severity=Severity.WARNING)
 
 
+def note(
+    code: str,
+    headline: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    secondary: tuple[Label, ...] = (),
+    notes: tuple[str, ...] = (),
+    hint: str | None = None,
+) -> Diagnostic:
+    """A note, with the common parts by position."""
+    found = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
+    return replace(found, severity=Severity.NOTE)
+
+
 class TesseraError(Exception):
     """Input that cannot be used. `exit_code` is what the command line ends with."""
 

@@ -20,7 +20,9 @@ from tessera.ir.region import Interval
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
 from tessera.passes.footprint import Footprint, find_footprint
+from tessera.passes.initial_pointers import initial_pointers
 from tessera.passes.kernel_code import KernelCode, prepare_kernel
+from tessera.passes.launch_needs import launch_needs
 from tessera.passes.launch_report import LaunchReport, StepAccesses, anywhere, combine_variants
 from tessera.passes.launch_scene import TooManyObjects, Words, build_setting
 from tessera.passes.operand_bytes import operand_bytes
@@ -43,7 +45,10 @@ class AccessRegions:
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Walk the program in order, so that overwritten pointer tables are known."""
         walker = _Walker(program)
-        return cls(tuple(walker.step(step) for step in program.work()))
+        while True:
+            steps = tuple(walker.step(step) for step in program.work())
+            if not walker.restart():
+                return cls(steps)
 
 
 class _Walker:
@@ -53,11 +58,29 @@ class _Walker:
         self.program = program
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
-        self.tables: dict[ir.BufferId, dict[int, ir.Pointer]] = {
-            table.buffer: {word.offset: word.target for word in table.words}
-            for table in program.pointer_tables
-        }
         self.variables = _module_variables(program)
+        self.initial = initial_pointers(program, self.variables)
+        self.tables = self._first_tables()
+
+    def _first_tables(self) -> dict[ir.BufferId, dict[int, ir.Pointer]]:
+        tables = {buffer: dict(words) for buffer, words in self.initial.items()}
+        for table in self.program.pointer_tables:
+            words = {word.offset: word.target for word in table.words}
+            tables[table.buffer] = tables.get(table.buffer, {}) | words
+        return tables
+
+    def restart(self) -> bool:
+        """Whether a step may write pointers of module variables: they are none then, from the
+        start, because what it writes is still there in the next request."""
+        kept = {
+            buffer: {o: p for o, p in words.items() if o in self.tables.get(buffer, {})}
+            for buffer, words in self.initial.items()
+        }
+        if kept == self.initial:
+            return False
+        self.initial = kept
+        self.tables = self._first_tables()
+        return True
 
     def step(self, step: ir.Work) -> StepAccesses:
         """The accesses of one step; pointers that it may overwrite are forgotten."""
@@ -103,6 +126,7 @@ class _Walker:
             name=found.name,
             accesses=(*found.accesses, *more),
             pins=(*found.pins, *pins),
+            needs=found.needs,
             diagnostics=(*found.diagnostics, *findings.overwritten_pointers(pins, found.name)),
         )
 
@@ -148,19 +172,23 @@ class _Walker:
             name=name,
             accesses=tuple(anywhere(self.program, why, pin.span)),
             pins=(pin,),
-            diagnostics=(findings.pinned(name, pin, step.span),),
+            needs=(needs := launch_needs(code, step)),
+            diagnostics=(
+                findings.pinned(name, pin, step.span),
+                *findings.needs(name, needs, step.span),
+            ),
         )
 
 
 def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:
+    modules = {module.name: module.id for module in program.modules}
     found: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
     for buffer in program.buffers:
         if buffer.role is not ir.Role.VARIABLE:
             continue
-        for module in program.modules:
-            prefix = f"{module.name}."
-            if buffer.name.startswith(prefix):
-                found.setdefault(module.id, {})[buffer.name[len(prefix) :]] = buffer.id
+        module, _, symbol = buffer.name.rpartition(".")
+        if module in modules:
+            found.setdefault(modules[module], {})[symbol] = buffer.id
     return found
 
 

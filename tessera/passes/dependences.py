@@ -69,7 +69,12 @@ class Dependences:
 def _nodes(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Node]:
     for work, step in zip(program.work(), steps, strict=True):
         yield Node(
-            id=step.id, name=step.name, accesses=step.accesses, pins=step.pins, span=work.span
+            id=step.id,
+            name=step.name,
+            accesses=step.accesses,
+            pins=step.pins,
+            needs=step.needs,
+            span=work.span,
         )
 
 

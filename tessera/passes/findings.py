@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tessera.diagnostics import Diagnostic, Label, Span, error, warning
+from tessera.diagnostics import Diagnostic, Label, Span, error, note, warning
 from tessera.ir import program as ir
-from tessera.ir.access import Access, Pin
+from tessera.ir.access import Access, Need, NeedKind, Pin
 from tessera.ir.graph import Edge, KernelGraph
 
 
@@ -28,6 +28,41 @@ def pinned(name: str, pin: Pin, launch: Span | None) -> Diagnostic:
         secondary=_launch_label(launch) if pin.span is not None else (),
         notes=("it is taken to read every buffer and to write every one but weights",),
     )
+
+
+_NEEDS = {
+    NeedKind.MACHINE: (
+        "TSR2009",
+        "has results that the machine decides",
+        "its value differs from GPU to GPU and from run to run",
+    ),
+    NeedKind.WAIT: (
+        "TSR2010",
+        "waits for other threads",
+        "the threads that it waits for must run at the same time",
+    ),
+    NeedKind.GRID: ("TSR2011", "needs all of its CTAs to run together", "in one wave"),
+    NeedKind.CLUSTER: ("TSR2011", "needs CTAs to run together in clusters", "on sm_90 and up"),
+    NeedKind.OUTPUT: ("TSR2012", "prints", "the order of the lines is not fixed"),
+}
+
+
+def needs(name: str, found: Iterable[Need], launch: Span | None) -> Iterator[Diagnostic]:
+    """What a launch asks of the machine, once for each kind."""
+    seen: set[NeedKind] = set()
+    for need in found:
+        if need.kind in seen:
+            continue
+        seen.add(need.kind)
+        code, what, label = _NEEDS[need.kind]
+        make = warning if need.kind in {NeedKind.MACHINE, NeedKind.WAIT} else note
+        yield make(
+            code,
+            f"`{name}` {what}: {need.reason}",
+            need.span or launch,
+            label,
+            secondary=_launch_label(launch) if need.span not in (None, launch) else (),
+        )
 
 
 def overwritten_pointers(pins: Iterable[Pin], name: str) -> Iterator[Diagnostic]:

@@ -29,9 +29,11 @@ from tessera.ir.opcodes import (
     widened_meaning,
 )
 from tessera.passes.inline_calls import inline_calls
+from tessera.passes.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.lane_ops import Function, lane_function
 from tessera.passes.operand_names import registers_in
 from tessera.passes.pointer_uses import odd_parameters
+from tessera.passes.quiet_functions import quiet_calls
 
 TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
 _FOLLOWED_LOADS = frozenset({"ld", "ldu"})
@@ -62,6 +64,8 @@ class KernelCode:
     widths: dict[str, int]
     needed: frozenset[str]
     odd_parameters: frozenset[str]
+    needs: tuple[KernelNeed, ...] = ()
+    quiet_calls: frozenset[str] = frozenset()
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
@@ -92,6 +96,8 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         widths=widths,
         needed=frozenset(needed),
         odd_parameters=odd_parameters(flat, meanings),
+        needs=kernel_needs(flat, flow, meanings),
+        quiet_calls=quiet_calls(module, flat),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, Span
 from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
 from tessera.ir.opcodes import Access as Effect
 from tessera.ir.opcodes import MemoryEffect, TensorBox
 from tessera.ir.region import Region, Unknown, WholeBuffer
@@ -20,8 +20,10 @@ from tessera.passes import findings, intervals
 from tessera.passes.footprint import Entry, Footprint
 from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lanes import Array
+from tessera.passes.launch_needs import instruction_span, launch_needs
 from tessera.passes.launch_scene import Setting
 from tessera.passes.regions import may_region, must_region, region_bytes
+from tessera.passes.slice_calls import CALL_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class StepAccesses:
     name: str
     accesses: tuple[Access, ...]
     pins: tuple[Pin, ...] = ()
+    needs: tuple[Need, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -87,6 +90,8 @@ class LaunchReport:
                 self.diagnostics.append(findings.null_access(self.name, span, self.launch.span))
         if self.footprint.is_coarse:
             self.diagnostics.append(findings.over_budget(self.name, self.launch.span))
+        needs = launch_needs(self.code, self.launch)
+        self.diagnostics.extend(findings.needs(self.name, needs, self.launch.span))
         accesses = tuple(dict.fromkeys(self.accesses))
         self.diagnostics.extend(findings.written_weights(self.program, self.name, accesses))
         return StepAccesses(
@@ -94,6 +99,7 @@ class LaunchReport:
             name=self.name,
             accesses=accesses,
             pins=pins,
+            needs=needs,
             diagnostics=tuple(self.diagnostics),
         )
 
@@ -110,10 +116,7 @@ class LaunchReport:
         return tuple(dict.fromkeys(found))
 
     def _span(self, index: int) -> Span | None:
-        if index < 0:
-            return None
-        instruction = self.code.flat.instructions[index]
-        return self.code.module.span(instruction.at, len(str(instruction.opcode)))
+        return None if index < 0 else instruction_span(self.code, index)
 
     def _entry(self, entry: Entry) -> None:
         step = self.steps[entry.key.at]
@@ -187,7 +190,8 @@ class LaunchReport:
         certainty: Certainty,
         address: AddressClass,
     ) -> None:
-        kind = _kind(step.effects[entry.key.effect])
+        number = entry.key.effect
+        kind = AccessKind.READ if number == CALL_READ else _kind(step.effects[number])
         if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:
             certainty = Certainty.MAY
         self.accesses.append(
@@ -221,14 +225,16 @@ def combine_variants(program: ir.Program, reports: list[StepAccesses]) -> StepAc
     first = reports[0]
     sums = [_totals(program, report) for report in reports]
     pins = tuple(dict.fromkeys(pin for report in reports for pin in report.pins))
+    needs = tuple(dict.fromkeys(need for report in reports for need in report.needs))
     diagnostics = tuple(dict.fromkeys(d for report in reports for d in report.diagnostics))
+    first = replace(first, pins=pins, needs=needs, diagnostics=diagnostics)
     if all(_equal_totals(sums[0], other) for other in sums[1:]):
-        return replace(first, pins=pins, diagnostics=diagnostics)
+        return first
     loose = [
         replace(access, certainty=Certainty.MAY) for report in reports for access in report.accesses
     ]
     accesses = [*dict.fromkeys(loose), *_common_writes(sums, first)]
-    return replace(first, accesses=tuple(accesses), pins=pins, diagnostics=diagnostics)
+    return replace(first, accesses=tuple(accesses))
 
 
 _Totals = dict[tuple[int, str], Array]

@@ -94,8 +94,10 @@ def build_setting(
         parameter_offsets=offsets,
         symbols=symbols,
         tables=found,
+        cooperative=launch.cooperative,
     )
     key = (
+        scene.cooperative,
         scene.grid,
         scene.block,
         scene.cluster,

@@ -19,7 +19,7 @@ import numpy as np
 
 from tessera.passes import lanes
 from tessera.passes.lanes import U64, Array, Lanes
-from tessera.passes.zones import Zones
+from tessera.passes.zones import WORKSPACE, Zones
 
 Triple = tuple[int, int, int]
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
@@ -50,6 +50,7 @@ class Scene:
     parameter_offsets: dict[str, int]
     symbols: dict[str, int]
     tables: dict[int, Table] = field(default_factory=dict)
+    cooperative: bool = False
 
     @property
     def threads(self) -> int:
@@ -99,6 +100,11 @@ def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     for axis, threads, count in zip(_AXES, scene.block, scene.grid, strict=True):
         found[f"%ntid.{axis}"] = lanes.scalar(threads)
         found[f"%nctaid.{axis}"] = lanes.scalar(count)
+    if scene.cooperative:
+        # Two halves of the address of the driver's memory for barriers over the grid.
+        workspace = scene.zones.address(WORKSPACE)
+        found["%envreg1"] = lanes.scalar(workspace >> 32)
+        found["%envreg2"] = lanes.scalar(workspace & 0xFFFFFFFF)
     found.update(_cta_values(scene, box))
     return {name: _shrink(value) for name, value in found.items()}
 

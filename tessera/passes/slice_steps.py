@@ -19,20 +19,18 @@ from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
-from tessera.passes.inline_calls import call_parts
 from tessera.passes.kernel_code import Step
 from tessera.passes.lane_ops import PREDICATES, extend, invert
 from tessera.passes.lanes import MASK, U64, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.scene import parameter_bytes
 from tessera.passes.shuffle import shuffle
+from tessera.passes.slice_calls import run_call
 from tessera.passes.slice_memory import extent_accesses
 from tessera.passes.slice_operands import Key, Operands
 from tessera.passes.slice_tensor import tensor_access
 from tessera.passes.zones import LOCAL, PARAMETER, SHARED
 
-# A launch that comes here does not end normally.
-_NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
@@ -64,7 +62,8 @@ class StepRunner(Operands):
         self.origins[name] = step.index
         self.assign(name, value, mask)
 
-    def _unknown_results(self, step: Step, mask: Mask, anchor: int = 0) -> None:
+    def unknown_results(self, step: Step, mask: Mask, anchor: int = 0) -> None:
+        """Let every register that a step writes be anything."""
         for name in step.targets:
             if name in self.code.needed:
                 bits = self.code.widths.get(name, 64)
@@ -80,12 +79,12 @@ class StepRunner(Operands):
         self.arriving = mask
         name = step.instruction.opcode.name
         if step.meaning.flow is Flow.CALL:
-            self._unknown_call(step, here)
+            run_call(self, step, here)
         elif step.effects:
             self._access(step, here)
         elif Role.TENSOR_MAP in step.meaning.roles:
             self.pins[step.index] = "its bytes are described by a tensor map"
-            self._unknown_results(step, here)
+            self.unknown_results(step, here)
         elif name == "mov" and self._is_vector_move(step):
             self._vector_move(step, here)
         elif name == "cvta":
@@ -94,11 +93,11 @@ class StepRunner(Operands):
             self._shuffle(step, here)
         elif name == "mapa":
             # The same variable of another CTA of the cluster: shared memory again.
-            self._unknown_results(step, here, self.scene.zones.address(SHARED))
+            self.unknown_results(step, here, self.scene.zones.address(SHARED))
         elif step.function is not None and len(step.targets) >= 1:
             self._compute(step, here)
         else:
-            self._unknown_results(step, here)
+            self.unknown_results(step, here)
 
     def _compute(self, step: Step, mask: Mask) -> None:
         assert step.function is not None
@@ -109,7 +108,7 @@ class StepRunner(Operands):
             return
         result = step.function(values)
         if len(step.targets) > 1:
-            self._unknown_results(step, mask)
+            self.unknown_results(step, mask)
             return
         self._write(step, step.targets[0], self._fit(result, step.targets[0]), mask)
 
@@ -159,7 +158,7 @@ class StepRunner(Operands):
             self._write(step, target.name, lanes.truncate(result, bits), mask)
             return
         if not isinstance(target, ptx.Vector) or isinstance(source, ptx.Vector) or bits > 64:
-            self._unknown_results(step, mask)
+            self.unknown_results(step, mask)
             return
         whole = self.value(source, bits, step.index)
         part = bits // len(target.elements)
@@ -180,7 +179,7 @@ class StepRunner(Operands):
         source = step.instruction.operands[1]
         if any(m.startswith("shared") for m in modifiers):
             anchor = 0 if "to" in modifiers else self.scene.zones.address(SHARED)
-            self._unknown_results(step, mask, anchor)
+            self.unknown_results(step, mask, anchor)
             return
         value = self.value(source, 64, step.index)
         if isinstance(source, ptx.Name) and self.code.widths.get(source.name, 64) < 64:
@@ -198,18 +197,6 @@ class StepRunner(Operands):
         self._write(step, step.targets[0], found, mask)
         for name in step.targets[1:]:
             self._write(step, name, lanes.unknown(1, step.index), mask)
-
-    def _unknown_call(self, step: Step, mask: Mask) -> None:
-        callee = call_parts(step.instruction)[0] or "?"
-        if callee in _NEVER_RETURNS:
-            return
-        self.pins[step.index] = (
-            f"it calls `{callee}` through a register"
-            if callee in self.code.widths
-            else f"it calls `{callee}`, which cannot be followed"
-        )
-        self._unknown_results(step, mask)
-        self.forget_words()
 
     # --- memory ----------------------------------------------------------------------------
 
@@ -288,7 +275,7 @@ class StepRunner(Operands):
         types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
         is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
         if not is_load:
-            self._unknown_results(step, mask)
+            self.unknown_results(step, mask)
             return
         operand = step.instruction.operands[step.effects[0].operand]
         address = self.address(operand, step.index)
@@ -326,7 +313,7 @@ class StepRunner(Operands):
         types = [m for m in opcode.modifiers if is_type(m)]
         if opcode.name not in {"ld", "st"} or len(types) != 1:
             self.forget_words()
-            self._unknown_results(step, mask)
+            self.unknown_results(step, mask)
             return
         width = (type_bits(types[0]) + 7) // 8
         if writes:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tessera.passes.lanes import U64, Array
 
-SHARED, LOCAL, PARAMETER, FIRST = 1, 2, 3, 16
+SHARED, LOCAL, PARAMETER, WORKSPACE, FIRST = 1, 2, 3, 4, 16
 MOST = 4096 - FIRST
 REACH = 1 << 39
 

@@ -5,12 +5,13 @@ Source: PTX ISA 9.0, section 5.4.4 (initialisers). A variable without one starts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tessera.backend.cpu.kinds import Kind, Unsupported, constant_value, float_bits, kind_of
 from tessera.backend.cpu.kinds import pack_float as pack_number
 from tessera.backend.cpu.layout import type_size, variable_size
 from tessera.ir import ptx
+from tessera.ir.initializers import initial_elements
 
 AddressOf = Callable[[str], int]
 
@@ -33,43 +34,13 @@ def initial_bytes(variable: ptx.Variable, address_of: AddressOf) -> bytes:
     content = bytearray(size)
     if variable.initializer is not None:
         kind = kind_of(variable.type)
-        dimensions = _shape(variable, size)
-        for offset, constant in _elements(variable.initializer, dimensions, kind.width):
+        for offset, constant in initial_elements(variable, size):
+            if isinstance(constant, ptx.InitializerField):
+                raise Unsupported("textures, samplers and surfaces")
             bits = _bits(constant, kind, address_of)
             end = min(offset + kind.width, size)
             content[offset:end] = bits.to_bytes(kind.width, "little")[: end - offset]
     return bytes(content)
-
-
-def _shape(variable: ptx.Variable, size: int) -> tuple[int, ...]:
-    """Lengths along each axis, a vector type being the last."""
-    lengths = [d or 0 for d in variable.dimensions]
-    if variable.vector is not None:
-        lengths.append(variable.vector)
-    if lengths and lengths[0] == 0:
-        rest = kind_of(variable.type).width
-        for length in lengths[1:]:
-            rest *= length
-        lengths[0] = size // rest if rest else 0
-    return tuple(lengths)
-
-
-def _elements(
-    initializer: ptx.Initializer, lengths: tuple[int, ...], width: int, start: int = 0
-) -> Iterator[tuple[int, ptx.Constant]]:
-    """Constants with their byte offsets; a nested list starts at its row."""
-    if isinstance(initializer, ptx.InitializerField):
-        raise Unsupported("textures, samplers and surfaces")
-    if not isinstance(initializer, ptx.InitializerList):
-        yield start, initializer
-        return
-    row = width
-    for length in lengths[1:]:
-        row *= length
-    flat = not any(isinstance(e, ptx.InitializerList) for e in initializer.elements)
-    step = width if flat else row
-    for number, element in enumerate(initializer.elements):
-        yield from _elements(element, lengths[1:], width, start + number * step)
 
 
 def _bits(constant: ptx.Constant, kind: Kind, address_of: AddressOf) -> int:

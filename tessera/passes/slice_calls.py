@@ -1,0 +1,123 @@
+"""Calls that stay calls, in a slice: functions of the driver, and those that cannot be followed.
+
+- A failed assertion ends the launch; launches end normally, so it never happens.
+- `vprintf` reads its format and the values in local memory. Where the format is a literal of the
+  module without `%s`, that is all; a string argument is a pointer that it follows, so that pins.
+- A function that touches no memory outside the CTA (`quiet_functions`) has unknown results.
+- Everything else pins the launch, with the reason and the line of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tessera.ir import ptx
+from tessera.ir.layout import size_bytes
+from tessera.passes.inline_calls import call_parts
+from tessera.passes.kernel_code import Step
+from tessera.passes.lanes import Lanes
+from tessera.passes.masks import NONE, Mask
+from tessera.passes.zones import LOCAL
+
+if TYPE_CHECKING:
+    from tessera.passes.slice_steps import StepRunner
+
+CALL_READ = -1
+"""The number that stands for what a call reads, where others have the number of an effect."""
+
+_NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
+_PINNED = {
+    "malloc": "it allocates memory on the device by `malloc`, which is no buffer of the trace",
+    "free": "it frees memory on the device by `free`, which is no buffer of the trace",
+    **dict.fromkeys(
+        ("cudaLaunchDevice", "cudaLaunchDeviceV2", "cudaLaunchDevice_ptsz",
+         "cudaLaunchDeviceV2_ptsz", "cudaCDP2LaunchDevice", "cudaCDP2LaunchDeviceV2",
+         "cudaGetParameterBuffer", "cudaGetParameterBufferV2", "cudaCDP2GetParameterBufferV2",
+         "cudaGraphLaunch"),
+        "it launches kernels from the device",
+    ),
+}  # fmt: skip
+# Names that compilers give to string literals: nothing else can name them, so nothing writes them.
+_LITERAL = re.compile(r"\$str(\$?\d+)?|__unnamed_\d+|printfFormat_\d+|_\$_str(_\d+)?")
+_CONVERSION = re.compile(rb"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?([a-zA-Z%])")
+
+
+def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
+    """What a call that stayed does to registers, local words and memory."""
+    callee, results, arguments = call_parts(step.instruction)
+    name = callee or "?"
+    if name in _NEVER_RETURNS:
+        return
+    if name == "vprintf" and arguments:
+        why = _print(runner, step, arguments[0], mask)
+        if why is None:
+            runner.unknown_results(step, mask)
+            _forget_results(runner, results)
+            return
+        runner.pins[step.index] = why
+    elif name not in runner.code.quiet_calls:
+        runner.pins[step.index] = _reason(runner, name)
+    runner.unknown_results(step, mask)
+    runner.forget_words()
+
+
+def _reason(runner: StepRunner, name: str) -> str:
+    if name in _PINNED:
+        return _PINNED[name]
+    if name in runner.code.widths:
+        return f"it calls a function through the register `{name}`"
+    known = {f.name: f for f in runner.code.module.functions()}
+    if name not in known or known[name].body is None:
+        return f"it calls `{name}`, which the module does not define"
+    return f"it calls `{name}`, which calls itself or is too deep to follow, and touches memory"
+
+
+def _print(runner: StepRunner, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
+    """Record the read of the format; or say why more may be read."""
+    value = _argument(runner, argument, step.index)
+    zone = None if value is None or value.span is not None else runner.scene.zones.common(value.lo)
+    names = {z: n for n, z in runner.scene.symbols.items()}
+    name = names.get(zone[0], "") if zone is not None else ""
+    text = _literal(runner, name)
+    if value is None or text is None:
+        return "it prints by a format that is not known"
+    if any(found == b"s" for found in _CONVERSION.findall(text)):
+        return "it prints strings through pointers"
+    runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
+    return None
+
+
+def _argument(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes | None:
+    """The value of an argument: of a parameter variable, what was stored there."""
+    if isinstance(operand, ptx.Name) and operand.name in runner.symbols:
+        base = runner.scene.zones.address(LOCAL)
+        return runner.registers.get((runner.symbols[operand.name] - base, 8))
+    return runner.value(operand, 64, index)
+
+
+def _literal(runner: StepRunner, name: str) -> bytes | None:
+    """The text of a string literal of the module."""
+    if not _LITERAL.fullmatch(name):
+        return None
+    for variable in runner.code.module.variables():
+        listed = variable.initializer
+        if variable.name != name or not isinstance(listed, ptx.InitializerList):
+            continue
+        values = [e.value for e in listed.elements if isinstance(e, ptx.Integer)]
+        if len(values) == len(listed.elements) and all(0 <= v < 256 for v in values):
+            return bytes(values).split(b"\0")[0]
+    return None
+
+
+def _forget_results(runner: StepRunner, results: tuple[ptx.Operand, ...]) -> None:
+    base = runner.scene.zones.address(LOCAL)
+    sizes = {v.name: size_bytes(v) or 64 for v in runner.code.flat.variables}
+    for operand in results:
+        if not isinstance(operand, ptx.Name) or operand.name not in runner.symbols:
+            continue
+        start = runner.symbols[operand.name] - base
+        end = start + sizes.get(operand.name, 64)
+        for key in [k for k in runner.registers if not isinstance(k, str)]:
+            if key[0] < end and start < key[0] + key[1]:
+                del runner.registers[key]
