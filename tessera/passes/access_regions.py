@@ -3,14 +3,15 @@
 In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, in order.
 
 A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
-(`footprint`): launches that differ only in which buffers they get share the result. The words of
-`pointers` tables count as pointers until a step may have overwritten them.
+(`footprint`): launches that differ only in which buffers they get share the result, and where
+nothing is to be said about them the regions too (`launch_pattern`). The words of `pointers`
+tables count as pointers until a step may have overwritten them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, assert_never
 
 from tessera.diagnostics import Span
@@ -23,8 +24,9 @@ from tessera.passes.footprint import Footprint, find_footprint
 from tessera.passes.initial_pointers import initial_pointers
 from tessera.passes.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.launch_needs import launch_needs
+from tessera.passes.launch_pattern import Pattern, launch_pattern
 from tessera.passes.launch_report import LaunchReport, StepAccesses, anywhere, combine_variants
-from tessera.passes.launch_scene import TooManyObjects, Words, build_setting
+from tessera.passes.launch_scene import Setting, TooManyObjects, Words, build_setting
 from tessera.passes.operand_bytes import operand_bytes
 from tessera.passes.regions import may_region, must_region, region_bytes
 
@@ -58,6 +60,7 @@ class _Walker:
         self.program = program
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
+        self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.variables = _module_variables(program)
         self.initial = initial_pointers(program, self.variables)
         self.tables = self._first_tables()
@@ -134,28 +137,48 @@ class _Walker:
 
     def _launch(self, step: ir.Launch) -> StepAccesses:
         """The accesses of a launch whichever variant of its module runs."""
-        module = self.program.modules[step.module]
-        reports = [self._variant(step, variant) for variant in module.variants]
-        return reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
+        variants = self.program.modules[step.module].variants
+        try:
+            scenes = [self._scene(step, variant) for variant in variants]
+        except TooManyObjects:
+            code = self._code(step, variants[0])
+            return self._anything(step, code, "it has too many pointers")
+        buffers, key = launch_pattern(self.program, step, [setting for _, _, setting in scenes])
+        known = self.patterns.get(key)
+        if known is not None:
+            return known.report(step.id, buffers)
+        reports = [self._variant(step, *scene) for scene in scenes]
+        report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
+        if report.pins or report.diagnostics:
+            return report
+        report = replace(report, pattern=len(self.patterns))
+        self.patterns[key] = Pattern(report, buffers)
+        return report
 
-    def _variant(self, step: ir.Launch, variant: ir.ModuleVariant) -> StepAccesses:
-        launch = ir.for_arch(step, variant.arch)
+    def _scene(
+        self, step: ir.Launch, variant: ir.ModuleVariant
+    ) -> tuple[ir.ModuleVariant, KernelCode, Setting]:
         code = self._code(step, variant)
-        name = f"{self.program.modules[step.module].name}.{step.kernel}"
         variables = self.variables.get(step.module, {})
         tables: dict[ir.BufferId, Words] = dict(self.tables)
-        try:
-            odd = code.odd_parameters
-            setting = build_setting(launch, code.function, variables, tables, odd)
-        except TooManyObjects:
-            return self._anything(step, name, code, "it has too many pointers")
+        launch = ir.for_arch(step, variant.arch)
+        setting = build_setting(launch, code.function, variables, tables, code.odd_parameters)
+        return variant, code, setting
+
+    def _variant(
+        self, step: ir.Launch, variant: ir.ModuleVariant, code: KernelCode, setting: Setting
+    ) -> StepAccesses:
         key = (step.module, variant.arch, step.kernel, setting.key)
         footprint = self.footprints.get(key)
         if footprint is None:
             footprint = self.footprints[key] = find_footprint(code, setting.scene)
         if footprint.gave_up:
-            return self._anything(step, name, code, "following its addresses takes too long")
+            return self._anything(step, code, "following its addresses takes too long")
+        name = self._name(step)
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
+
+    def _name(self, step: ir.Launch) -> str:
+        return f"{self.program.modules[step.module].name}.{step.kernel}"
 
     def _code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
         key = (int(step.module), variant.arch, step.kernel)
@@ -165,7 +188,8 @@ class _Walker:
             code = self.codes[key] = prepare_kernel(variant.ptx, function)
         return code
 
-    def _anything(self, step: ir.Launch, name: str, code: KernelCode, why: str) -> StepAccesses:
+    def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
+        name = self._name(step)
         pin = Pin(why, code.module.span(code.function.at))
         return StepAccesses(
             id=step.id,

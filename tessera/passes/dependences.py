@@ -11,12 +11,11 @@ walked once more, as the next request would: what that finds between the two is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, Certainty
 from tessera.ir.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node
 from tessera.passes import findings, intervals
 from tessera.passes.access_regions import AccessRegions
@@ -26,6 +25,7 @@ from tessera.passes.lanes import Array
 from tessera.passes.last_touch import LastTouch, Touch
 from tessera.passes.launch_report import StepAccesses
 from tessera.passes.regions import may_region, region_bytes
+from tessera.passes.step_totals import StepTotals, Total
 
 _PERSISTENT = frozenset({ir.Role.STATE, ir.Role.VARIABLE})
 
@@ -49,16 +49,16 @@ class Dependences:
         steps = facts.get(AccessRegions).steps
         tracker = _Tracker(program, steps)
         for step in steps:
-            tracker.visit(step, 0)
+            tracker.visit(step)
         for step in steps:
-            tracker.visit(step, len(steps))
+            tracker.visit_again(step)
         graph = KernelGraph(
             buffers=tuple(
                 GraphBuffer(id=b.id, name=b.name, bytes=b.bytes, role=b.role)
                 for b in program.buffers
             ),
             nodes=tuple(_nodes(program, steps)),
-            edges=tuple(sorted(tracker.edges.values(), key=_edge_order)),
+            edges=tuple(sorted(tracker.edges, key=_edge_order)),
         )
         own = [d for step in steps for d in step.diagnostics]
         races = _races(program, graph)
@@ -82,121 +82,135 @@ def _edge_order(edge: Edge) -> tuple[bool, int, int, str, int]:
     return edge.carried, edge.target, edge.source, edge.kind.value, edge.buffer
 
 
-_EdgeKey = tuple[bool, int, int, EdgeKind, int]
-
-
 class _Tracker:
     """The maps of all buffers, and the edges found so far."""
 
     def __init__(self, program: ir.Program, steps: tuple[StepAccesses, ...]) -> None:
         self.program = program
+        self.steps = steps
         self.count = len(steps)
         self.maps: dict[int, LastTouch] = {}
-        self.edges: dict[_EdgeKey, Edge] = {}
+        self.totals = StepTotals(program)
+        self.of_step: list[tuple[Total, ...]] = []
+        self.edges: list[Edge] = []
         self.diagnostics: list[Diagnostic] = []
         self.spans = [work.span for work in program.work()]
 
-    def visit(self, step: StepAccesses, offset: int) -> None:
+    def visit(self, step: StepAccesses) -> None:
         """Find the edges into a step, then note what it touches."""
-        touched = list(self._distinct(step, carried=offset > 0))
-        number = int(step.id) + offset
-        for index, access, found in touched:
-            self._edges_into(step, number, index, access, found)
-        for index, access, found in touched:
-            if access.kind.reads:
-                self._map(access).add_read(found, (number, index))
-        for certainty in (Certainty.MAY, Certainty.MUST):
-            for index, access, found in touched:
-                if access.kind.writes and access.certainty is certainty:
-                    self._map(access).add_write(found, (number, index), certain=_ends(access))
+        totals = self.totals.of(step)
+        self.of_step.append(totals)
+        self._visit(step, int(step.id), list(enumerate(totals)))
 
-    def _distinct(
-        self, step: StepAccesses, *, carried: bool
-    ) -> Iterator[tuple[int, Access, Array]]:
-        """Accesses of buffers of some size, those that say the same once."""
-        seen: set[object] = set()
-        for index, access in enumerate(step.accesses):
-            buffer = self.program.buffers[access.buffer]
-            if carried and buffer.role not in _PERSISTENT:
-                continue
-            key = (access.buffer, access.kind, access.certainty, access.region)
-            if key in seen or buffer.bytes == 0:
-                continue
-            seen.add(key)
-            found = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
-            if len(found):
-                yield index, access, found
+    def visit_again(self, step: StepAccesses) -> None:
+        """The same in the next request, as far as buffers persist."""
+        touched = [
+            (place, total)
+            for place, total in enumerate(self.of_step[step.id])
+            if self.program.buffers[total.buffer].role in _PERSISTENT
+        ]
+        if touched:
+            self._visit(step, int(step.id) + self.count, touched)
 
-    def _map(self, access: Access) -> LastTouch:
-        known = self.maps.get(access.buffer)
+    def _visit(self, step: StepAccesses, number: int, touched: list[tuple[int, Total]]) -> None:
+        pending: dict[tuple[EdgeKind, int, int], _Pending] = {}
+        for place, total in touched:
+            self._edges_into(step, number, place, total, pending)
+        for place, total in touched:
+            if total.kind.reads:
+                self._map(total).add_read(total.found, (number, place))
+        for certain in (False, True):
+            for place, total in touched:
+                if total.kind.writes and total.ends is certain:
+                    self._map(total).add_write(total.found, (number, place), certain=certain)
+        self.edges.extend(self._finish(key, found, number) for key, found in pending.items())
+
+    def _map(self, total: Total) -> LastTouch:
+        known = self.maps.get(total.buffer)
         if known is None:
-            size = self.program.buffers[access.buffer].bytes
-            known = self.maps[access.buffer] = LastTouch(size)
+            size = self.program.buffers[total.buffer].bytes
+            known = self.maps[total.buffer] = LastTouch(size)
         return known
 
     def _edges_into(
-        self, step: StepAccesses, number: int, index: int, access: Access, found: Array
-    ) -> None:
-        known = self._map(access)
-        if access.kind.reads:
-            self._add(EdgeKind.RAW, known.writers(found), number, index, access, moves=True)
-            self._check_written(step, number, access, known, found)
-        if access.kind.writes:
-            moves = not _ends(access)
-            self._add(EdgeKind.WAW, known.writers(found), number, index, access, moves=moves)
-            self._add(EdgeKind.WAR, known.readers(found), number, index, access, moves=False)
-
-    def _check_written(
-        self, step: StepAccesses, number: int, access: Access, known: LastTouch, found: Array
-    ) -> None:
-        buffer = self.program.buffers[access.buffer]
-        if buffer.role is not ir.Role.TEMP or number >= self.count or step.pins:
-            return
-        if known.unwritten(found):
-            span = self.spans[step.id]
-            self.diagnostics.append(findings.never_written(step.name, buffer, access, span))
-
-    def _add(
         self,
-        kind: EdgeKind,
-        sources: dict[Touch, list[tuple[int, int]]],
+        step: StepAccesses,
         number: int,
-        index: int,
-        access: Access,
-        *,
-        moves: bool,
+        place: int,
+        total: Total,
+        pending: dict[tuple[EdgeKind, int, int], _Pending],
     ) -> None:
-        for (source, source_access), where in sources.items():
-            carried = number >= self.count and source < self.count
-            if source == number or (number >= self.count) != carried:
+        def note(kind: EdgeKind, source: Touch, found: Array, moves: bool) -> None:
+            # The second time round only what comes from the first is new.
+            if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
+                return
+            key = (kind, source[0], int(total.buffer))
+            known = pending.setdefault(key, _Pending(source, place))
+            known.parts.append(found)
+            known.moves = known.moves or moves
+
+        unwritten = False
+        for history, found in self._map(total).look_up(total.found):
+            unwritten = unwritten or not history.writers
+            for writer in history.writers:
+                if total.kind.reads:
+                    note(EdgeKind.RAW, writer, found, True)
+                if total.kind.writes:
+                    note(EdgeKind.WAW, writer, found, not total.ends)
+            if total.kind.writes:
+                for reader in history.all_readers():
+                    note(EdgeKind.WAR, reader, found, False)
+        if unwritten and total.kind.reads and number < self.count:
+            self._never_written(step, total)
+
+    def _never_written(self, step: StepAccesses, total: Total) -> None:
+        """Report the reads of a temporary's bytes that nothing may have written."""
+        buffer = self.program.buffers[total.buffer]
+        if buffer.role is not ir.Role.TEMP or step.pins:
+            return
+        known = self._map(total)
+        seen: set[object] = set()
+        for place in total.places:
+            access = step.accesses[place]
+            if (access.region, access.span) in seen:
                 continue
-            found = intervals.from_pairs(where)
-            target = number - self.count if carried else number
-            key = (carried, source, target, kind, int(access.buffer))
-            old = self.edges.get(key)
-            size = self.program.buffers[access.buffer].bytes
-            if old is not None:
-                found = intervals.union([found, region_bytes(old.region, size)])
-                if intervals.size(found) == old.bytes and (old.moves_bytes or not moves):
-                    continue
-            region = may_region(found, size)
-            self.edges[key] = Edge(
-                kind=kind,
-                source=ir.LaunchId(source),
-                target=ir.LaunchId(target),
-                buffer=access.buffer,
-                region=region,
-                bytes=intervals.size(region_bytes(region, size)),
-                source_access=source_access if old is None else old.source_access,
-                target_access=index if old is None else old.target_access,
-                moves_bytes=moves or (old is not None and old.moves_bytes),
-                carried=carried,
-            )
+            seen.add((access.region, access.span))
+            found = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
+            if len(found) and any(not history.writers for history, _ in known.look_up(found)):
+                span = self.spans[step.id]
+                self.diagnostics.append(findings.never_written(step.name, buffer, access, span))
+
+    def _finish(self, key: tuple[EdgeKind, int, int], pending: _Pending, number: int) -> Edge:
+        kind, source, buffer = key
+        carried = number >= self.count
+        target = number - self.count if carried else number
+        size = self.program.buffers[buffer].bytes
+        found = intervals.union(pending.parts)
+        region = may_region(found, size)
+        source_total = self.of_step[source][pending.source[1]]
+        target_total = self.of_step[target][pending.place]
+        return Edge(
+            kind=kind,
+            source=ir.LaunchId(source),
+            target=ir.LaunchId(target),
+            buffer=ir.BufferId(buffer),
+            region=region,
+            bytes=intervals.size(region_bytes(region, size)),
+            source_access=source_total.behind(self.steps[source], pending.parts[0]),
+            target_access=target_total.behind(self.steps[target], pending.parts[0]),
+            moves_bytes=pending.moves,
+            carried=carried,
+        )
 
 
-def _ends(access: Access) -> bool:
-    """Whether a write leaves nothing of what was there."""
-    return access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST
+@dataclass(slots=True)
+class _Pending:
+    """An edge as its bytes come together: the totals behind its first bytes, and the bytes."""
+
+    source: Touch
+    place: int
+    parts: list[Array] = field(default_factory=list)
+    moves: bool = False
 
 
 def _races(program: ir.Program, graph: KernelGraph) -> Iterator[Diagnostic]:

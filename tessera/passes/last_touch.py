@@ -4,103 +4,148 @@ In: reads and writes of steps in program order, as intervals. Out, per access: t
 that it depends on, with the bytes. A range knows the steps that may have written it since the
 last certain write (that one included), and the steps that read it since then.
 
-The map is a sorted list of ranges that cover the whole buffer. An access splits ranges at its
-ends, so the cost is near-linear in the number of ranges that it covers.
+The map is a sorted array of ranges that cover the whole buffer, and a table of what is known of
+them; ranges with the same history share an entry. An access splits ranges at its ends. Every
+operation is a few array operations over the ranges, so the cost is near-linear in them.
+
+A write that may leave bytes alone ends nothing, so histories would grow with every such write,
+and edges with their square. It depends on the writes before it (it needs what it leaves alone),
+so an older one is reached through it: of those, only the last `MOST_KEPT` are named.
 """
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from tessera.passes import intervals
 from tessera.passes.lanes import Array
 
 Touch = tuple[int, int]
-"""A step and one of its accesses."""
+"""A step and one of its totals."""
+MOST_KEPT = 32
+_SPARE_HISTORIES = 1024
 
 
-@dataclass(slots=True)
-class _Range:
-    """Bytes up to the next range: writers since the last certain one, and readers since."""
+class Readers(NamedTuple):
+    """A list that grows at the front and is shared by whoever had it before."""
+
+    touch: Touch
+    older: Readers | None
+
+
+class History(NamedTuple):
+    """Writers since the last certain one, oldest first, and readers since."""
 
     writers: tuple[Touch, ...] = ()
-    readers: tuple[Touch, ...] = ()
+    readers: Readers | None = None
+
+    def all_readers(self) -> Iterator[Touch]:
+        """The readers, newest first."""
+        at = self.readers
+        while at is not None:
+            yield at.touch
+            at = at.older
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class LastTouch:
     """The map of one buffer."""
 
     size: int
-    starts: list[int] = field(default_factory=lambda: [0])
-    ranges: list[_Range] = field(default_factory=lambda: [_Range()])
+    starts: Array
+    places: Array
+    histories: list[History]
 
-    def _span(self, start: int, end: int) -> tuple[int, int]:
-        """The places of the ranges that make up `start` to `end`, split where needed."""
-        first = self._split(start)
-        last = self._split(end) if end < self.size else len(self.starts)
-        return first, last
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.starts = np.zeros(1, dtype=np.int64)
+        self.places = np.zeros(1, dtype=np.int64)
+        self.histories = [History()]
 
-    def _split(self, at: int) -> int:
-        place = bisect_right(self.starts, at) - 1
-        if self.starts[place] == at:
-            return place
-        old = self.ranges[place]
-        self.starts.insert(place + 1, at)
-        self.ranges.insert(place + 1, _Range(old.writers, old.readers))
-        return place + 1
-
-    def writers(self, found: Array) -> dict[Touch, list[tuple[int, int]]]:
-        """The writes that these bytes may come from."""
-        return self._collect(found, readers=False)
-
-    def readers(self, found: Array) -> dict[Touch, list[tuple[int, int]]]:
-        """The reads of these bytes since they were last certainly written."""
-        return self._collect(found, readers=True)
-
-    def _collect(self, found: Array, *, readers: bool) -> dict[Touch, list[tuple[int, int]]]:
-        touched: dict[Touch, list[tuple[int, int]]] = {}
-        for start, end in found.tolist():
-            place = bisect_right(self.starts, start) - 1
-            while place < len(self.starts) and self.starts[place] < end:
-                low = max(self.starts[place], start)
-                after = self.starts[place + 1] if place + 1 < len(self.starts) else self.size
-                entry = self.ranges[place]
-                for touch in entry.readers if readers else entry.writers:
-                    touched.setdefault(touch, []).append((low, min(after, end)))
-                place += 1
-        return touched
+    def look_up(self, found: Array) -> list[tuple[History, Array]]:
+        """The histories of these bytes, each with the bytes that have it."""
+        first = np.searchsorted(self.starts, found[:, 0], side="right") - 1
+        last = np.searchsorted(self.starts, found[:, 1], side="left")
+        if int(last[-1]) - int(first[0]) == 1:
+            return [(self.histories[self.places[first[0]]], found)]
+        count = last - first
+        owner = np.repeat(np.arange(len(found)), count)
+        begin = np.cumsum(count) - count
+        place = np.arange(len(owner)) - np.repeat(begin - first, count)
+        ends = np.append(self.starts[1:], self.size)
+        pieces = np.stack(
+            [
+                np.maximum(found[owner, 0], self.starts[place]),
+                np.minimum(found[owner, 1], ends[place]),
+            ],
+            axis=1,
+        )
+        kinds = self.places[place]
+        return [
+            (self.histories[kind], intervals.union([pieces[kinds == kind]]))
+            for kind in dict.fromkeys(kinds.tolist())
+        ]
 
     def add_read(self, found: Array, touch: Touch) -> None:
         """Note a read."""
-        for start, end in found.tolist():
-            first, last = self._span(start, end)
-            for place in range(first, last):
-                entry = self.ranges[place]
-                if touch not in entry.readers:
-                    self.ranges[place] = _Range(entry.writers, (*entry.readers, touch))
+        self._change(found, lambda old: History(old.writers, Readers(touch, old.readers)))
 
     def add_write(self, found: Array, touch: Touch, *, certain: bool) -> None:
         """Note a write; a certain one ends what came before."""
-        for start, end in found.tolist():
-            first, last = self._span(start, end)
-            if certain:
-                self.starts[first:last] = [self.starts[first]]
-                self.ranges[first:last] = [_Range((touch,), ())]
-                continue
-            for place in range(first, last):
-                entry = self.ranges[place]
-                if touch not in entry.writers:
-                    self.ranges[place] = _Range((*entry.writers, touch), entry.readers)
+        if not certain:
+            self._change(found, lambda old: _with_write(old, touch))
+            return
+        inside = self._split(found)
+        # Of the ranges that a piece covers only the first is left.
+        starts_piece = np.zeros(len(self.starts), dtype=np.bool_)
+        starts_piece[np.searchsorted(self.starts, found[:, 0])] = True
+        keep = ~inside | starts_piece
+        self.starts = self.starts[keep]
+        self.places = np.where(starts_piece, len(self.histories), self.places)[keep]
+        self.histories.append(History((touch,)))
+        self._drop_unused()
 
-    def unwritten(self, found: Array) -> list[tuple[int, int]]:
-        """The bytes that nothing may have written."""
-        missing: list[tuple[int, int]] = []
-        for start, end in found.tolist():
-            place = bisect_right(self.starts, start) - 1
-            while place < len(self.starts) and self.starts[place] < end:
-                after = self.starts[place + 1] if place + 1 < len(self.starts) else self.size
-                if not self.ranges[place].writers:
-                    missing.append((max(self.starts[place], start), min(after, end)))
-                place += 1
-        return missing
+    def _change(self, found: Array, change: Callable[[History], History]) -> None:
+        inside = self._split(found)
+        new = np.arange(len(self.histories))
+        for kind in np.unique(self.places[inside]).tolist():
+            new[kind] = len(self.histories)
+            self.histories.append(change(self.histories[kind]))
+        self.places = np.where(inside, new[self.places], self.places)
+        self._drop_unused()
+
+    def _split(self, found: Array) -> Array:
+        """Make ranges end where these bytes do; which ranges are inside."""
+        edges = found.ravel()
+        if edges[-1] == self.size:
+            edges = edges[:-1]
+        at = np.searchsorted(self.starts, edges)
+        missing = at == len(self.starts)
+        missing[~missing] = self.starts[at[~missing]] != edges[~missing]
+        if missing.any():
+            where = at[missing]
+            self.starts = np.insert(self.starts, where, edges[missing])
+            self.places = np.insert(self.places, where, self.places[where - 1])
+        # Bytes of `found` start at even edges and end at odd ones.
+        return np.searchsorted(found.ravel(), self.starts, side="right") % 2 == 1
+
+    def _drop_unused(self) -> None:
+        """Forget histories that no range has any more, now and then."""
+        if len(self.histories) > _SPARE_HISTORIES + 4 * len(self.starts):
+            used, self.places = np.unique(self.places, return_inverse=True)
+            self.histories = [self.histories[kind] for kind in used.tolist()]
+
+
+def _with_write(old: History, touch: Touch) -> History:
+    kept: Readers | None = None
+    newest = [reader for reader, _ in zip(old.all_readers(), range(MOST_KEPT), strict=False)]
+    for reader in reversed(newest):
+        kept = Readers(reader, kept)
+    return History((*old.writers[-(MOST_KEPT - 1) :], touch), kept)

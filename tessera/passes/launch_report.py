@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tessera.diagnostics import Diagnostic, Span
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
@@ -28,7 +30,10 @@ from tessera.passes.slice_calls import CALL_READ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAccesses:
-    """One step: what it touches, why it is pinned if it is, and what to tell the user."""
+    """One step: what it touches, why it is pinned if it is, and what to tell the user.
+
+    Steps of the same `pattern` differ in nothing but which buffers they touch.
+    """
 
     id: ir.LaunchId
     name: str
@@ -36,6 +41,7 @@ class StepAccesses:
     pins: tuple[Pin, ...] = ()
     needs: tuple[Need, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    pattern: int | None = None
 
 
 def anywhere(program: ir.Program, why: str, span: Span | None) -> Iterator[Access]:
@@ -160,13 +166,14 @@ class LaunchReport:
         sure: Array,
         kind: AddressClass,
     ) -> None:
-        certain = must_region(sure)
-        if certain is not None and intervals.size(sure) == intervals.size(inside):
-            region = may_region(inside, buffer.bytes)
-            if region == certain:
-                self._add(step, entry, buffer.id, region, Certainty.MUST, kind)
-                return
         region = may_region(inside, buffer.bytes)
+        # A region without gaps filled is as certain as its bytes.
+        if np.array_equal(sure, inside) and np.array_equal(
+            region_bytes(region, buffer.bytes), inside
+        ):
+            self._add(step, entry, buffer.id, region, Certainty.MUST, kind)
+            return
+        certain = must_region(sure)
         self._add(step, entry, buffer.id, region, Certainty.MAY, kind)
         if certain is not None:
             self._add(step, entry, buffer.id, certain, Certainty.MUST, kind)
