@@ -21,6 +21,7 @@ from tessera.ir.region import Interval
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
 from tessera.passes.footprint import Footprint, find_footprint
+from tessera.passes.idle_parameters import idle_parameters, without_values
 from tessera.passes.initial_pointers import initial_pointers
 from tessera.passes.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.launch_needs import launch_needs
@@ -59,6 +60,7 @@ class _Walker:
     def __init__(self, program: ir.Program) -> None:
         self.program = program
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
+        self.idle: dict[tuple[int, str, str], frozenset[str]] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
         self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.variables = _module_variables(program)
@@ -161,7 +163,8 @@ class _Walker:
         code = self._code(step, variant)
         variables = self.variables.get(step.module, {})
         tables: dict[ir.BufferId, Words] = dict(self.tables)
-        launch = ir.for_arch(step, variant.arch)
+        idle = self.idle[int(step.module), variant.arch, step.kernel]
+        launch = without_values(ir.for_arch(step, variant.arch), code.function, idle)
         setting = build_setting(launch, code.function, variables, tables, code.odd_parameters)
         return variant, code, setting
 
@@ -186,6 +189,7 @@ class _Walker:
         if code is None:
             function = next(f for f in variant.ptx.kernels() if f.name == step.kernel)
             code = self.codes[key] = prepare_kernel(variant.ptx, function)
+            self.idle[key] = idle_parameters(code)
         return code
 
     def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:

@@ -34,7 +34,8 @@ def launch_pattern(
             places = tuple(order.setdefault(buffer, len(order)) for buffer in targets)
             zones.append((zone, places))
     kinds = tuple((program.buffers[b].bytes, program.buffers[b].role) for b in order)
-    return tuple(order), (launch.module, launch.kernel, tuple(zones), kinds)
+    kernel = (launch.module, launch.kernel, launch.cooperative, launch.cluster)
+    return tuple(order), (kernel, tuple(zones), kinds)
 
 
 @dataclass(slots=True)

@@ -85,12 +85,17 @@ def _touches(access: Access, found: Array) -> bool:
     """Whether an access touches some of these bytes."""
     match access.region:
         case Interval(start, end):
-            first = intervals.interval(start, end)
+            return _overlaps(start, end, found)
         case Affine(pieces):
-            first = intervals.interval(pieces[0].offset, pieces[0].offset + pieces[0].width)
+            first = pieces[0]
+            if _overlaps(first.offset, first.offset + first.width, found):
+                return True
+            # No size is needed: all its bytes are inside the buffer.
+            return len(intervals.intersect(region_bytes(access.region, 0), found)) > 0
         case _:
             return True
-    if len(intervals.intersect(first, found)):
-        return True
-    # Bytes past the first run; no size is needed, for both are inside the buffer.
-    return len(intervals.intersect(region_bytes(access.region, 0), found)) > 0
+
+
+def _overlaps(start: int, end: int, found: Array) -> bool:
+    place = int(found[:, 1].searchsorted(start, side="right"))
+    return place < len(found) and bool(found[place, 0] < end)
