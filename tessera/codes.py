@@ -158,6 +158,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR4011", "addresses are moved between devices"),
     Code("TSR4012", "memory is used after it is freed"),
     Code("TSR4013", "the parts of a plan do not agree"),
+    Code("TSR4014", "a transfer carries bytes that nobody needs"),
     Code("TSR5001", "the CPU backend cannot run this instruction"),
     Code("TSR5002", "an access is outside every allocation"),
     Code("TSR5003", "an access is not aligned"),

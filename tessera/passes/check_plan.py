@@ -1,0 +1,193 @@
+"""The independent judge of plans: proves that launch programs do what the trace says, or names why.
+
+In: a plan (or a lowered replica) and the programs and graphs of its traces, freshly analysed. Out:
+diagnostics; none at all is the proof.
+
+What is proved of every request, whatever the devices' speeds:
+- every step runs once, on its device, and finds every byte it may depend on as the sequential
+  program would have left it; outputs reach the host, and state is at home for the next request;
+- no two operations that touch the same memory, one of them to write, are under way together;
+- the programs come to an end, also where a send ends only with its receive;
+- memory has room for everything, and nothing is used after it was freed.
+The parts: `check_plan_shape` (everything is there once), `_memory` (places), `_order` (what comes
+before what), `_sequence` (what one device would do), `_versions` (the walk), `_homes` (from request
+to request), `_pins` (pointers). None of it is shared with planning or lowering.
+
+Source: design, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import LoweredReplica
+from tessera.ir.plan import PlacedTrace, Plan, Replica
+from tessera.ir.program import Launch, Program
+from tessera.passes.check_plan_findings import Findings
+from tessera.passes.check_plan_homes import check_homes, writes_variables
+from tessera.passes.check_plan_memory import check_capacity, check_memory
+from tessera.passes.check_plan_order import find_order
+from tessera.passes.check_plan_pins import check_pins, check_words
+from tessera.passes.check_plan_sequence import find_sequence
+from tessera.passes.check_plan_shape import find_shape
+from tessera.passes.check_plan_versions import check_versions
+
+
+def check_plan(
+    plan: Plan, programs: Sequence[Program], graphs: Sequence[KernelGraph]
+) -> tuple[Diagnostic, ...]:
+    """What is wrong with a plan for these traces; empty if it is proved right."""
+    findings = Findings()
+    if not len(programs) == len(graphs) == len(plan.traces):
+        findings.add(
+            "TSR4013", f"the plan is for {len(plan.traces)} traces and {len(programs)} are given"
+        )
+        return findings.result()
+    cards = {card.name: card.capacity_bytes for card in plan.cards}
+    card_of = {device.name: device.card for device in plan.devices}
+    for device in sorted(set(card_of.values()) - set(cards)):
+        findings.add("TSR4013", f"a device of the plan is of card `{device}`, which is not there")
+    for number, replica in enumerate(plan.replicas):
+        _check_header(number, replica, card_of, programs, findings)
+    if findings.found:
+        return findings.result()
+    for replica in plan.replicas:
+        placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
+        _check_replica(replica.lowered, programs, graphs, placements, findings)
+    check_capacity([one.lowered for one in plan.replicas], card_of, cards, findings)
+    if len(plan.replicas) > 1 and any(map(writes_variables, programs, graphs)):
+        findings.add(
+            "TSR4013",
+            f"a step may write a module variable, and the plan has {len(plan.replicas)} replicas",
+            "a module variable is there once for all requests",
+        )
+    return findings.result()
+
+
+def check_replica(
+    lowered: LoweredReplica,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    placements: Sequence[Sequence[str]],
+    *,
+    capacities: Mapping[str, int] | None = None,
+) -> tuple[Diagnostic, ...]:
+    """What is wrong with the programs of one replica, given the device of each step of each trace.
+
+    `capacities` bounds the memory of devices that are whole cards.
+    """
+    findings = Findings()
+    _check_replica(lowered, programs, graphs, dict(enumerate(placements)), findings)
+    own = dict(capacities or {})
+    check_capacity([lowered], {device: device for device in own}, own, findings)
+    return findings.result()
+
+
+def _check_replica(
+    lowered: LoweredReplica,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    placements: Mapping[int, Sequence[str]],
+    findings: Findings,
+) -> None:
+    before = len(findings.found)
+    _check_traces(lowered, graphs, placements, findings)
+    if len(findings.found) > before:
+        return
+    memory = check_memory(lowered, programs, findings)
+    if memory is None:
+        return
+    claims = check_homes(lowered, programs, graphs, memory, findings)
+    if claims is None:
+        return
+    walked = {}
+    for trace in lowered.traces:
+        number = trace.trace
+        shape = find_shape(
+            trace, programs[number], graphs[number], lowered.devices, placements[number], findings
+        )
+        if shape is None:
+            continue
+        order = find_order(shape, findings)
+        sequence = find_sequence(shape, claims[number].homes)
+        check_words(shape, sequence, findings)
+        if order is not None:
+            check_versions(shape, order, sequence, memory, claims[number], findings)
+        walked[number] = (shape, sequence)
+    if len(walked) == len(lowered.traces):
+        check_pins(walked, lowered.devices, findings)
+
+
+def _check_traces(
+    lowered: LoweredReplica,
+    graphs: Sequence[KernelGraph],
+    placements: Mapping[int, Sequence[str]],
+    findings: Findings,
+) -> None:
+    served = [one.trace for one in lowered.traces]
+    if sorted(served) != sorted(placements):
+        findings.add(
+            "TSR4013", f"there are programs for traces {served}, and steps for {list(placements)}"
+        )
+        return
+    for trace in served:
+        if not 0 <= trace < len(graphs):
+            findings.add("TSR4013", f"there are programs for trace {trace}, which is not there")
+        elif len(placements[trace]) != len(graphs[trace].nodes):
+            findings.add(
+                "TSR4013",
+                f"trace {trace} has {len(graphs[trace].nodes)} steps, and "
+                f"{len(placements[trace])} are placed",
+            )
+
+
+# --- what a plan says about its replicas -----------------------------------------------------
+
+
+def _check_header(
+    number: int,
+    replica: Replica,
+    card_of: Mapping[str, str],
+    programs: Sequence[Program],
+    findings: Findings,
+) -> None:
+    """Whether a replica and its launch programs speak of the same slots, devices and steps."""
+    lowered = replica.lowered
+    if (replica.slots, replica.lanes) != (lowered.slots, lowered.lanes):
+        findings.add(
+            "TSR4013",
+            f"replica {number} has {replica.slots} slots and {replica.lanes} lanes, and programs "
+            f"for {lowered.slots} and {lowered.lanes}",
+        )
+    for device in lowered.devices:
+        if device not in card_of:
+            findings.add("TSR4013", f"replica {number} is on `{device}`, which is no device")
+    for placed in replica.traces:
+        if not 0 <= placed.trace < len(programs):
+            findings.add("TSR4013", f"replica {number} is for trace {placed.trace}: there is none")
+        else:
+            _check_steps(number, placed, programs[placed.trace], findings)
+    traces = [placed.trace for placed in replica.traces]
+    if len(set(traces)) < len(traces):
+        findings.add("TSR4013", f"replica {number} has one trace twice")
+
+
+def _check_steps(number: int, placed: PlacedTrace, program: Program, findings: Findings) -> None:
+    """Every step is placed once, in order, with code that its module has."""
+    if [step.step for step in placed.steps] != list(range(len(placed.steps))):
+        findings.add(
+            "TSR4013", f"replica {number} does not place the steps of trace {placed.trace} in order"
+        )
+        return
+    for step, work in zip(placed.steps, program.work(), strict=False):
+        known = {""}
+        if isinstance(work, Launch):
+            known = {variant.arch for variant in program.modules[work.module].variants}
+        if step.arch not in known:
+            findings.add(
+                "TSR4013",
+                f"step `#{step.step} {step.name}` of replica {number} is to run code for "
+                f"`{step.arch}`, which its module does not have",
+            )

@@ -1,0 +1,101 @@
+"""What the judge of plans says: one diagnostic per broken rule, with the operations behind it.
+
+In: operations and ranges. Out: a list of diagnostics that stops growing: one fault often shows in
+many places, and the first are enough to find it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.diagnostics import Diagnostic, error
+from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import (
+    Await,
+    Fill,
+    Free,
+    Operation,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+
+MOST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operation with its place: `position` on its queue, `number` in its device's program."""
+
+    device: str
+    queue: Queue
+    position: int
+    number: int
+    operation: Operation
+
+
+@dataclass(slots=True)
+class Findings:
+    """The faults found so far."""
+
+    found: list[Diagnostic] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, code: str, headline: str, *notes: str, hint: str | None = None) -> None:
+        """Note a fault, or count it where there are many already."""
+        if len(self.found) >= MOST:
+            self.left_out += 1
+            return
+        self.found.append(error(code, headline, notes=notes, hint=hint))
+
+    def result(self) -> tuple[Diagnostic, ...]:
+        """All that was found; empty is the proof."""
+        return tuple(self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the steps, buffers and transfers of one trace are called."""
+
+    graph: KernelGraph
+    transfers: dict[int, Transfer]
+
+    def step(self, step: int) -> str:
+        """`#3 m.copy`."""
+        return f"`#{step} {self.graph.nodes[step].name}`"
+
+    def buffer(self, buffer: int) -> str:
+        """The name of a buffer."""
+        return f"`{self.graph.buffers[buffer].name}`"
+
+    def version(self, version: int) -> str:
+        """What made a version of some bytes."""
+        return "their first contents" if version < 0 else f"what step {self.step(version)} leaves"
+
+    def transfer(self, transfer: int) -> str:
+        """`transfer 4 of x from a to b`."""
+        one = self.transfers[transfer]
+        name = self.buffer(one.buffer)
+        return f"transfer {transfer} of {name} from `{one.source}` to `{one.target}`"
+
+    def op(self, op: Op) -> str:
+        """An operation, what it does and where: device, queue, number."""
+        match op.operation:
+            case Run(step):
+                what = f"step {self.step(step)}"
+            case Fill(buffer, _):
+                what = f"the fill of {self.buffer(buffer)}"
+            case Free(buffer):
+                what = f"the free of {self.buffer(buffer)}"
+            case Send(transfer):
+                what = f"the send of {self.transfer(transfer)}"
+            case Receive(transfer):
+                what = f"the receive of {self.transfer(transfer)}"
+            case Record(event):
+                what = f"the record of event {event}"
+            case Await(event):
+                what = f"the wait for event {event}"
+        return f"{what} (operation {op.number} of `{op.device}`, {op.queue.value} queue)"

@@ -1,0 +1,155 @@
+"""What comes before what in a request, and whether it comes to an end.
+
+In: a `Shape`. Out: an `Order`: the operations in an order in which they can be done, with a clock
+each; or None where some wait for each other, which is reported.
+
+Before: queues are done in order; what follows a wait comes after the event; a receive ends after
+its send has read the bytes. The clock of an operation says, per queue, how many operations are over
+before it begins. A send may end long before its receive begins, so clocks draw no conclusion from
+that. It may also end only when its receive takes the bytes: an order counts as possible only if it
+is possible then too, with both ends of a transfer done as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.launch_program import HOST, Await, Receive, Record, Send
+from tessera.passes.check_plan_findings import Findings, Op
+from tessera.passes.check_plan_shape import QueueKey, Shape
+
+Clock = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Operations in a possible order, each with its clock; `column` is a queue's place in it."""
+
+    steps: tuple[tuple[Op, Clock], ...]
+    column: dict[QueueKey, int]
+
+
+def find_order(shape: Shape, findings: Findings) -> Order | None:
+    """An order in which all operations can be done."""
+    walk = _Walk(shape)
+    walk.run()
+    stuck = [key for key, ops in shape.queues.items() if walk.next[key] < len(ops)]
+    if stuck:
+        _report_circle(walk, stuck[0], findings)
+        return None
+    return Order(tuple(walk.steps), walk.column)
+
+
+class _Walk:
+    """The queues, how far each is, and its clock so far."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.column = {key: place for place, key in enumerate(shape.queues)}
+        self.next = dict.fromkeys(shape.queues, 0)
+        self.clocks = {key: np.zeros(len(self.column), dtype=np.int32) for key in shape.queues}
+        self.events: dict[tuple[str, int], Clock] = {}
+        self.waiting: dict[tuple[str, int], list[QueueKey]] = {}
+        self.steps: list[tuple[Op, Clock]] = []
+
+    def run(self) -> None:
+        """Do what can be done until nothing can; a queue is looked at again when that may help."""
+        ready = list(reversed(self.shape.queues))
+        while ready:
+            key = ready.pop()
+            while (op := self.head(key)) is not None:
+                woken = self._try(key, op)
+                if woken is None:
+                    break
+                ready.extend(woken)
+
+    def head(self, key: QueueKey) -> Op | None:
+        """The next operation of a queue."""
+        ops, place = self.shape.queues[key], self.next[key]
+        return ops[place] if place < len(ops) else None
+
+    def _try(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
+        """Do an operation if it can be done; the queues that may go on then, or None."""
+        match op.operation:
+            case Await(event):
+                happened = self.events.get((op.device, event))
+                if happened is None:
+                    self.waiting.setdefault((op.device, event), []).append(key)
+                    return None
+                np.maximum(self.clocks[key], happened, out=self.clocks[key])
+                self._done(key, op)
+                return []
+            case Record(event):
+                self._done(key, op)
+                self.events[op.device, event] = self.clocks[key].copy()
+                return self.waiting.pop((op.device, event), [])
+            case Send() | Receive():
+                return self._transfer(key, op)
+            case _:
+                self._done(key, op)
+                return []
+
+    def _transfer(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
+        other = self.partner(op)
+        if other is None:
+            self._done(key, op)
+            return []
+        other_key = (other.device, other.queue)
+        if self.head(other_key) is not other:
+            return None
+        source, target = (op, other) if isinstance(op.operation, Send) else (other, op)
+        source_key, target_key = (source.device, source.queue), (target.device, target.queue)
+        self._done(source_key, source)
+        clock = self.clocks[target_key]
+        np.maximum(clock, self.clocks[source_key], out=clock)
+        self._done(target_key, target)
+        return [other_key]
+
+    def partner(self, op: Op) -> Op | None:
+        """The other end of a transfer, or None where that is the host."""
+        assert isinstance(op.operation, Send | Receive)
+        number = op.operation.transfer
+        transfer = self.shape.transfers[number]
+        if HOST in (transfer.source, transfer.target):
+            return None
+        ends = self.shape.receives if isinstance(op.operation, Send) else self.shape.sends
+        return ends[number]
+
+    def _done(self, key: QueueKey, op: Op) -> None:
+        clock = self.clocks[key]
+        self.steps.append((op, clock.copy()))
+        clock[self.column[key]] = op.position + 1
+        self.next[key] += 1
+
+
+def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:
+    """Follow from each queue what its head waits for, until that comes round."""
+    shape = walk.shape
+    path: list[QueueKey] = []
+    key = start
+    while key not in path:
+        path.append(key)
+        key = _waits_for(walk, key)
+    circle = path[path.index(key) :]
+    heads = [walk.head(one) for one in circle]
+    lines = [f"{shape.names.op(op)} waits for what is behind the next" for op in heads if op]
+    findings.add(
+        "TSR4008",
+        f"the programs wait for each other in a circle of {len(circle)}",
+        *lines[:8],
+    )
+
+
+def _waits_for(walk: _Walk, key: QueueKey) -> QueueKey:
+    """The queue that has to go on before the head of this one can be done."""
+    op = walk.head(key)
+    assert op is not None
+    if isinstance(op.operation, Await):
+        record = walk.shape.records[op.device, op.operation.event]
+        return record.device, record.queue
+    other = walk.partner(op)
+    assert other is not None
+    return other.device, other.queue

@@ -1,0 +1,143 @@
+"""Random traces for the judge of plans: buffers, steps with made-up accesses, placements."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.graph import GraphBuffer, KernelGraph, Node
+from tessera.ir.program import (
+    Buffer,
+    BufferId,
+    LaunchId,
+    LibraryCall,
+    Pointer,
+    PointerTable,
+    PointerWord,
+    Program,
+    Role,
+)
+from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region, WholeBuffer
+
+Effect = tuple[str, str, Region]
+"""Buffer, what happens (`read`, `may`, `must`, `atomic`), and where."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The traces of a replica, and where their steps run."""
+
+    programs: tuple[Program, ...]
+    graphs: tuple[KernelGraph, ...]
+    placements: tuple[tuple[str, ...], ...]
+
+
+def build(
+    buffers: Sequence[tuple[str, int, Role]],
+    steps: Sequence[Sequence[Effect]],
+    *,
+    words: dict[str, dict[int, str]] | None = None,
+    pinned: Sequence[int] = (),
+) -> tuple[Program, KernelGraph]:
+    """A program and its graph (without edges: the judge needs none) from a few words."""
+    ids = {name: BufferId(number) for number, (name, _, _) in enumerate(buffers)}
+    made = tuple(
+        Buffer(id=ids[name], name=name, bytes=size, role=role) for name, size, role in buffers
+    )
+    tables = tuple(
+        PointerTable(
+            ids[name],
+            tuple(PointerWord(at, Pointer(ids[target])) for at, target in sorted(row.items())),
+        )
+        for name, row in (words or {}).items()
+    )
+    program = Program(
+        buffers=made,
+        pointer_tables=tables,
+        steps=tuple(
+            LibraryCall(id=LaunchId(number), operator=f"k{number}", reads=(), writes=())
+            for number in range(len(steps))
+        ),
+    )
+    nodes = tuple(
+        Node(
+            id=LaunchId(number),
+            name=f"k{number}",
+            accesses=tuple(_access(ids[name], how, where) for name, how, where in effects),
+            pins=(Pin("it follows pointers"),) if number in pinned else (),
+        )
+        for number, effects in enumerate(steps)
+    )
+    graph_buffers = tuple(
+        GraphBuffer(id=one.id, name=one.name, bytes=one.bytes, role=one.role) for one in made
+    )
+    return program, KernelGraph(buffers=graph_buffers, nodes=nodes, edges=())
+
+
+_KINDS = {
+    "read": (AccessKind.READ, Certainty.MAY),
+    "may": (AccessKind.WRITE, Certainty.MAY),
+    "must": (AccessKind.WRITE, Certainty.MUST),
+    "atomic": (AccessKind.ATOMIC, Certainty.MAY),
+}
+
+
+def _access(buffer: BufferId, how: str, where: Region) -> Access:
+    kind, certainty = _KINDS[how]
+    return Access(
+        buffer=buffer, kind=kind, certainty=certainty, address=AddressClass.DIRECT, region=where
+    )
+
+
+def random_case(seed: int, *, most_steps: int = 7, most_devices: int = 3) -> Case:
+    """One to two traces that share weights and states by name, on one to three devices."""
+    rng = random.Random(seed)
+    devices = [f"g{n}" for n in range(rng.randint(1, most_devices))]
+    shared = [(f"s{n}", rng.choice([8, 64, 300]), Role.STATE) for n in range(rng.randrange(3))] + [
+        ("w0", 64, Role.WEIGHT)
+    ]
+    programs, graphs, placements = [], [], []
+    for _ in range(rng.choice([1, 1, 2])):
+        buffers = [row for row in shared if rng.random() < 0.85]
+        buffers += [
+            (f"{role.value[0]}{n}", rng.choice([4, 64, 300, 600]), role)
+            for role in (Role.INPUT, Role.OUTPUT, Role.TEMP)
+            for n in range(rng.randint(1, 2 if role is not Role.TEMP else 3))
+        ]
+        if rng.random() < 0.15:
+            buffers.append(("m.v", 32, Role.VARIABLE))
+        steps = [_random_step(rng, buffers) for _ in range(rng.randint(1, most_steps))]
+        program, graph = build(buffers, steps)
+        programs.append(program)
+        graphs.append(graph)
+        placements.append(tuple(rng.choice(devices) for _ in steps))
+    return Case(tuple(programs), tuple(graphs), tuple(placements))
+
+
+def _random_step(rng: random.Random, buffers: Sequence[tuple[str, int, Role]]) -> list[Effect]:
+    effects: list[Effect] = []
+    for name, size, role in rng.sample(buffers, rng.randint(1, min(4, len(buffers)))):
+        for _ in range(rng.choice([1, 1, 2])):
+            how = rng.choice(["read", "may", "must", "must", "atomic"])
+            how = "read" if role is Role.WEIGHT else how
+            effects.append((name, how, _random_region(rng, size)))
+    return effects
+
+
+def _random_region(rng: random.Random, size: int) -> Region:
+    match rng.randrange(6):
+        case 0 | 1:
+            return WholeBuffer("for the test") if rng.random() < 0.3 else Interval(0, size)
+        case 2 if size >= 64:
+            stride = rng.choice([16, 32])
+            count = rng.randint(2, size // stride)
+            start = rng.randrange(0, size - stride * (count - 1) - 8 + 1, 4)
+            return Affine((Descriptor(start, rng.choice([4, 8]), (Dimension(stride, count),)),))
+        case 3 if size >= 64:
+            half = size // 8 * 4
+            return Interval(0, half) if rng.random() < 0.5 else Interval(half, size)
+        case _:
+            start = rng.randrange(0, size, 4)
+            return Interval(start, min(size, start + rng.choice([4, 8, 32, 256])))

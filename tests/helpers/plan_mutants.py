@@ -1,0 +1,232 @@
+"""Every single small change to a lowered replica: what the judge of plans must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tessera.ir.launch_program import (
+    HOST,
+    AreaKind,
+    Await,
+    Bytes,
+    DeviceProgram,
+    Fill,
+    LoweredReplica,
+    LoweredTrace,
+    Operation,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+from tessera.ir.program import Program
+
+Mutant = tuple[str, LoweredReplica]
+"""What was changed, in words whose first is the kind of change; and the result."""
+
+
+def mutants(replica: LoweredReplica, programs: tuple[Program, ...]) -> Iterator[Mutant]:
+    """All of them."""
+    for number, trace in enumerate(replica.traces):
+        sizes = [one.bytes for one in programs[trace.trace].buffers]
+        for what, changed in _trace_mutants(trace, sizes, replica.devices):
+            traces = (*replica.traces[:number], changed, *replica.traces[number + 1 :])
+            yield f"{what} (trace {number})", replace(replica, traces=traces)
+    yield from _memory_mutants(replica)
+    yield from _home_mutants(replica)
+
+
+# --- operations ------------------------------------------------------------------------------
+
+
+def _trace_mutants(
+    trace: LoweredTrace, sizes: list[int], devices: tuple[str, ...]
+) -> Iterator[tuple[str, LoweredTrace]]:
+    for number, program in enumerate(trace.programs):
+        for what, operations in _operation_mutants(program, sizes):
+            programs = list(trace.programs)
+            programs[number] = replace(program, operations=tuple(operations))
+            yield f"{what} on {program.device}", replace(trace, programs=tuple(programs))
+        yield from _moved_runs(trace, number)
+    yield from _transfer_mutants(trace, sizes, devices)
+
+
+def _operation_mutants(
+    program: DeviceProgram, sizes: list[int]
+) -> Iterator[tuple[str, list[Queued]]]:
+    ops = list(program.operations)
+    for at, one in enumerate(ops):
+        kind = type(one.operation).__name__.lower()
+        yield f"drop-{kind} {at}", ops[:at] + ops[at + 1 :]
+        yield f"double-{kind} {at}", ops[: at + 1] + ops[at:]
+        after = next((n for n in range(at + 1, len(ops)) if ops[n].queue is one.queue), None)
+        if after is not None:
+            swapped = list(ops)
+            swapped[at], swapped[after] = ops[after], one
+            yield f"swap-{kind} {at} {after}", swapped
+        yield f"last-{kind} {at}", [*ops[:at], *ops[at + 1 :], one]
+        yield f"first-{kind} {at}", [one, *ops[:at], *ops[at + 1 :]]
+        for queue in Queue:
+            if queue is not one.queue:
+                yield (
+                    f"requeue-{kind} {at}",
+                    [*ops[:at], Queued(queue, one.operation), *ops[at + 1 :]],
+                )
+        for changed in _changed(one.operation, ops, sizes):
+            yield f"change-{kind} {at}", [*ops[:at], Queued(one.queue, changed), *ops[at + 1 :]]
+
+
+def _changed(operation: Operation, ops: list[Queued], sizes: list[int]) -> Iterator[Operation]:
+    match operation:
+        case Await(event):
+            for other in ops:
+                if isinstance(other.operation, Record) and other.operation.event != event:
+                    yield Await(other.operation.event)
+        case Fill(buffer, found):
+            for _, changed in _other_bytes(found, sizes[buffer]):
+                yield Fill(buffer, changed)
+        case _:
+            return
+
+
+def _moved_runs(trace: LoweredTrace, number: int) -> Iterator[tuple[str, LoweredTrace]]:
+    program = trace.programs[number]
+    for at, one in enumerate(program.operations):
+        if not isinstance(one.operation, Run):
+            continue
+        for other, target in enumerate(trace.programs):
+            if other == number:
+                continue
+            programs = list(trace.programs)
+            rest = program.operations[:at] + program.operations[at + 1 :]
+            programs[number] = replace(program, operations=rest)
+            programs[other] = replace(target, operations=(*target.operations, one))
+            yield f"move-run {at} to {target.device}", replace(trace, programs=tuple(programs))
+
+
+# --- transfers -------------------------------------------------------------------------------
+
+
+def _other_bytes(found: Bytes, size: int) -> Iterator[tuple[str, Bytes]]:
+    """Shortened and widened ranges."""
+    for at, (start, end) in enumerate(found):
+        before, after = found[:at], found[at + 1 :]
+        if len(found) > 1:
+            yield "shorten", before + after
+        if end - start > 1:
+            yield "shorten", (*before, (start, end - 1), *after)
+            yield "shorten", (*before, (start + 1, end), *after)
+            yield "shorten", (*before, (start, (start + end) // 2), *after)
+        low = before[-1][1] + 1 if before else 0
+        high = after[0][0] - 1 if after else size
+        if low < start:
+            yield "widen", (*before, (low, end), *after)
+            yield "widen", (*before, (start - 1, end), *after)
+        if end < high:
+            yield "widen", (*before, (start, high), *after)
+            yield "widen", (*before, (start, end + 1), *after)
+    if found != ((0, size),):
+        yield "widen", ((0, size),)
+
+
+def _transfer_mutants(
+    trace: LoweredTrace, sizes: list[int], devices: tuple[str, ...]
+) -> Iterator[tuple[str, LoweredTrace]]:
+    for at, transfer in enumerate(trace.transfers):
+        without = replace(
+            trace,
+            transfers=trace.transfers[:at] + trace.transfers[at + 1 :],
+            programs=tuple(_without(program, transfer) for program in trace.programs),
+        )
+        yield f"drop-transfer {transfer.id}", without
+        for what, changed in _other_bytes(transfer.bytes, sizes[transfer.buffer]):
+            yield (
+                f"{what}-transfer {transfer.id}",
+                _with(trace, at, replace(transfer, bytes=changed)),
+            )
+        for device in devices:
+            if transfer.source not in (HOST, device) and transfer.target != device:
+                moved = replace(transfer, source=device)
+                yield f"source-transfer {transfer.id}", _redirected(trace, at, moved)
+            if transfer.target not in (HOST, device) and transfer.source != device:
+                moved = replace(transfer, target=device)
+                yield f"target-transfer {transfer.id}", _redirected(trace, at, moved)
+
+
+def _with(trace: LoweredTrace, at: int, transfer: Transfer) -> LoweredTrace:
+    return replace(trace, transfers=(*trace.transfers[:at], transfer, *trace.transfers[at + 1 :]))
+
+
+def _without(program: DeviceProgram, transfer: Transfer) -> DeviceProgram:
+    gone = (Send(transfer.id), Receive(transfer.id))
+    kept = tuple(one for one in program.operations if one.operation not in gone)
+    return replace(program, operations=kept)
+
+
+def _redirected(trace: LoweredTrace, at: int, moved: Transfer) -> LoweredTrace:
+    """The same transfer with its operation moved to the end of another device's program."""
+    old = trace.transfers[at]
+    changed = _with(trace, at, moved)
+    is_source = old.source != moved.source
+    operation: Operation = Send(moved.id) if is_source else Receive(moved.id)
+    queue = Queue.OUT if is_source else Queue.IN
+    target = moved.source if is_source else moved.target
+    programs = []
+    for program in changed.programs:
+        ops = tuple(one for one in program.operations if one.operation != operation)
+        if program.device == target:
+            ops = (*ops, Queued(queue, operation))
+        programs.append(replace(program, operations=ops))
+    return replace(changed, programs=tuple(programs))
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+
+def _memory_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
+    for at, place in enumerate(replica.places):
+        places = list(replica.places)
+        yield f"drop-place {at}", replace(replica, places=tuple(places[:at] + places[at + 1 :]))
+        others = {p.offset for p in places if (p.device, p.kind) == (place.device, place.kind)}
+        offsets = [*sorted(others - {place.offset}), place.offset + 256, place.offset + 4]
+        for offset in offsets:
+            places[at] = replace(place, offset=offset)
+            yield f"move-place {at}", replace(replica, places=tuple(places))
+        for kind in AreaKind:
+            if kind is not place.kind:
+                places[at] = replace(place, kind=kind)
+                yield f"kind-place {at}", replace(replica, places=tuple(places))
+        for device in replica.devices:
+            if device != place.device:
+                places[at] = replace(place, device=device)
+                yield f"device-place {at}", replace(replica, places=tuple(places))
+    for at, area in enumerate(replica.areas):
+        areas = list(replica.areas)
+        yield f"drop-area {at}", replace(replica, areas=tuple(areas[:at] + areas[at + 1 :]))
+        for changed in (
+            replace(area, bytes=area.bytes - 256),
+            replace(area, count=area.count + 1),
+            replace(area, count=area.count - 1),
+        ):
+            areas[at] = changed
+            yield f"change-area {at}", replace(replica, areas=tuple(areas))
+    yield "slots", replace(replica, slots=replica.slots + 1)
+    yield "lanes", replace(replica, lanes=replica.lanes + 1)
+
+
+def _home_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
+    for at, home in enumerate(replica.homes):
+        homes = list(replica.homes)
+        yield f"drop-home {at}", replace(replica, homes=tuple(homes[:at] + homes[at + 1 :]))
+        start, end = home.bytes[0]
+        for changed in (((start, end + 1),), ((start + 1, end),), ((0, end),)):
+            homes[at] = replace(home, bytes=(*changed, *home.bytes[1:]))
+            yield f"bytes-home {at}", replace(replica, homes=tuple(homes))
+        for device in replica.devices:
+            if device != home.device:
+                homes[at] = replace(home, device=device)
+                yield f"device-home {at}", replace(replica, homes=tuple(homes))

@@ -1,0 +1,700 @@
+"""The judge of plans on launch programs written by hand: each rule, and the pair that it names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import AreaKind, Home, LoweredReplica
+from tessera.ir.program import BufferId, Program, Role
+from tessera.ir.region import Interval
+from tessera.passes import check_plan
+from tessera.passes.check_plan import check_replica
+from tests.helpers.launch_text import lowered
+from tests.helpers.plan_cases import Effect, build
+
+ALL = Interval(0, 64)
+LOW, HIGH = Interval(0, 32), Interval(32, 64)
+
+
+def judge(
+    programs: Sequence[tuple[Program, KernelGraph]],
+    replica: LoweredReplica,
+    *placements: str,
+    capacities: dict[str, int] | None = None,
+) -> tuple[Diagnostic, ...]:
+    """`placements` has a letter per step and a word per trace."""
+    return check_replica(
+        replica,
+        [program for program, _ in programs],
+        [graph for _, graph in programs],
+        [tuple(word) for word in placements],
+        capacities=capacities,
+    )
+
+
+def codes(found: Sequence[Diagnostic]) -> list[str]:
+    return [one.code for one in found]
+
+
+def said(found: Sequence[Diagnostic]) -> str:
+    return "\n".join("\n".join((one.headline, *one.notes)) for one in found)
+
+
+# --- a temp that goes from a to b ------------------------------------------------------------
+
+CHAIN = build(
+    [("x", 64, Role.INPUT), ("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT), ("w", 64, Role.WEIGHT)],
+    [
+        [("x", "read", ALL), ("t", "must", ALL)],
+        [("t", "read", ALL), ("w", "read", ALL), ("y", "must", ALL)],
+    ],
+)
+CHAIN_TEXT = """
+transfer 0 x host a 0:64
+transfer 1 t a b 0:64
+transfer 2 y b host 0:64
+place x a 0
+place t a 256
+place t b 0
+place y b 256
+place w b 0
+a in: receive 0; record 0
+a compute: await 0; run 0; record 1
+a out: await 1; send 1
+b in: receive 1; record 0
+b compute: await 0; run 1; record 1
+b out: await 1; send 2
+"""
+
+
+def chain(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
+    text = CHAIN_TEXT
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return judge([CHAIN], lowered([CHAIN[0]], text), "ab")
+
+
+def test_a_right_program_is_proved() -> None:
+    assert chain() == ()
+
+
+def test_a_removed_wait_names_the_pair() -> None:
+    (found,) = chain(("b compute: await 0; run 1", "b compute: run 1"))
+    assert found.code == "TSR4005"
+    assert "bytes 0:64 of `t` on `b`" in found.headline
+    assert "the receive of transfer 1 of `t` from `a` to `b`" in found.notes[0]
+    assert "in queue" in found.notes[0]
+    assert "step `#1 k1` (operation 2 of `b`, compute queue)" in found.notes[1]
+
+
+def test_a_removed_wait_before_a_send() -> None:
+    found = chain(("a out: await 1; send 1", "a out: send 1"))
+    assert "TSR4006" in codes(found) or "TSR4005" in codes(found)
+    assert "the send of transfer 1" in said(found)
+
+
+def test_a_removed_transfer() -> None:
+    found = chain(("transfer 1 t a b 0:64\n", ""), ("send 1", "record 7"), ("receive 1; ", ""))
+    assert codes(found) == ["TSR4004"]
+    assert "it needs what step `#0 k0` leaves" in said(found)
+    assert "there is nothing" in said(found)
+
+
+@pytest.mark.parametrize("ranges", ["0:63", "1:64", "0:32,33:64"])
+def test_a_shortened_transfer(ranges: str) -> None:
+    assert codes(chain(("transfer 1 t a b 0:64", f"transfer 1 t a b {ranges}"))) == ["TSR4004"]
+    assert codes(chain(("transfer 2 y b host 0:64", f"transfer 2 y b host {ranges}"))) == [
+        "TSR4007"
+    ]
+
+
+def test_a_swapped_order() -> None:
+    found = chain(("await 1; send 2", "send 2; await 1"))
+    assert codes(found)[0] in ("TSR4005", "TSR4006")
+
+
+def test_a_wrong_device() -> None:
+    text = CHAIN_TEXT.replace("run 1", "record 9").replace("run 0;", "run 0; run 1;")
+    assert "TSR4003" in codes(judge([CHAIN], lowered([CHAIN[0]], text), "ab"))
+
+
+def test_a_missing_place() -> None:
+    assert codes(chain(("place w b 0\n", ""))) == ["TSR4009"]
+    assert "TSR4009" in codes(chain(("place t b 0\n", "")))
+
+
+def test_a_buffer_placed_over_another() -> None:
+    found = chain(("place y b 256", "place y b 0"))
+    assert "TSR4005" in codes(found)
+    assert "`t` and `y` share memory on `b` while one step uses both" in said(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("run 1", "run 7"), "TSR4001"),
+        (("run 1", "run 0"), "TSR4002"),
+        (("receive 0", "receive 5"), "TSR4001"),
+        (("receive 0", "send 0"), "TSR4001"),
+        (("a out: await 1; send 1", "a in: await 1; send 1"), "TSR4001"),
+        (("transfer 0 x host a 0:64", "transfer 0 x host a 0:65"), "TSR4001"),
+        (("transfer 0 x host a 0:64", "transfer 0 x host a 0:16,8:32"), "TSR4001"),
+        (("transfer 0 x host a 0:64", "transfer 0 x host z 0:64"), "TSR4001"),
+        (("transfer 0 x host a 0:64", "transfer 0 x a a 0:64"), "TSR4001"),
+        (("transfer 0 x host a 0:64", "transfer 0 t host a 0:64"), "TSR4001"),
+        (("transfer 2 y b host 0:64", "transfer 2 t b host 0:64"), "TSR4001"),
+        (("transfer 1 t a b 0:64", "transfer 1 w a b 0:64"), "TSR4001"),
+        (("transfer 1 t a b 0:64", "transfer 0 t a b 0:64"), "TSR4001"),
+        (("b compute: await 0; run 1; record 1", "b compute: await 0; run 1"), "TSR4002"),
+        (("await 1; send 2", "await 1"), "TSR4002"),
+        (("b in: receive 1; record 0", "b in: record 0"), "TSR4002"),
+        (("b in: receive 1; record 0", "b in: receive 1; record 0; record 0"), "TSR4002"),
+        (("await 0; run 0", "await 0; fill x 0:64; run 0"), "TSR4001"),
+        (("run 0; record 1", "run 0; record 1; free w"), "TSR4001"),
+    ],
+)
+def test_programs_that_do_not_hold_together(change: tuple[str, str], code: str) -> None:
+    found = chain(change)
+    assert code in codes(found), said(found)
+
+
+def test_a_wait_cycle_names_its_members() -> None:
+    found = chain(
+        ("b in: receive 1; record 0", "b in: await 1; receive 1; record 0"),
+    )
+    assert codes(found) == ["TSR4008"]
+    assert "the wait for event 1 (operation 0 of `b`, in queue)" in said(found)
+    assert "the wait for event 0" in said(found)
+
+
+def test_a_wait_for_itself() -> None:
+    found = chain(("b in: receive 1; record 0", "b in: await 0; receive 1; record 0"))
+    assert codes(found) == ["TSR4008"]
+
+
+def test_memory_has_to_be_there() -> None:
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    assert judge([CHAIN], replica, "ab", capacities={"a": 512, "b": 768}) == ()
+    found = judge([CHAIN], replica, "ab", capacities={"a": 511, "b": 768})
+    assert codes(found) == ["TSR4009"]
+    assert "512 bytes on `a`, which has 511" in said(found)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"bytes": 256},
+        {"bytes": -1},
+        {"bytes": 1 << 70},
+        {"count": 2},
+        {"device": "z"},
+        {"kind": AreaKind.LANE},
+    ],
+)
+def test_areas_that_cannot_be(fault: dict[str, object]) -> None:
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    at = next(n for n, one in enumerate(replica.areas) if one.kind is AreaKind.SLOT)
+    areas = list(replica.areas)
+    areas[at] = replace(areas[at], **fault)  # type: ignore[arg-type]
+    found = judge([CHAIN], replace(replica, areas=tuple(areas)), "ab")
+    assert set(codes(found)) == {"TSR4009"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"offset": 4},
+        {"offset": -256},
+        {"offset": 1 << 40},
+        {"kind": AreaKind.LANE},
+        {"kind": AreaKind.WEIGHTS},
+        {"device": "z"},
+        {"trace": 3},
+        {"buffer": BufferId(77)},
+    ],
+)
+def test_places_that_cannot_be(fault: dict[str, object]) -> None:
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    places = (replace(replica.places[0], **fault), *replica.places[1:])  # type: ignore[arg-type]
+    assert set(codes(judge([CHAIN], replace(replica, places=places), "ab"))) == {"TSR4009"}
+
+
+# --- the example of the design: K, then V, through one buffer --------------------------------
+
+TWICE = build(
+    [("x", 64, Role.INPUT), ("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+    [
+        [("x", "read", ALL), ("t", "must", ALL)],
+        [("t", "read", ALL), ("y", "must", LOW)],
+        [("x", "read", ALL), ("t", "must", ALL)],
+        [("t", "read", ALL), ("y", "must", HIGH)],
+    ],
+)
+TWICE_TEXT = """
+transfer 0 x host a 0:64
+transfer 1 t a b 0:64
+transfer 2 t a b 0:64
+transfer 3 y b host 0:64
+place x a 0
+place t a 256
+place t b 0
+place y b 256
+a in: receive 0; record 0
+a compute: await 0; run 0; record 1; await 2; run 2; record 3
+a out: await 1; send 1; record 2; await 3; send 2
+b in: receive 1; record 0; await 1; receive 2; record 2
+b compute: await 0; run 1; record 1; await 2; run 3; record 3
+b out: await 3; send 3
+"""
+
+
+def twice(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
+    text = TWICE_TEXT
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return judge([TWICE], lowered([TWICE[0]], text), "abab")
+
+
+def test_a_buffer_used_twice_is_proved() -> None:
+    assert twice() == ()
+
+
+def test_a_receive_that_may_land_before_the_last_reader() -> None:
+    found = twice(("record 0; await 1; receive 2", "record 0; receive 2"))
+    assert codes(found) == ["TSR4005"]
+    assert "step `#1 k1`" in said(found)
+    assert "the receive of transfer 2" in said(found)
+
+
+def test_a_rewrite_while_the_old_bytes_are_being_sent() -> None:
+    found = twice(("record 1; await 2; run 2", "record 1; run 2"))
+    assert codes(found)[0] == "TSR4005"
+    assert "the send of transfer 1" in said(found)
+
+
+def test_the_two_receives_swapped() -> None:
+    found = twice(
+        ("receive 1; record 0; await 1; receive 2", "receive 2; record 0; await 1; receive 1")
+    )
+    assert found != ()
+
+
+# --- what only some bytes need ---------------------------------------------------------------
+
+
+def test_bytes_that_a_step_may_leave_alone_must_be_current() -> None:
+    trace = build(
+        [("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+        [[("t", "must", ALL)], [("t", "may", ALL)], [("t", "read", ALL), ("y", "must", ALL)]],
+    )
+    text = """
+    transfer 0 t a b 0:64
+    transfer 1 y b host 0:64
+    place t a 0
+    place t b 0
+    place y b 256
+    a compute: run 0; record 0
+    a out: await 0; send 0
+    b in: receive 0; record 0
+    b compute: await 0; run 1; run 2; record 1
+    b out: await 1; send 1
+    """
+    assert judge([trace], lowered([trace[0]], text), "abb") == ()
+    text = text.replace("transfer 0 t a b 0:64", "transfer 0 t a b 0:60")
+    found = judge([trace], lowered([trace[0]], text), "abb")
+    assert codes(found) == ["TSR4004"]
+    assert "step `#1 k1` uses bytes 60:64" in said(found)
+
+
+def test_poison_has_to_be_filled_in() -> None:
+    trace = build(
+        [("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+        [[("t", "may", LOW)], [("t", "read", LOW), ("y", "must", ALL)]],
+    )
+    text = """
+    transfer 0 y a host 0:64
+    place t a 0
+    place y a 256
+    a compute: fill t 0:32; run 0; run 1; record 0
+    a out: await 0; send 0
+    """
+    assert judge([trace], lowered([trace[0]], text), "aa") == ()
+    for old, new in (("fill t 0:32; ", ""), ("fill t 0:32", "fill t 0:31")):
+        found = judge([trace], lowered([trace[0]], text.replace(old, new)), "aa")
+        assert codes(found) == ["TSR4004"]
+    late = text.replace("fill t 0:32; run 0;", "run 0; fill t 0:32;")
+    assert "TSR4006" in codes(judge([trace], lowered([trace[0]], late), "aa"))
+
+
+HALVES = build(
+    [("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+    [[("t", "must", LOW)], [("t", "must", HIGH)], [("t", "read", ALL), ("y", "must", ALL)]],
+)
+HALVES_TEXT = """
+transfer 0 t a b 0:32
+transfer 1 y b host 0:64
+place t a 0
+place t b 0
+place y b 256
+a compute: run 0; record 0
+a out: await 0; send 0
+b in: receive 0; record 0
+b compute: run 1; await 0; run 2; record 1
+b out: await 1; send 1
+"""
+
+
+def test_a_widened_transfer_is_caught() -> None:
+    assert judge([HALVES], lowered([HALVES[0]], HALVES_TEXT), "abb") == ()
+    for ranges in ("0:33", "0:64"):
+        text = HALVES_TEXT.replace("transfer 0 t a b 0:32", f"transfer 0 t a b {ranges}")
+        found = judge([HALVES], lowered([HALVES[0]], text), "abb")
+        assert {"TSR4005", "TSR4006"} & set(codes(found)), said(found)
+
+
+def test_a_transfer_that_brings_older_bytes_over_newer() -> None:
+    trace = build(
+        [("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+        [[("t", "must", ALL)], [("t", "must", HIGH)], [("t", "read", ALL), ("y", "must", ALL)]],
+    )
+    text = HALVES_TEXT.replace("b in: receive 0", "b in: await 5; receive 0").replace(
+        "run 1; await 0", "run 1; record 5; await 0"
+    )
+    assert judge([trace], lowered([trace[0]], text), "abb") == ()
+    wide = text.replace("transfer 0 t a b 0:32", "transfer 0 t a b 0:48")
+    found = judge([trace], lowered([trace[0]], wide), "abb")
+    assert codes(found)[0] == "TSR4006"
+    assert "bytes 32:48 of `t` on `b` are overwritten by an older version" in said(found)
+
+
+def test_bytes_that_nobody_needs() -> None:
+    trace = build(
+        [("x", 64, Role.INPUT), ("y", 64, Role.OUTPUT)],
+        [[("x", "read", Interval(8, 16)), ("x", "read", Interval(24, 32)), ("y", "must", LOW)]],
+    )
+    text = """
+    transfer 0 x host a {}
+    transfer 1 y a host {}
+    place x a 0
+    place y a 256
+    a in: receive 0; record 0
+    a compute: await 0; run 0; record 1
+    a out: await 1; send 1
+    """
+    for given, taken, expected in (
+        ("8:16,24:32", "0:32", []),
+        ("8:32", "0:32", []),  # a gap is filled
+        ("7:16,24:32", "0:32", ["TSR4014"]),
+        ("8:16,24:33", "0:32", ["TSR4014"]),
+        ("8:16,24:32", "0:33", ["TSR4006"]),  # poison
+    ):
+        replica = lowered([trace[0]], text.format(given, taken))
+        assert codes(judge([trace], replica, "a")) == expected
+
+
+# --- reuse of memory -------------------------------------------------------------------------
+
+REUSE = build(
+    [("a0", 64, Role.TEMP), ("b0", 64, Role.TEMP), ("c0", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+    [
+        [("a0", "must", ALL)],
+        [("a0", "read", ALL), ("b0", "must", ALL)],
+        [("b0", "read", ALL), ("c0", "must", ALL)],
+        [("c0", "read", ALL), ("y", "must", ALL)],
+    ],
+)
+REUSE_TEXT = """
+transfer 0 y g host 0:64
+place a0 g 0
+place b0 g 256
+place c0 g 0
+place y g 512
+g compute: run 0; run 1; free a0; run 2; run 3; record 0
+g out: await 0; send 0
+"""
+
+
+def reuse(*changes: tuple[str, str]) -> list[str]:
+    text = REUSE_TEXT
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return codes(judge([REUSE], lowered([REUSE[0]], text), "gggg"))
+
+
+def test_reuse_of_memory() -> None:
+    assert reuse() == []
+    assert reuse(("free a0; ", "")) == []  # the order alone decides
+    assert reuse(("run 1; free a0", "free a0; run 1")) == ["TSR4012"]
+    assert reuse(("free a0; run 2; run 3", "run 2; free a0; run 3")) == ["TSR4004"]
+    assert reuse(("run 1; free a0", "run 1; free a0; free a0")) == ["TSR4012"]
+    assert "TSR4005" in reuse(("place b0 g 256", "place b0 g 0"))
+
+
+# --- state -----------------------------------------------------------------------------------
+
+STATE = build(
+    [("s", 64, Role.STATE), ("y", 64, Role.OUTPUT)],
+    [[("s", "atomic", LOW)], [("s", "read", ALL), ("y", "must", ALL)]],
+)
+STATE_TEXT = """
+transfer 0 s a b 0:32
+transfer 1 s b a 0:32
+transfer 2 y a host 0:64
+place s a 0
+place s b 0
+place y a 0
+home s a 0:32
+a out: send 0; await 1; send 2
+b in: receive 0; record 0
+b compute: await 0; run 0; record 1
+b out: await 1; send 1
+a in: await 9; receive 1; record 0
+a compute: await 0; run 1; record 1
+"""
+STATE_TEXT = STATE_TEXT.replace("a out: send 0; await 1", "a out: send 0; record 9; await 1")
+
+
+def state(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
+    text = STATE_TEXT
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return judge([STATE], lowered([STATE[0]], text, slots=2, lanes=3), "ba")
+
+
+def test_state_comes_home() -> None:
+    assert state() == ()
+
+
+def test_state_has_to_come_home() -> None:
+    found = state(
+        ("home s a 0:32", "home s a 0:32\nhome s b 0:32"), ("run 0; record 1", "run 0; record 1")
+    )
+    assert found == ()  # it is at both
+    found = state(("home s a 0:32", "home s a 0:32\nhome s b 0:64"))
+    assert found == ()
+    moved = state(("home s a 0:32", "home s b 0:32"))
+    assert codes(moved)[0] == "TSR4006"  # a does not have what it sends
+
+
+def test_the_state_that_is_left_behind() -> None:
+    trace = build(STATE_BUFFERS, [[("s", "atomic", LOW)]])
+    text = """
+    transfer 0 s a b 0:32
+    transfer 1 s b a 0:32
+    place s a 0
+    place s b 0
+    home s a 0:32
+    a out: send 0; record 9
+    b in: receive 0; record 0
+    b compute: await 0; run 0; record 1
+    b out: await 1; send 1
+    a in: await 9; receive 1
+    """
+    assert judge([trace], lowered([trace[0]], text), "b") == ()
+    dropped = text.replace("transfer 1 s b a 0:32\n", "").replace("; send 1", "")
+    dropped = dropped.replace("a in: await 9; receive 1", "a in: await 9")
+    found = judge([trace], lowered([trace[0]], dropped), "b")
+    assert codes(found) == ["TSR4007"]
+    assert "`s` are not current at home on `a`" in said(found)
+    assert "what step `#0 k0` leaves" in said(found)
+
+
+STATE_BUFFERS = [("s", 64, Role.STATE)]
+
+
+def test_homes_are_complete_and_agree() -> None:
+    assert codes(state(("home s a 0:32", "home s a 0:31")))[0] == "TSR4007"
+    one = build(STATE_BUFFERS, [[("s", "atomic", ALL)]])
+    other = build(STATE_BUFFERS, [[("s", "must", LOW)]])
+    first = "place s a 0\nhome s a 0:64\na compute: run 0"
+    assert judge([one, other], lowered([one[0], other[0]], first, first), "a", "a") == ()
+    for second in (
+        "place s a 0\nhome s a 0:32\na compute: run 0",
+        "place s a 256\nhome s a 0:64\na compute: run 0",
+    ):
+        found = judge([one, other], lowered([one[0], other[0]], first, second), "a", "a")
+        assert found != ()
+        assert set(codes(found)) <= {"TSR4013", "TSR4009", "TSR4007"}
+
+
+def test_homes_that_cannot_be() -> None:
+    replica = lowered([STATE[0]], STATE_TEXT)
+    for fault in (
+        Home(trace=1, buffer=BufferId(0), device="a", bytes=((0, 1),)),
+        Home(trace=0, buffer=BufferId(9), device="a", bytes=((0, 1),)),
+        Home(trace=0, buffer=BufferId(1), device="a", bytes=((0, 1),)),
+        Home(trace=0, buffer=BufferId(0), device="z", bytes=((0, 1),)),
+        Home(trace=0, buffer=BufferId(0), device="b", bytes=((0, 99),)),
+        Home(trace=0, buffer=BufferId(0), device="a", bytes=((40, 44),)),
+    ):
+        found = judge([STATE], replace(replica, homes=(*replica.homes, fault)), "ba")
+        assert codes(found) == ["TSR4001"]
+
+
+def test_states_do_not_share_bytes() -> None:
+    buffers = [("s", 64, Role.STATE), ("r", 64, Role.STATE)]
+    trace = build(buffers, [[("s", "atomic", ALL), ("r", "must", ALL)]])
+    text = "place s a 0\nplace r a 0\nhome s a 0:64\nhome r a 0:64\na compute: run 0"
+    found = judge([trace], lowered([trace[0]], text), "a")
+    assert codes(found) == ["TSR4009"]
+
+
+def test_a_variable_that_is_written_needs_one_slot() -> None:
+    trace = build([("m.v", 64, Role.VARIABLE)], [[("m.v", "atomic", ALL)]])
+    text = "place m.v a 0\nhome m.v a 0:64\na compute: run 0"
+    assert judge([trace], lowered([trace[0]], text), "a") == ()
+    found = judge([trace], lowered([trace[0]], text, slots=2), "a")
+    assert codes(found) == ["TSR4013"]
+
+
+# --- pins and pointers -----------------------------------------------------------------------
+
+
+def pinned(pins: Sequence[int], steps: Sequence[Sequence[Effect]], devices: str) -> list[str]:
+    """A chain through `t` with every transfer right, so that only pins can be at fault."""
+    trace = build([("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)], steps, pinned=pins)
+    text = """
+    transfer 0 t a b 0:64
+    transfer 1 y b host 0:64
+    place t a 0
+    place t b 0
+    place y b 256
+    a compute: run 0; record 0
+    a out: await 0; send 0
+    b in: receive 0; record 0
+    b compute: await 0; run 1; record 1
+    b out: await 1; send 1
+    """
+    return codes(judge([trace], lowered([trace[0]], text), devices))
+
+
+def test_pinned_steps_stay_with_their_bytes() -> None:
+    steps: list[list[Effect]] = [
+        [("t", "must", ALL)],
+        [("t", "read", ALL), ("y", "must", ALL)],
+    ]
+    assert pinned((), steps, "ab") == []
+    assert pinned((0,), steps, "ab") == ["TSR4010"]
+    assert pinned((1,), steps, "ab") == ["TSR4010"]
+
+
+def test_pins_hold_from_request_to_request() -> None:
+    buffers = [("s", 64, Role.STATE)]
+    writer = build(buffers, [[("s", "must", ALL)]])
+    reader = build(buffers, [[("s", "atomic", ALL)]], pinned=(0,))
+    to = """
+    transfer 0 s a b 0:64
+    place s a 0
+    place s b 0
+    home s b 0:64
+    a compute: run 0; record 0
+    a out: await 0; send 0
+    b in: receive 0
+    """
+    at = "place s b 0\nhome s b 0:64\nb compute: run 0"
+    replica = lowered([writer[0], reader[0]], to, at)
+    assert codes(judge([writer, reader], replica, "a", "b")) == ["TSR4010"]
+    here = lowered([writer[0], reader[0]], at, at)
+    assert judge([writer, reader], here, "b", "b") == ()
+
+
+def test_addresses_stay_where_they_are() -> None:
+    trace = build(
+        [("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+        [[("t", "must", HIGH)], [("t", "read", ALL), ("y", "must", ALL)]],
+        words={"t": {0: "y", 8: "y"}},
+    )
+    text = """
+    transfer 0 t a b 32:64
+    transfer 1 y b host 0:64
+    place t a 0
+    place t b 0
+    place y b 256
+    a compute: run 0; record 0
+    a out: await 0; send 0
+    b in: receive 0; record 0
+    b compute: fill t 16:32; await 0; run 1; record 1
+    b out: await 1; send 1
+    """
+    assert judge([trace], lowered([trace[0]], text), "ab") == ()
+    for old, new in (("t a b 32:64", "t a b 8:64"), ("fill t 16:32", "fill t 15:32")):
+        found = judge([trace], lowered([trace[0]], text.replace(old, new)), "ab")
+        assert "TSR4011" in codes(found)
+
+
+def test_a_table_keeps_its_place() -> None:
+    trace = build(
+        [("a0", 64, Role.TEMP), ("t", 64, Role.TEMP), ("y", 64, Role.OUTPUT)],
+        [[("a0", "must", ALL)], [("t", "read", Interval(0, 8)), ("y", "must", ALL)]],
+        words={"t": {0: "y"}},
+    )
+    text = """
+    transfer 0 y g host 0:64
+    place a0 g 512
+    place t g 0
+    place y g 256
+    g compute: run 0; run 1; record 0
+    g out: await 0; send 0
+    """
+    assert judge([trace], lowered([trace[0]], text), "gg") == ()
+    found = judge([trace], lowered([trace[0]], text.replace("a0 g 512", "a0 g 0")), "gg")
+    assert codes(found) == ["TSR4011"]
+    freed = text.replace("run 1; record", "run 1; free t; record")
+    assert codes(judge([trace], lowered([trace[0]], freed), "gg")) == ["TSR4001"]
+
+
+def test_a_weight_cannot_point_into_slots() -> None:
+    trace = build(
+        [("w", 64, Role.WEIGHT), ("y", 64, Role.OUTPUT)],
+        [[("w", "read", ALL), ("y", "must", ALL)]],
+        words={"w": {0: "y"}},
+    )
+    text = """
+    transfer 0 y g host 0:64
+    place w g 0
+    place y g 0
+    g compute: run 0; record 0
+    g out: await 0; send 0
+    """
+    assert judge([trace], lowered([trace[0]], text), "g") == ()
+    found = judge([trace], lowered([trace[0]], text, slots=2), "g")
+    assert codes(found) == ["TSR4011"]
+
+
+# --- form ------------------------------------------------------------------------------------
+
+
+def test_findings_are_bounded() -> None:
+    steps: list[list[Effect]] = [[("t", "read", ALL)] for _ in range(50)]
+    trace = build([("t", 64, Role.TEMP)], steps)
+    runs = "; ".join(f"run {n}" for n in range(50))
+    found = judge([trace], lowered([trace[0]], f"place t a 0\na compute: {runs}"), "a" * 50)
+    assert len(found) == 20
+    assert {one.code for one in found} == {"TSR4004"}
+
+
+def test_the_judge_shares_no_code_with_what_it_judges() -> None:
+    folder = Path(check_plan.__file__).parent
+    files = sorted(folder.glob("check_plan*.py"))
+    assert len(files) > 5
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                allowed = ("tessera.ir.", "tessera.diagnostics", "tessera.passes.check_plan")
+                assert not name.startswith("tessera") or name.startswith(allowed), (path, name)
