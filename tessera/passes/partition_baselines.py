@@ -11,18 +11,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tessera.passes.partition_problem import Placement, Problem
+from tessera.passes.partition_problem import Placement, Problem, runs
 from tessera.passes.partition_search import best_of, splice
 
 STRATEGIES = ("single", "layers", "phase", "attention", "kernel")
 _MOST_ORDERS = 24
-
-
-def runs(problem: Problem, placement: Placement) -> bool:
-    """Whether every task can run where it is put."""
-    return all(
-        task.ns[device] is not None for task, device in zip(problem.tasks, placement, strict=True)
-    )
 
 
 def placements_of(problem: Problem, strategy: str) -> Iterator[Placement]:
@@ -95,7 +88,7 @@ def _runs_within(problem: Problem, order: tuple[int, ...], limit: float) -> Plac
 
 def _phase(problem: Problem) -> Iterator[Placement]:
     phases = list(dict.fromkeys(task.phase for task in problem.tasks))
-    devices = range(len(problem.devices))
+    devices = _representatives(problem, len(phases))
     if len(phases) < 2 or len(devices) ** len(phases) > 4096:
         return
     for chosen in itertools.product(devices, repeat=len(phases)):
@@ -103,10 +96,20 @@ def _phase(problem: Problem) -> Iterator[Placement]:
         yield tuple(where[task.phase] for task in problem.tasks)
 
 
+def _representatives(problem: Problem, most: int) -> list[int]:
+    """Of devices with the same times and memory, so many."""
+    room = {device: room.bytes for room in problem.rooms for device in room.devices}
+    alike: dict[object, list[int]] = {}
+    for device in range(len(problem.devices)):
+        key = tuple(task.ns[device] for task in problem.tasks), room.get(device)
+        alike.setdefault(key, []).append(device)
+    return sorted(device for group in alike.values() for device in group[:most])
+
+
 def _attention(problem: Problem) -> Iterator[Placement]:
     if not any(task.kind == "attention" for task in problem.tasks):
         return
-    for one, other in itertools.permutations(range(len(problem.devices)), 2):
+    for one, other in itertools.permutations(_representatives(problem, 2), 2):
         yield tuple(one if task.kind == "attention" else other for task in problem.tasks)
 
 

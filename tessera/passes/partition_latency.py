@@ -1,9 +1,8 @@
 """The shortest time of one request: cut at separators, solve each segment, join by recursion.
 
-In: a `Problem`. Out: a `LatencySolution`. A device runs its tasks in program order, one by one; a
-task starts when its device is free and all it reads has arrived; a transfer starts when its tensor
-is made and the transfers before it on the same pair have left, and takes the wire's latency,
-`transfer_ns` and its bytes.
+In: a `Problem`. Out: a `LatencySolution`. The times are those of `partition_schedule`, here for
+many placements at once. Traces of a mix are solved apart; they meet in memory and in what they must
+have together.
 
 A separator is a task that all earlier tasks lead to, that leads to all later ones, and that no
 tensor passes by. At its end nothing else is under way, so what follows depends only on the device
@@ -14,13 +13,23 @@ memory; otherwise it is improved by moves, and the bound is that of the cut prob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.passes.partition_problem import INFINITY, Placement, Problem, Tensor, memory_of
+from tessera.passes.partition_problem import (
+    INFINITY,
+    Placement,
+    Problem,
+    Tensor,
+    memory_of,
+    part_of,
+    runs,
+)
+from tessera.passes.partition_schedule import latency_of
 
 _MOST_PLACEMENTS = 1 << 16
 _MOST_TRIALS = 3000
@@ -39,49 +48,48 @@ class LatencySolution:
     exact: bool
 
 
-def latency_of(problem: Problem, placement: Placement) -> float:
-    """Nanoseconds from the start of a request to the end of its last task."""
-    wires = {(wire.source, wire.target): wire for wire in problem.wires}
-    made: dict[int, list[Tensor]] = {}
-    for tensor in problem.tensors:
-        made.setdefault(tensor.producer, []).append(tensor)
-    free = [0.0] * len(problem.devices)
-    ready = [0.0] * len(placement)
-    busy = dict.fromkeys(wires, 0.0)
-    for task, place in enumerate(placement):
-        ns = problem.tasks[task].ns[place]
-        end = max(free[place], ready[task]) + (INFINITY if ns is None else ns)
-        free[place] = end
-        for tensor in made.get(task, ()):
-            arrival = {place: end}
-            for target in sorted({placement[reader] for reader in tensor.consumers} - {place}):
-                wire = wires.get((place, target))
-                if wire is None:
-                    return INFINITY
-                leaves = max(end, busy[place, target]) + tensor.bytes * wire.ns_per_byte
-                busy[place, target] = leaves
-                delay = wire.latency_ns + problem.transfer_ns * tensor.count
-                arrival[target] = leaves + delay
-            for reader in tensor.consumers:
-                ready[reader] = max(ready[reader], arrival[placement[reader]])
-    return max(free, default=0.0)
-
-
 def solve_latency(problem: Problem, starts: Iterable[Placement] = ()) -> LatencySolution:
     """The placement with the shortest time of one request that was found."""
-    small = _enumerate(problem)
-    if small is not None:
-        return small
-    placement, bound, exact = _by_segments(problem)
-    options = [*starts]
-    if placement is not None:
-        options.insert(0, placement)
+    base, groups = problem, tuple(range(len(problem.tasks)))
+    if problem.detail is not None:
+        base, groups = problem.detail.problem, problem.detail.groups
+    traces = sorted({task.trace for task in base.tasks})
+    if len(traces) == 1:
+        small = _enumerate(problem, base, groups)
+        if small is not None:
+            return small
+    place: list[int | None] = [None] * len(problem.tasks)
+    bound, exact = 0.0, True
+    for trace in traces:
+        tasks = [n for n, task in enumerate(base.tasks) if task.trace == trace]
+        found, shortest, proven = _by_segments(part_of(base, tasks), [groups[n] for n in tasks])
+        bound += shortest * base.tasks[tasks[0]].rate
+        exact = exact and proven and found is not None
+        for n, device in zip(tasks, found or (), strict=False):
+            exact = exact and place[groups[n]] in (None, device)
+            place[groups[n]] = device
+    return _settle(problem, place, bound, exact, starts)
+
+
+def _settle(
+    problem: Problem,
+    place: list[int | None],
+    bound: float,
+    exact: bool,
+    starts: Iterable[Placement],
+) -> LatencySolution:
+    """The placement itself if it is proven and fits, else the best of it and others, improved."""
+    options = list(starts)
+    joined = tuple(device for device in place if device is not None)
+    if len(joined) == len(place) and runs(problem, joined):
+        if exact and _fits(problem, joined):
+            latency = latency_of(problem, joined)
+            return LatencySolution(
+                placement=joined, latency_ns=latency, bound_ns=min(bound, latency), exact=True
+            )
+        options.insert(0, joined)
     ranked = [(latency_of(problem, one), one) for one in options if _fits(problem, one)]
-    if placement is not None and exact and _fits(problem, placement):
-        latency = latency_of(problem, placement)
-        return LatencySolution(
-            placement=placement, latency_ns=latency, bound_ns=min(bound, latency), exact=True
-        )
+    ranked = [pair for pair in ranked if pair[0] < INFINITY]
     if not ranked:
         return LatencySolution(placement=None, latency_ns=INFINITY, bound_ns=bound, exact=False)
     latency, best = _improve(problem, *min(ranked))
@@ -214,9 +222,19 @@ def _arrival(
 # --- enumeration and recursion -----------------------------------------------------------------
 
 
+def all_placements(options: list[tuple[int, ...]], most: int) -> NDArray[np.int64] | None:
+    """A row per placement; None if there are more than so many."""
+    total = 1
+    for one in options:
+        total *= len(one)
+        if total > most:
+            return None
+    return _grid(options)
+
+
 def _grid(options: list[tuple[int, ...]]) -> NDArray[np.int64]:
     """All combinations, the first task slowest. (`meshgrid` ends at 32 tasks.)"""
-    rest = np.arange(_count(options))
+    rest = np.arange(prod(len(one) for one in options))
     columns = []
     for one in reversed(options):
         columns.append(np.array(one, dtype=np.int64)[rest % len(one)])
@@ -224,27 +242,19 @@ def _grid(options: list[tuple[int, ...]]) -> NDArray[np.int64]:
     return np.stack(columns[::-1], axis=1)
 
 
-def _count(options: list[tuple[int, ...]]) -> int:
-    total = 1
-    for one in options:
-        total *= len(one)
-        if total > _MOST_PLACEMENTS:
-            break
-    return total
-
-
 def _fits(problem: Problem, placement: Placement) -> bool:
     used = memory_of(problem, placement)
     return all(bytes <= room.bytes for bytes, room in zip(used, problem.rooms, strict=True))
 
 
-def _enumerate(problem: Problem) -> LatencySolution | None:
+def _enumerate(problem: Problem, base: Problem, groups: tuple[int, ...]) -> LatencySolution | None:
     """All placements of a small problem; None if there are too many."""
     options = [task.allowed() for task in problem.tasks]
-    if not options or _count(options) > _MOST_PLACEMENTS:
+    grid = all_placements(options, _MOST_PLACEMENTS) if options else None
+    if grid is None:
         return None
-    grid = _grid(options)
-    times = _finish_times(problem, range(len(options)), grid)[-1]
+    times = _finish_times(base, range(len(groups)), grid[:, list(groups)])[-1]
+    times = times * base.tasks[0].rate
     for row in np.argsort(times, kind="stable"):
         placement = tuple(int(device) for device in grid[row])
         if times[row] < INFINITY and _fits(problem, placement):
@@ -258,17 +268,18 @@ def _enumerate(problem: Problem) -> LatencySolution | None:
 Table = dict[tuple[int, int], tuple[float, Placement]]
 
 
-def _by_segments(problem: Problem) -> tuple[Placement | None, float, bool]:
+def _by_segments(problem: Problem, groups: Sequence[int]) -> tuple[Placement | None, float, bool]:
     """The shortest placement without regard to memory, its time, and whether that is proven.
 
-    Where a segment is too large to enumerate, nothing is known and the bound is the sum of what is.
+    Tasks of one group stay together inside a segment, but not across segments: the caller looks.
+    Where a segment is too large to enumerate, the bound is the longest chain.
     """
     cuts = separators(problem)
     known: dict[object, Table] = {}
     spans = list(zip((-1, *cuts), (*cuts, len(problem.tasks)), strict=True))
     states: dict[int, tuple[float, Placement]] = {-1: (0.0, ())}
     for first, last in spans:
-        table = _segment(problem, first, last, known)
+        table = _segment(problem, groups, first, last, known)
         if table is None:
             return None, _critical_path(problem), False
         following: dict[int, tuple[float, Placement]] = {}
@@ -286,19 +297,27 @@ def _by_segments(problem: Problem) -> tuple[Placement | None, float, bool]:
     return best[1], best[0], True
 
 
-def _segment(problem: Problem, first: int, last: int, known: dict[object, Table]) -> Table | None:
+def _segment(
+    problem: Problem, groups: Sequence[int], first: int, last: int, known: dict[object, Table]
+) -> Table | None:
     """Per (device of the separator before, of the one after): time between their ends, placement.
 
     -1 stands for the start of the request and for its end. None: too many placements.
     """
     closes = last < len(problem.tasks)
     tasks = list(range(max(first, 0), last + closes))
-    options = [problem.tasks[task].allowed() for task in tasks]
-    if _count(options) > _MOST_PLACEMENTS:
-        return None
-    key = _shape(problem, tasks, first >= 0, closes)
+    numbers: dict[int, int] = {}
+    local = [numbers.setdefault(groups[task], len(numbers)) for task in tasks]
+    options: list[tuple[int, ...]] = [tuple(range(len(problem.devices)))] * len(numbers)
+    for task, group in zip(tasks, local, strict=True):
+        allowed = problem.tasks[task].allowed()
+        options[group] = tuple(device for device in options[group] if device in allowed)
+    key = _shape(problem, tasks, first >= 0, closes), tuple(local)
     if key not in known:
-        known[key] = _table(problem, tasks, options, first >= 0, closes)
+        grid = all_placements(options, _MOST_PLACEMENTS)
+        if grid is None:
+            return None
+        known[key] = _table(problem, tasks, grid[:, local], first >= 0, closes)
     return known[key]
 
 
@@ -314,9 +333,8 @@ def _shape(problem: Problem, tasks: list[int], opens: bool, closes: bool) -> obj
 
 
 def _table(
-    problem: Problem, tasks: list[int], options: list[tuple[int, ...]], opens: bool, closes: bool
+    problem: Problem, tasks: list[int], grid: NDArray[np.int64], opens: bool, closes: bool
 ) -> Table:
-    grid = _grid(options)
     ends = _finish_times(problem, tasks, grid)
     times = ends[-1] - (ends[0] if opens else 0.0)
     table: Table = {}

@@ -7,8 +7,8 @@ devices have one form. What is best is picked from a list that holds the baselin
 worse than one of them.
 
 Equal devices make copies: with counts that share a divisor, the problem is solved for one such part
-and repeated. With many devices, the bound comes from the problem in which all devices of a type are
-one (`aggregate`), and placements are found by expanding its solution and by local search.
+and repeated, the smallest parts first; larger ones only where the smaller do not fit or are not
+near the bound. Small problems are enumerated, floors of the period and all.
 """
 
 from __future__ import annotations
@@ -17,51 +17,44 @@ import itertools
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tessera.passes.partition_baselines import STRATEGIES, best_baseline, runs
-from tessera.passes.partition_latency import latency_of, solve_latency
+from tessera.passes.partition_baselines import best_baseline
+from tessera.passes.partition_candidates import (
+    HOUR_NS,
+    Candidate,
+    Parts,
+    ReplicaPlan,
+    candidate_of,
+    one_placement,
+    slots_needed,
+)
+from tessera.passes.partition_latency import solve_latency
+from tessera.passes.partition_limits import ShouldStop, watch_for
+from tessera.passes.partition_many import (
+    DIRECT_DEVICES,
+    aggregate,
+    equal_parts,
+    solve_many,
+    types_of,
+    usable_devices,
+)
 from tessera.passes.partition_problem import (
     INFINITY,
-    Measure,
-    Pipe,
     Placement,
     Problem,
-    Room,
     measure,
     restrict,
+    runs,
 )
-from tessera.passes.partition_search import best_of, improve
-from tessera.passes.partition_solve import Solution, SolveOptions, lower_bound, solve
+from tessera.passes.partition_small import best_small
+from tessera.passes.partition_solve import Progress, SolveOptions, lower_bound
+
+__all__ = [
+    "OBJECTIVES", "STRATEGY_NAMES", "Candidate", "Choice", "ReplicaPlan", "alone_candidates",
+    "candidate_of", "choose", "slots_needed", "strategy_candidate",
+]  # fmt: skip
 
 OBJECTIVES = ("throughput", "latency", "cost")
-_DIRECT_DEVICES = 3  # with more, the integer program is solved for types, not for devices
-_HOUR_NS = 3600e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPlan:
-    """One copy of the model: its placement, and the share of requests it serves."""
-
-    placement: Placement
-    share: float
-    measure: Measure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A way to serve requests. Memory is per room; `usd` is per request."""
-
-    name: str
-    replicas: tuple[ReplicaPlan, ...]
-    period_ns: float
-    latency_ns: float
-    usd: float
-    memory: tuple[int, ...]
-
-    def value(self, objective: str) -> float:
-        """What the objective minimises."""
-        return {"throughput": self.period_ns, "latency": self.latency_ns, "cost": self.usd}[
-            objective
-        ]
+STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,116 +79,206 @@ class Choice:
         return max(0.0, value / self.bound - 1.0) if self.bound > 0 else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """What a search is given besides the problem."""
+
+    options: SolveOptions
+    on_progress: Progress | None = None
+    should_stop: ShouldStop | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Candidates, a bound in the unit of the objective, and how the search ended."""
+
+    candidates: list[Candidate]
+    bound: float
+    ended: str
+    duals: tuple[tuple[str, float], ...] = ()
+
+
 def choose(
-    problem: Problem, objective: str = "throughput", options: SolveOptions | None = None
+    problem: Problem,
+    objective: str = "throughput",
+    options: SolveOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> Choice | None:
     """The best plan found, with all others; None if nothing fits (see `partition_infeasible`)."""
-    options = options or SolveOptions()
     if not all(task.allowed() for task in problem.tasks):
         return None
-    found = list(_baselines(problem))
-    bound, ended = 0.0, "gap"
-    duals: tuple[tuple[str, float], ...] = ()
-    starts = tuple(c.replicas[0].placement for c in found if len(c.replicas) == 1)
-    if objective == "latency":
-        fastest = solve_latency(problem, starts)
-        bound = fastest.bound_ns
-        if fastest.placement is not None:
-            found.append(_one(problem, "tessera", fastest.placement))
-    elif objective == "cost":
-        extra, bound, ended = _cheapest(problem, options)
-        found += extra
-    else:
-        solved = solve_many(problem, options, starts)
-        bound, ended, duals = solved.relaxation_ns, solved.ended, solved.duals
-        if solved.placement is not None:
-            found.append(_one(problem, "tessera", solved.placement))
-        found += _copies(problem, options)
-    usable = [one for one in found if one.value(objective) < INFINITY]
+    search = _Search(
+        options=options or SolveOptions(), on_progress=on_progress, should_stop=should_stop
+    )
+    baselines = _baselines(problem)
+    look = {"throughput": _fastest, "latency": _shortest, "cost": _cheapest}[objective]
+    found = look(problem, search, baselines)
+    everything = baselines + found.candidates
+    small = best_small(problem, objective)
+    if small is not None:
+        everything.append(one_placement(problem, "tessera", small))
+    usable = [one for one in everything if one.value(objective) < INFINITY]
     if not usable:
         return None
     # Equal ones stay in the order above: "do not split" wins a draw.
     ranked = sorted(usable, key=lambda one: one.value(objective))
-    bound = min(bound, ranked[0].value(objective))
     return Choice(
-        objective=objective, candidates=tuple(ranked), bound=bound, ended=ended, duals=duals
-    )
-
-
-# --- candidates ------------------------------------------------------------------------------
-
-
-def _one(problem: Problem, name: str, placement: Placement) -> Candidate:
-    return _candidate(problem, name, ((placement, 1.0),))
-
-
-def _candidate(
-    problem: Problem, name: str, parts: tuple[tuple[Placement, float], ...]
-) -> Candidate:
-    """A candidate from placements and their rates; rates become shares."""
-    measured = [measure(problem, placement) for placement, _ in parts]
-    total = sum(rate for _, rate in parts)
-    replicas = tuple(
-        ReplicaPlan(placement=placement, share=rate / total, measure=found)
-        for (placement, rate), found in zip(parts, measured, strict=True)
-    )
-    period = max(
-        sum(r.measure.loads[resource] * r.share for r in replicas)
-        for resource in range(len(problem.resources()))
-    )
-    memory = tuple(map(sum, zip(*(found.memory for found in measured), strict=True)))
-    if any(used > room.bytes for used, room in zip(memory, problem.rooms, strict=True)):
-        period = INFINITY
-    latency = INFINITY
-    if period < INFINITY:
-        times = [latency_of(problem, placement) for placement, _ in parts]
-        latency = max(times)
-        if problem.slots is not None:
-            pairs = zip(times, replicas, strict=True)
-            period = max(period, *(time * r.share / problem.slots for time, r in pairs))
-    used = {device for placement, _ in parts for device in placement}
-    price = sum(r.usd_per_hour for r in problem.rooms if used & set(r.devices))
-    return Candidate(
-        name=name, replicas=replicas, period_ns=period, latency_ns=latency,
-        usd=period * price / _HOUR_NS, memory=memory,
+        objective=objective, candidates=tuple(_without_repeats(ranked)),
+        bound=min(found.bound, ranked[0].value(objective)), ended=found.ended, duals=found.duals,
     )  # fmt: skip
 
 
+def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
+    """A baseline by name; None if it has no plan here."""
+    if strategy == "dp":
+        return _data_parallel(problem)
+    placement = best_baseline(problem, strategy)
+    if placement is None:
+        return None
+    name = f"single:{problem.devices[placement[0]]}" if strategy == "single" else strategy
+    found = one_placement(problem, name, placement)
+    return found if found.period_ns < INFINITY else None
+
+
+def alone_candidates(
+    problem: Problem, objective: str = "throughput", options: SolveOptions | None = None
+) -> list[Candidate]:
+    """The best plan for the devices of each type alone, named `2x a100-0`."""
+    found = []
+    for group in types_of(problem):
+        part = restrict(problem, group)
+        choice = choose(part, objective, options)
+        if choice is not None:
+            name = f"{len(group)}x {problem.devices[group[0]]}"
+            found.append(replace(choice.best, name=name))
+    return found
+
+
+def _without_repeats(ranked: list[Candidate]) -> list[Candidate]:
+    """Of candidates with the same replicas the first alone."""
+    seen: dict[object, Candidate] = {}
+    for one in ranked:
+        seen.setdefault(tuple((r.placement, r.share) for r in one.replicas), one)
+    return list(seen.values())
+
+
+# --- baselines ---------------------------------------------------------------------------------
+
+
 def _baselines(problem: Problem) -> list[Candidate]:
-    """What people would do: each strategy at its best, each device alone, all of them apart."""
-    found = []
-    for device, name in enumerate(problem.devices):
-        alone = (device,) * len(problem.tasks)
-        if runs(problem, alone) and measure(problem, alone).fits:
-            found.append(_one(problem, f"single:{name}", alone))
-    parts = tuple((one.replicas[0].placement, 1.0 / max(one.period_ns, 1e-9)) for one in found)
-    # One of each type stands for all.
-    first = {group[0] for group in types_of(problem)}
-    found = [one for one in found if one.replicas[0].placement[0] in first]
-    if len(parts) > 1:
-        found.append(_candidate(problem, "dp", parts))
-    if len(problem.devices) > 1:
-        for strategy in STRATEGIES[1:]:
-            placement = best_baseline(problem, strategy)
-            if placement is not None:
-                found.append(_one(problem, strategy, placement))
-    return [one for one in found if one.period_ns < INFINITY]
+    """What people would do: each strategy at its best, each kind of device alone, all apart."""
+    found: list[Candidate | None] = [
+        one_placement(problem, f"single:{problem.devices[group[0]]}", _alone(problem, group[0]))
+        for group in types_of(problem)
+        if _fits_alone(problem, group[0])
+    ]
+    devices = usable_devices(problem)
+    if len(devices) > 1:
+        found.append(_data_parallel(problem))
+        found += [strategy_candidate(problem, name) for name in STRATEGY_NAMES[2:]]
+    return [one for one in found if one is not None and one.period_ns < INFINITY]
 
 
-def _copies(problem: Problem, options: SolveOptions) -> list[Candidate]:
-    """Plans for parts of the devices, side by side; parts that are alike share one plan."""
+def _alone(problem: Problem, device: int) -> Placement:
+    return (device,) * len(problem.tasks)
+
+
+def _fits_alone(problem: Problem, device: int) -> bool:
+    alone = _alone(problem, device)
+    return runs(problem, alone) and measure(problem, alone).fits
+
+
+def _data_parallel(problem: Problem) -> Candidate | None:
+    """Every device that holds the whole model serves requests of its own."""
+    parts = []
+    for device in range(len(problem.devices)):
+        if _fits_alone(problem, device):
+            alone = _alone(problem, device)
+            parts.append((alone, 1.0 / max(measure(problem, alone).period_ns, 1e-9)))
+    if len(parts) < 2:
+        return None
+    found = candidate_of(problem, "dp", tuple(parts))
+    return found if found.period_ns < INFINITY else None
+
+
+# --- objectives --------------------------------------------------------------------------------
+
+
+def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
+    found = solve_latency(problem, _starts(baselines))
+    candidates = []
+    if found.placement is not None:
+        candidates.append(one_placement(problem, "tessera", found.placement))
+    return _Found(candidates=candidates, bound=found.bound_ns, ended="gap")
+
+
+def _starts(candidates: list[Candidate]) -> tuple[Placement, ...]:
+    return tuple(one.replicas[0].placement for one in candidates if len(one.replicas) == 1)
+
+
+def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
+    """Copies of a part first; one placement over all devices where that is not near the bound."""
+    watch = watch_for(search.options.seconds, search.should_stop)
+    many = len(usable_devices(problem)) > DIRECT_DEVICES
+    found: list[Candidate] = []
+    if many:
+        bound = lower_bound(aggregate(problem)[0])
+        for number in _part_counts(problem):
+            found += _copies(problem, search, number)
+            best = min((one.period_ns for one in baselines + found), default=INFINITY)
+            if best <= bound * (1 + max(search.options.gap, 0.005)):
+                return _Found(candidates=found, bound=bound, ended="gap")
+            if watch.over():
+                return _Found(candidates=found, bound=bound, ended=watch.over())
+    left = replace(search.options, seconds=watch.seconds_left())
+    solved = solve_many(
+        problem, left, _starts(baselines), on_progress=search.on_progress,
+        should_stop=search.should_stop,
+    )  # fmt: skip
+    if solved.placement is not None:
+        found.append(one_placement(problem, "tessera", solved.placement))
+    if not many:
+        for number in _part_counts(problem):
+            found += _copies(problem, search, number)
+    found += _with_fewer_hops(problem, baselines + found)
+    return _Found(
+        candidates=found, bound=solved.relaxation_ns, ended=solved.ended, duals=solved.duals
+    )
+
+
+def _with_fewer_hops(problem: Problem, found: list[Candidate]) -> list[Candidate]:
+    """Where slots or lanes limit the best plan, the placement with the shortest request."""
+    best = min(found, key=lambda one: one.period_ns, default=None)
+    if best is None or not best.limits or not best.limits[0][0].startswith(("slots", "cycle")):
+        return []
+    shortest = solve_latency(problem, _starts(found))
+    if shortest.placement is None:
+        return []
+    return [one_placement(problem, "tessera", shortest.placement)]
+
+
+def _part_counts(problem: Problem) -> list[int]:
+    """Into how many parts to deal the devices: the most first."""
     counts = [len(group) for group in types_of(problem)]
-    found = []
-    for number in sorted({gcd(*counts), min(counts), max(counts)} - {1}):
-        rates = _parts_with_rates(problem, options, equal_parts(problem, number))
-        if len(rates) > 1:
-            found.append(_candidate(problem, f"{len(rates)} replicas", rates))
-    return [one for one in found if one.period_ns < INFINITY]
+    common = gcd(*counts)
+    divisors = {number for number in range(2, common + 1) if common % number == 0}
+    return sorted((divisors | {min(counts), max(counts)}) - {1}, reverse=True)
+
+
+def _copies(problem: Problem, search: _Search, number: int) -> list[Candidate]:
+    """Plans for parts of the devices, side by side; parts that are alike share one plan."""
+    rates = _parts_with_rates(problem, search, equal_parts(problem, number))
+    if len(rates) < 2:
+        return []
+    found = candidate_of(problem, f"{len(rates)} replicas", rates)
+    return [found] if found.period_ns < INFINITY else []
 
 
 def _parts_with_rates(
-    problem: Problem, options: SolveOptions, parts: tuple[tuple[int, ...], ...]
-) -> tuple[tuple[Placement, float], ...]:
+    problem: Problem, search: _Search, parts: tuple[tuple[int, ...], ...]
+) -> Parts:
     """A placement and a rate for each part that can serve requests."""
     kinds = {d: index for index, group in enumerate(types_of(problem)) for d in group}
     solved: dict[tuple[int, ...], tuple[tuple[int, ...], Placement | None]] = {}
@@ -205,7 +288,9 @@ def _parts_with_rates(
         if shape not in solved:
             inside = restrict(problem, part)
             usable = all(task.allowed() for task in inside.tasks)
-            plan = solve_many(inside, options, ()).placement if usable else None
+            plan = None
+            if usable:
+                plan = solve_many(inside, search.options, should_stop=search.should_stop).placement
             solved[shape] = part, plan
         model, placement = solved[shape]
         if placement is None:
@@ -216,193 +301,38 @@ def _parts_with_rates(
     return tuple(found)
 
 
-def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Devices that are alike: same times for all tasks, same memory, alone on their card."""
-    rooms = {d: room for room in problem.rooms for d in room.devices}
-    groups: dict[object, list[int]] = {}
-    for device in range(len(problem.devices)):
-        room = rooms.get(device)
-        alone = room is None or len(room.devices) == 1
-        key = (
-            tuple(task.ns[device] for task in problem.tasks),
-            None if room is None else room.bytes,
-            None if alone else device,
-        )
-        groups.setdefault(key, []).append(device)
-    return tuple(tuple(group) for group in groups.values())
-
-
-def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
-    """The devices of each type dealt to parts as evenly as can be; empty parts are left out."""
-    parts: list[list[int]] = [[] for _ in range(number)]
-    for group in types_of(problem):
-        for part in range(number):
-            first, last = (len(group) * n // number for n in (part, part + 1))
-            parts[part] += group[first:last]
-    return tuple(tuple(part) for part in parts if part)
-
-
-# --- many devices ----------------------------------------------------------------------------
-
-
-def solve_many(problem: Problem, options: SolveOptions, starts: tuple[Placement, ...]) -> Solution:
-    """As `solve`; with many devices, by types, expansion and local search."""
-    usable = {device for task in problem.tasks for device in task.allowed()}
-    if len(usable) <= _DIRECT_DEVICES:
-        return solve(problem, options, starts)
-    merged, groups = aggregate(problem)
-    found = solve(merged, options)
-    bound = found.relaxation_ns
-    trials = list(starts)
-    if found.placement is not None:
-        trials += _expansions(problem, groups, found.placement)
-    best = best_of(problem, [improve(problem, one) for one in trials[:8]] + trials)
-    period = INFINITY if best is None else measure(problem, best).period_ns
-    return Solution(
-        placement=best, period_ns=period, bound_ns=min(bound, period),
-        relaxation_ns=min(bound, period), ended="search", duals=found.duals,
-    )  # fmt: skip
-
-
-def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
-    """The problem with one device per type, n times as fast and large: no plan beats its bound."""
-    groups = types_of(problem)
-    of = {device: index for index, group in enumerate(groups) for device in group}
-    tasks = tuple(
-        replace(
-            task,
-            ns=tuple(
-                None if (ns := task.ns[group[0]]) is None else ns / len(group) for group in groups
-            ),
-        )
-        for task in problem.tasks
-    )
-    rooms: dict[tuple[int, ...], list[Room]] = {}
-    for room in problem.rooms:
-        rooms.setdefault(tuple(sorted({of[d] for d in room.devices})), []).append(room)
-    merged_rooms = tuple(
-        replace(found[0], bytes=sum(room.bytes for room in found), devices=devices)
-        for devices, found in rooms.items()
-    )
-    ends = {(of[wire.source], of[wire.target]) for wire in problem.wires}
-    pairs = sorted((a, b) for a, b in ends if a != b)
-    wires = tuple(
-        min(
-            (
-                replace(w, source=source, target=target)
-                for w in problem.wires
-                if (of[w.source], of[w.target]) == (source, target)
-            ),
-            key=lambda wire: (wire.ns_per_byte, wire.latency_ns),
-        )
-        for source, target in pairs
-    )
-    merged = replace(
-        problem,
-        devices=tuple(f"{len(group)}x {problem.devices[group[0]]}" for group in groups),
-        tasks=tasks,
-        rooms=merged_rooms,
-        wires=wires,
-        pipes=_merged_pipes(problem, of, groups),
-        shared=(),
-        transfer_ns=problem.transfer_ns / max(len(group) for group in groups),
-    )
-    return merged, groups
-
-
-def _merged_pipes(
-    problem: Problem, of: dict[int, int], groups: tuple[tuple[int, ...], ...]
-) -> tuple[Pipe, ...]:
-    """What a type can send and receive in all; left out where some way is not bounded."""
-    found = []
-    for end, way in enumerate(("out", "in")):
-        for index in range(len(groups)):
-            crossing = {
-                pair
-                for wire in problem.wires
-                if of[(pair := (wire.source, wire.target))[end]] == index
-                and of[pair[1 - end]] != index
-            }
-            pipes = [
-                pipe
-                for pipe in problem.pipes
-                if len({pair[end] for pair in pipe.pairs}) == 1
-                and of[pipe.pairs[0][end]] == index
-                and crossing & set(pipe.pairs)
-            ]
-            covered = {pair for pipe in pipes for pair in pipe.pairs}
-            if not pipes or not crossing <= covered or any(p.ns_per_byte <= 0 for p in pipes):
-                continue
-            found.append(
-                Pipe(
-                    name=f"type {index} {way}",
-                    ns_per_byte=1.0 / sum(1.0 / pipe.ns_per_byte for pipe in pipes),
-                    pairs=tuple(sorted({(of[a], of[b]) for a, b in crossing})),
-                )
-            )
-    return tuple(found)
-
-
-def _expansions(
-    problem: Problem, groups: tuple[tuple[int, ...], ...], typed: Placement
-) -> list[Placement]:
-    """Each type's tasks over its devices: in runs of equal time, forwards and interleaved."""
-    found = []
-    for group_order in (1, -1):
-        place = [0] * len(typed)
-        for index, group in enumerate(groups):
-            members = [task for task, kind in enumerate(typed) if kind == index]
-            total = sum(problem.tasks[task].ns[group[0]] or 0.0 for task in members)
-            done = 0.0
-            for task in members:
-                ns = problem.tasks[task].ns[group[0]] or 0.0
-                slot = int((done + ns / 2) / max(total, 1e-12) * len(group))
-                place[task] = group[::group_order][min(slot, len(group) - 1)]
-                done += ns
-        found.append(tuple(place))
-    return found
-
-
-# --- cost --------------------------------------------------------------------------------------
-
-
-def _cheapest(problem: Problem, options: SolveOptions) -> tuple[list[Candidate], float, str]:
+def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
     """Plans for subsets of the cards, a bound on the money per request, and how it ended."""
     found: list[Candidate] = []
-    least, bound, ended = INFINITY, INFINITY, "gap"
+    least = min((one.usd for one in baselines), default=INFINITY)
+    bound, ended = INFINITY, "gap"
+    watch = watch_for(search.options.seconds, search.should_stop)
     for cards in _subsets(problem):
         devices = tuple(sorted(d for card in cards for d in problem.rooms[card].devices))
         part = restrict(problem, devices)
         if any(not task.allowed() for task in part.tasks):
             continue
-        price = sum(problem.rooms[card].usd_per_hour for card in cards) / _HOUR_NS
+        price = sum(problem.rooms[card].usd_per_hour for card in cards) / HOUR_NS
         floor = lower_bound(aggregate_if_many(part)) * price
         bound = min(bound, floor)
-        if floor >= least:
+        if floor >= least or watch.over():
+            ended = watch.over() or ended
             continue
-        inside = _within(part, devices)
-        solved = solve_many(part, options, tuple(c.replicas[0].placement for c in inside))
-        if solved.placement is not None:
-            inside.append(_one(problem, "tessera", solved.placement))
-        ended = solved.ended if solved.ended != "gap" else ended
+        inside = _baselines(part)
+        left = replace(search, options=replace(search.options, seconds=watch.seconds_left()))
+        solved = _fastest(part, left, inside)
+        inside += solved.candidates
+        if solved.ended != "gap":
+            ended = solved.ended
         found += inside
         least = min([least, *(one.usd for one in inside)])
-    return found, bound, ended
+    return _Found(candidates=found, bound=bound, ended=ended)
 
 
 def aggregate_if_many(problem: Problem) -> Problem:
     """The problem itself, or with many devices the one by types."""
-    usable = {device for task in problem.tasks for device in task.allowed()}
-    return problem if len(usable) <= _DIRECT_DEVICES else aggregate(problem)[0]
-
-
-def _within(part: Problem, devices: tuple[int, ...]) -> list[Candidate]:
-    """The baselines that use no other devices than these."""
-    return [
-        one
-        for one in _baselines(part)
-        if all(set(replica.placement) <= set(devices) for replica in one.replicas)
-    ]
+    many = len(usable_devices(problem)) > DIRECT_DEVICES
+    return aggregate(problem)[0] if many else problem
 
 
 def _subsets(problem: Problem) -> list[tuple[int, ...]]:
@@ -417,3 +347,6 @@ def _subsets(problem: Problem) -> list[tuple[int, ...]]:
         for chosen in counts
     ]
     return sorted((one for one in found if one), key=lambda one: (len(one), one))
+
+
+_candidate = candidate_of  # planning.candidates has it by this name

@@ -13,6 +13,7 @@ that must stay together are one task already: `contract` does that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 Placement = tuple[int, ...]
@@ -25,7 +26,8 @@ class Task:
     """What is placed as one: nanoseconds per device, None where it cannot run.
 
     `phase` and `kind` are labels for baselines: the trace it is from, and `attention` or not.
-    `rate` is how often it runs per unit of the mix: 1 where one trace is planned.
+    `rate` is how often it runs per unit of the mix: 1 where one trace is planned. `trace` says
+    which of them it belongs to: a request is one run through the tasks of one trace.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Task:
     phase: str = ""
     kind: str = ""
     rate: float = 1.0
+    trace: int = 0
 
     def allowed(self) -> tuple[int, ...]:
         """The devices that can run it."""
@@ -99,10 +102,32 @@ class SharedLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """What a lane's next request waits for: from the start of one task to the end of another.
+
+    Cycles of one name share a state, so a lane runs them one after the other.
+    """
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The problem before tasks were joined, and the joint task of each of its tasks."""
+
+    problem: Problem
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Everything a placement is judged by. Tasks are in program order.
 
-    `slots` is how many requests may be under way in a replica; None is as many as it takes.
+    `slots` is how many requests may be under way in a replica, `lanes` how many copies of the state
+    there are; None is as many as it takes. Where joint tasks run in turns with others, `detail` has
+    the order: times of a request and cycles come from there.
     """
 
     devices: tuple[str, ...]
@@ -115,6 +140,9 @@ class Problem:
     shared: tuple[SharedLoad, ...] = ()
     transfer_ns: float = 0.0
     slots: int | None = None
+    lanes: int | None = None
+    cycles: tuple[Cycle, ...] = ()
+    detail: Detail | None = None
 
     def resources(self) -> tuple[str, ...]:
         """The names of all loads, in the order of `Measure.loads`."""
@@ -134,6 +162,13 @@ class Measure:
     transfers: int
     fits: bool
     period_ns: float
+
+
+def runs(problem: Problem, placement: Placement) -> bool:
+    """Whether every task can run where it is put."""
+    return all(
+        task.ns[device] is not None for task, device in zip(problem.tasks, placement, strict=True)
+    )
 
 
 def transfers_of(problem: Problem, placement: Placement) -> tuple[tuple[int, int, int], ...]:
@@ -194,6 +229,32 @@ def memory_of(problem: Problem, placement: Placement) -> tuple[int, ...]:
     return tuple(memory)
 
 
+def part_of(problem: Problem, tasks: Sequence[int]) -> Problem:
+    """The problem of some of its tasks alone: what they share with others is left out."""
+    number = {task: index for index, task in enumerate(tasks)}
+    tensors = []
+    for tensor in problem.tensors:
+        readers = tuple(number[task] for task in tensor.consumers if task in number)
+        if tensor.producer in number and readers:
+            tensors.append(replace(tensor, producer=number[tensor.producer], consumers=readers))
+    residents = []
+    for resident in problem.residents:
+        users = tuple(number[task] for task in resident.users if task in number)
+        if users:
+            residents.append(replace(resident, users=users))
+    return replace(
+        problem,
+        tasks=tuple(problem.tasks[task] for task in tasks),
+        tensors=tuple(tensors),
+        residents=tuple(residents),
+        shared=tuple(
+            replace(load, ns=tuple(load.ns[task] for task in tasks)) for load in problem.shared
+        ),
+        cycles=(),
+        detail=None,
+    )
+
+
 def restrict(problem: Problem, devices: tuple[int, ...]) -> Problem:
     """The same problem, with no task allowed on other devices than these."""
     kept = set(devices)
@@ -208,7 +269,7 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
     """The problem with the tasks of each group as one; `groups[task]` counts from 0, all used.
 
     A group runs where all its tasks can. Tensors inside a group vanish, those of one producer to
-    one set of consumers become one.
+    one set of consumers become one. Cycles stay those of the tasks: see `detail`.
     """
     members: list[list[int]] = [[] for _ in range(max(groups, default=-1) + 1)]
     for task, group in enumerate(groups):
@@ -244,14 +305,26 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
         replace(load, ns=tuple(sum(load.ns[task] for task in group) for group in members))
         for load in problem.shared
     )
-    return replace(problem, tasks=tasks, tensors=tensors, residents=residents, shared=shared)
+    return replace(
+        problem,
+        tasks=tasks,
+        tensors=tensors,
+        residents=residents,
+        shared=shared,
+        detail=Detail(problem, groups),
+    )
 
 
 def _merged(problem: Problem, group: list[int]) -> Task:
-    first = problem.tasks[group[0]]
-    columns = zip(*(problem.tasks[task].ns for task in group), strict=True)
+    """One task for several; of traces at different rates, their time per unit of the mix."""
+    members = [problem.tasks[task] for task in group]
+    first = members[0]
+    rate = first.rate if all(task.rate == first.rate for task in members) else 1.0
+    columns = zip(*(task.ns for task in members), strict=True)
     ns = tuple(
-        None if any(value is None for value in column) else sum(v for v in column if v is not None)
+        None
+        if any(value is None for value in column)
+        else sum(v * task.rate / rate for v, task in zip(column, members, strict=True) if v)
         for column in columns
     )
-    return replace(first, ns=ns)
+    return replace(first, ns=ns, rate=rate)

@@ -9,13 +9,10 @@ import pytest
 
 from tessera.passes.partition_baselines import STRATEGIES, best_baseline
 from tessera.passes.partition_infeasible import find_obstacle
+from tessera.passes.partition_many import aggregate, equal_parts, solve_many, types_of
 from tessera.passes.partition_plans import (
     OBJECTIVES,
-    aggregate,
     choose,
-    equal_parts,
-    solve_many,
-    types_of,
 )
 from tessera.passes.partition_problem import Problem, Tensor
 from tessera.passes.partition_solve import SolveOptions, lower_bound

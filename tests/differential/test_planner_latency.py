@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.passes import partition_latency
-from tessera.passes.partition_latency import latency_of, separators, solve_latency
+from tessera.passes.partition_latency import separators, solve_latency
+from tessera.passes.partition_schedule import latency_of
 from tessera.passes.partition_problem import Problem, Tensor
 from tests.helpers.planning import every_placement, makespan, random_problem
 
