@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera import tracing
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program import LibraryCall
 from tessera.passes.base import AnalysisManager
@@ -41,9 +42,13 @@ def main() -> None:
             label = name if route == "ptx" else f"{name}_{route}"
             try:
                 rows["models"][label] = capture(name, route, folder / f"{label}.ptx")
+            except TesseraError as problem:
+                (found, *_) = problem.diagnostics
+                rows["models"][label] = {"failed": f"{found.code} {found.headline} {found.notes}"}
             except Exception as problem:  # the others shall still be captured
-                traceback.print_exc()
-                rows["models"][label] = {"failed": f"{type(problem).__name__}: {problem}"}
+                where = traceback.format_tb(problem.__traceback__)[-1].strip()
+                text = f"{type(problem).__name__}: {str(problem)[:300]}; {where}"
+                rows["models"][label] = {"failed": text}
             print(label, rows["models"][label], flush=True)
             (folder / "capture.json").write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -10,7 +10,7 @@ are pointers is decided by how the kernel uses them (`passes.base_words`), not b
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
@@ -31,6 +31,7 @@ from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.data_type import DataType
 from tessera.ir.layout import size_bytes
+from tessera.ir.region import Unknown
 from tessera.ir.trace_text import print_program
 from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
@@ -39,11 +40,15 @@ from tessera.passes.base_words import base_words
 _SCALARS = frozenset(kind.value for kind in DataType)
 
 
-def build_program(raw: RawCapture) -> tuple[ir.Program, tuple[Diagnostic, ...]]:
-    """The program of a capture, with the roles that its own writes give its buffers."""
+def build_program(
+    raw: RawCapture, changed: Collection[str] = ()
+) -> tuple[ir.Program, tuple[Diagnostic, ...]]:
+    """The program of a capture, with the roles that its own writes give its buffers.
+
+    `changed` names buffers that were seen to change.
+    """
     builder = _Builder(raw)
-    drafted = _reread(builder.build())
-    program = _reread(_with_roles(drafted, raw))
+    program = _reread(_with_roles(_reread(builder.build()), raw, changed))
     return program, tuple(builder.findings)
 
 
@@ -52,20 +57,26 @@ def _reread(program: ir.Program) -> ir.Program:
     return parse_trace(print_program(program), "<captured>")
 
 
-def _with_roles(program: ir.Program, raw: RawCapture) -> ir.Program:
-    """Lasting memory that a step may write is state."""
-    lasting = {buffer.name for buffer in raw.buffers if buffer.lasting}
+def _with_roles(program: ir.Program, raw: RawCapture, changed: Collection[str]) -> ir.Program:
+    """Lasting memory that no step may write gets back the role that it was found in.
+
+    A step of which nothing is known (it is pinned) may write anything; there, what was seen
+    decides.
+    """
+    found = {buffer.name: buffer.role for buffer in raw.buffers}
     written = {
         int(access.buffer)
         for step in AnalysisManager(program).get(AccessRegions).steps
         for access in step.accesses
-        if access.kind.writes
+        if access.kind.writes and not isinstance(access.region, Unknown)
     }
-    changed = tuple(
-        replace(b, role=ir.Role.STATE) if b.name in lasting and int(b.id) in written else b
-        for b in program.declared_buffers()
+    roles = tuple(
+        buffer
+        if int(buffer.id) in written or buffer.name in changed
+        else replace(buffer, role=found[buffer.name])
+        for buffer in program.declared_buffers()
     )
-    return replace(program, buffers=changed)
+    return replace(program, buffers=roles)
 
 
 class _Builder:
@@ -82,15 +93,15 @@ class _Builder:
         self.used: dict[str, None] = {}
 
     def build(self) -> ir.Program:
-        """The program, with the roles that were guessed at capture."""
+        """The program, with everything that lasts as state."""
         self._read_codes()
         steps = [step for work in self._work() for step in self._steps(work)]
         kept = [b for b in self.raw.buffers if b.name in self.used or self._is_given(b)]
         ids = {buffer.name: ir.BufferId(number) for number, buffer in enumerate(kept)}
         numbers = {self._number(name): ids[name] for name in ids}
         buffers = tuple(
-            ir.Buffer(id=ids[b.name], name=b.name, bytes=b.bytes, role=b.role, dtype=b.dtype,
-                      shape=b.shape)
+            ir.Buffer(id=ids[b.name], name=b.name, bytes=b.bytes, dtype=b.dtype, shape=b.shape,
+                      role=ir.Role.STATE if b.lasting else b.role)
             for b in kept
         )  # fmt: skip
         work = tuple(
@@ -254,10 +265,12 @@ class _Builder:
 
 
 def _agreeing(variants: tuple[ir.ModuleVariant, ...]) -> tuple[ir.ModuleVariant, ...]:
-    """The variants whose kernels have the parameters of the first."""
+    """The variants with the parameters and the variables of the first."""
 
-    def shape(variant: ir.ModuleVariant) -> list[object]:
-        return [(k.name, [size_bytes(p) for p in k.parameters]) for k in variant.ptx.kernels()]
+    def shape(variant: ir.ModuleVariant) -> object:
+        kernels = [(k.name, [size_bytes(p) for p in k.parameters]) for k in variant.ptx.kernels()]
+        kept = [v for v in variant.ptx.variables() if v.space in ("global", "const")]
+        return kernels, sorted((v.name, size_bytes(v)) for v in kept)
 
     return tuple(v for v in variants if shape(v) == shape(variants[0]))
 

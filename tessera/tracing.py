@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
@@ -62,7 +64,8 @@ def trace(function: Callable[..., Any], *inputs: Any, options: TraceOptions | No
             compiled(function, options.route), inputs, keeper,
             archs=options.archs, warm_ups=options.warm_ups,
         )  # fmt: skip
-    program, findings = build_program(found.raw)
+    changed = [n for n, old in found.before.items() if not np.array_equal(old, found.after[n])]
+    program, findings = build_program(found.raw, changed)
     notes = tuple(warning("TSR6006", problem) for problem in found.problems)
     names = {buffer.name: buffer.role for buffer in program.declared_buffers()}
     return Trace(

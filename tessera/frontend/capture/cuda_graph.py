@@ -13,7 +13,7 @@ Source: CUDA driver API 13.0, graph management.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
@@ -54,20 +54,24 @@ def count_nodes(graph: Any) -> int:
     return int(count)
 
 
-def read_nodes(graph: int) -> list[tuple[int, RawNode]]:
-    """The work of a graph: each node with its place among all nodes in order of capture."""
+def read_nodes(graph: int, known: Container[int]) -> list[tuple[int, RawNode]]:
+    """The work of a graph: each node with its place among all nodes in order of capture.
+
+    Arguments are read for the functions in `known` only: how libraries pass theirs is their own
+    affair.
+    """
     from cuda.bindings import driver
 
     handle = driver.CUgraph(graph)
     count = count_nodes(handle)
     nodes = call(driver.cuGraphGetNodes, handle, count)[0] if count else []
-    return [(place, raw) for place, node in enumerate(nodes) for raw in _read(driver, node)]
+    return [(place, raw) for place, node in enumerate(nodes) for raw in _read(driver, node, known)]
 
 
-def _read(driver: Any, node: Any) -> Iterator[RawNode]:
+def _read(driver: Any, node: Any, known: Container[int]) -> Iterator[RawNode]:
     kind = call(driver.cuGraphNodeGetType, node).name
     if kind == "CU_GRAPH_NODE_TYPE_KERNEL":
-        yield _kernel(driver, node)
+        yield _kernel(driver, node, known)
     elif kind == "CU_GRAPH_NODE_TYPE_MEMSET":
         yield _memset(call(driver.cuGraphMemsetNodeGetParams, node))
     elif kind == "CU_GRAPH_NODE_TYPE_MEMCPY":
@@ -80,19 +84,20 @@ def _read(driver: Any, node: Any) -> Iterator[RawNode]:
         )  # fmt: skip
 
 
-def _kernel(driver: Any, node: Any) -> RawLaunch:
+def _kernel(driver: Any, node: Any, known: Container[int]) -> RawLaunch:
     params = call(driver.cuGraphKernelNodeGetParams, node)
     function = params.func
     if not int(function):
         function = call(driver.cuKernelGetFunction, params.kern)
     name = call(driver.cuFuncGetName, function)
+    pointers = int(params.kernelParams) if int(function) in known else 0
     return RawLaunch(
         name=name.decode() if isinstance(name, bytes) else str(name),
         function=int(function),
         grid=(int(params.gridDimX), int(params.gridDimY), int(params.gridDimZ)),
         block=(int(params.blockDimX), int(params.blockDimY), int(params.blockDimZ)),
         shared_bytes=int(params.sharedMemBytes),
-        arguments=tuple(_arguments(driver, function, int(params.kernelParams))),
+        arguments=tuple(_arguments(driver, function, pointers)) if pointers else (),
         cluster=_cluster(driver, node),
         cooperative=_cooperative(driver, node),
     )

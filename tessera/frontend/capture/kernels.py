@@ -12,6 +12,12 @@ from typing import Any
 
 from tessera.frontend.capture.raw import RawCode, RawVariant
 
+# What decides the code besides the architecture.
+_OPTIONS = (
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug",
+    "sanitize_overflow", "launch_cooperative_grid", "launch_pdl",
+)  # fmt: skip
+
 
 def find_codes(
     functions: Iterable[int], archs: Iterable[str], given: Mapping[int, str]
@@ -32,6 +38,11 @@ def find_codes(
         variant = RawVariant(arch=_target(text), text=text, shared_bytes=-1, threads=-1)
         found.append(RawCode(function=function, variants=(variant,)))
     return found, problems
+
+
+def functions_with_code(given: Mapping[int, str]) -> set[int]:
+    """The functions whose PTX can be reached."""
+    return {function for function, _ in _triton_kernels()} | set(given)
 
 
 def _triton_kernels() -> Iterator[tuple[int, Any]]:
@@ -68,11 +79,7 @@ def _recompile(
 
     number = int("".join(c for c in arch if c.isdigit()))
     metadata = kernel.metadata
-    options = {
-        name: getattr(metadata, name)
-        for name in ("num_warps", "num_stages", "num_ctas")
-        if hasattr(metadata, name)
-    }
+    options = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
     name = getattr(metadata, "name", "a kernel")
     source = getattr(kernel, "src", None)
     if source is None:

@@ -16,7 +16,7 @@ _COMMON: dict[str, Any] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
     # that this process compiled have their source. Memory of one tensor must not serve another.
     "use_static_cuda_launcher": False,
-    "force_disable_caches": True,
+    "fx_graph_cache": False,
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
     "triton.cudagraphs": False,
@@ -37,18 +37,10 @@ def compiled(function: Callable[..., Any], route: str) -> Callable[..., Any]:
     from torch._inductor import config
 
     options = _COMMON | (_TRITON if route == "ptx" else {})
-    known = {name: value for name, value in options.items() if _has(config, name)}
+    there = config.get_config_copy()
+    known = {name: value for name, value in options.items() if name in there}
     made: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True, options=known)
     return made
-
-
-def _has(config: Any, name: str) -> bool:
-    try:
-        for part in name.split("."):
-            config = getattr(config, part)
-    except AttributeError:
-        return False
-    return True
 
 
 @contextmanager

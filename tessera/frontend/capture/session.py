@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import gc
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy.typing as npt
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import read_nodes
-from tessera.frontend.capture.kernels import find_codes
+from tessera.frontend.capture.kernels import find_codes, functions_with_code
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,
@@ -33,6 +34,7 @@ from tessera.frontend.capture.raw import (
     RawMemcpy,
     RawMemset,
     RawNode,
+    RawOperator,
 )
 from tessera.frontend.capture.watch import Keeper, data_type, tensors_in, watcher
 from tessera.ir.program import Role
@@ -106,14 +108,16 @@ def capture(
         _warm_up(function, inputs, warm_ups)
         found = _Found()
         _add_known(found, function, inputs)
+        old = _live_tensors()
         graph, outputs, operators = _capture_graph(function, inputs, keeper)
-        nodes = read_nodes(int(graph.raw_cuda_graph()))
+        nodes = read_nodes(int(graph.raw_cuda_graph()), functions_with_code(given or {}))
         for number, tensor in enumerate(tensors_in(outputs)):
             name = "out" if number == 0 else f"out{number}"
             found.add(tensor, name, Role.OUTPUT, lasting=False)
         for number, tensor in enumerate(t for t in keeper.tensors if t.is_cuda):
-            found.add(tensor, f"t{number}", Role.TEMP, lasting=False)
-        _add_strangers(found, [node for _, node in nodes])
+            if tensor.untyped_storage().data_ptr() not in old:
+                found.add(tensor, f"t{number}", Role.TEMP, lasting=False)
+        _add_strangers(found, old, nodes, operators)
         lasting = {a: b for a, b in found.buffers.items() if b.lasting}
         before = {b.name: _read(found.storages[a]) for a, b in lasting.items()}
         graph.instantiate()
@@ -150,7 +154,7 @@ def _warm_up(function: Callable[..., Any], inputs: tuple[Any, ...], count: int) 
 
 def _capture_graph(
     function: Callable[..., Any], inputs: tuple[Any, ...], keeper: Keeper
-) -> tuple[Any, Any, list[Any]]:
+) -> tuple[Any, Any, list[RawOperator]]:
     import torch
     from cuda.bindings import driver
 
@@ -198,7 +202,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     if isinstance(origin, torch.nn.Module):
         roots = [origin]
     else:
-        every = [m for m in gc.get_objects() if isinstance(m, torch.nn.Module)]
+        every = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
         inner = {id(child) for module in every for child in module.children()}
         roots = [module for module in every if id(module) not in inner]
     for number, module in enumerate(roots):
@@ -207,20 +211,31 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
             yield prefix + name.removeprefix("_orig_mod."), tensor
 
 
-def _add_strangers(found: _Found, nodes: list[RawNode]) -> None:
-    """Memory that nodes name and nobody has claimed: live tensors of the caller's own."""
+def _live_tensors() -> dict[int, Any]:
+    """A tensor for every storage on the GPU that is alive, by address."""
     import torch
 
-    words = {word for node in nodes for word in _addresses(node) if not found.holds(word)}
-    if not words:
-        return
     live: dict[int, Any] = {}
     for thing in gc.get_objects():
         try:
-            if isinstance(thing, torch.Tensor) and thing.is_cuda:
+            # Other subclasses stand for tensors that are not there, or wrap some.
+            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
                 live.setdefault(thing.untyped_storage().data_ptr(), thing)
         except (RuntimeError, ReferenceError):
             continue
+    return live
+
+
+def _add_strangers(
+    found: _Found,
+    live: dict[int, Any],
+    nodes: list[tuple[int, RawNode]],
+    operators: list[RawOperator],
+) -> None:
+    """Memory that the call names and nobody has claimed: live tensors of the caller's own."""
+    words = {word for _, node in nodes for word in _addresses(node)}
+    words |= {tensor.address for one in operators for tensor in (*one.reads, *one.writes)}
+    words = {word for word in words if not found.holds(word)}
     for address in sorted(live):
         size = live[address].untyped_storage().nbytes()
         if any(address <= word < address + size for word in words):
@@ -247,11 +262,8 @@ def _read(storage: Any) -> Bytes:
     return flat.cpu().numpy().copy()
 
 
-def _renumbered(operators: list[Any], places: list[int]) -> Iterator[Any]:
+def _renumbered(operators: list[RawOperator], places: list[int]) -> Iterator[RawOperator]:
     """Operators in terms of the nodes that do work; those that have none drop out."""
-    from bisect import bisect_left
-    from dataclasses import replace
-
     for operator in operators:
         first, last = bisect_left(places, operator.first), bisect_left(places, operator.last)
         if last > first:

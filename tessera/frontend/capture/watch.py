@@ -84,13 +84,18 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
             super().__init__()
             self.operators: list[RawOperator] = []
 
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """Compiled code runs as it is, and its library calls are seen all the same."""
+            return True
+
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             graph = graph_of()
             first = count_nodes(graph) if graph is not None else 0
             result = func(*args, **(kwargs or {}))
-            for tensor in tensors_in((args, kwargs, result)):
+            for tensor in tensors_in(result):
                 keeper.keep(tensor)
             last = count_nodes(graph) if graph is not None else 0
             if last > first:

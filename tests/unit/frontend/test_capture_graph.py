@@ -84,7 +84,7 @@ def test_a_kernel_node_with_the_bytes_of_its_arguments(driver: Driver) -> None:
         sharedMemBytes=64, kernelParams=ctypes.addressof(pointers),
     )  # fmt: skip
     driver.nodes = [("EMPTY", None), ("KERNEL", params)]
-    ((place, node),) = read_nodes(1)
+    ((place, node),) = read_nodes(1, {77})
     assert place == 1
     assert node == RawLaunch(
         name="kernel", function=77, grid=(2, 3, 1), block=(32, 1, 1), shared_bytes=64,
@@ -104,7 +104,7 @@ def copy_params(source: str = "DEVICE", depth: int = 1) -> Value:
 def test_memset_and_memcpy_nodes(driver: Driver) -> None:
     fill = Value(dst=100, elementSize=2, width=8, height=1, pitch=0, value=0x12345)
     driver.nodes = [("MEMSET", fill), ("MEMCPY", copy_params())]
-    assert [node for _, node in read_nodes(1)] == [
+    assert [node for _, node in read_nodes(1, {77})] == [
         RawMemset(address=100, bytes=16, value=0x2345, element_bytes=2),
         RawMemcpy(target=120, source=200, bytes=8, rows=2, target_pitch=16, source_pitch=32),
     ]
@@ -125,14 +125,14 @@ def test_memset_and_memcpy_nodes(driver: Driver) -> None:
 def test_what_a_trace_cannot_hold_is_refused(driver: Driver, node: tuple[str, Any]) -> None:
     driver.nodes = [node]
     with pytest.raises(TesseraError) as caught:
-        read_nodes(1)
+        read_nodes(1, {77})
     assert caught.value.diagnostics[0].code == "TSR6002"
 
 
 def test_a_driver_that_fails_is_named(driver: Driver) -> None:
     driver.status = 999
     with pytest.raises(TesseraError) as caught:
-        read_nodes(1)
+        read_nodes(1, {77})
     assert caught.value.diagnostics[0].code == "TSR6001"
     assert "cuGraphGetNodes" in caught.value.diagnostics[0].headline
 
