@@ -1,4 +1,4 @@
-"""`tessc run`: run a trace and keep what it computes."""
+"""`tessc run`: run a trace or a plan and keep what it computes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from tessera.messages import Messages, form_option, write_data
 
 if TYPE_CHECKING:
     from tessera.driver import RunReport
+    from tessera.running import PlanRunOptions
+    from tessera.running.outcome import Outcome
+
+EXIT_INTERRUPTED = 130
 
 
-@click.command(short_help="Run a trace on the CPU backend.")
+@click.command(short_help="Run a trace or a plan.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--outputs",
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Write outputs and states, by buffer name, to this `.npz` or `.safetensors` file.",
 )
-@click.option("--arch", metavar="ARCH", help="Run this variant of the modules, such as sm_90a.")
+@click.option("--arch", metavar="ARCH", help="Run this variant of a trace's modules, say sm_90a.")
 @click.option(
     "--data",
     type=click.Path(),
@@ -47,59 +51,204 @@ if TYPE_CHECKING:
     metavar="N",
     help="Stop a launch after this many scheduler steps: it is taken to loop for ever.",
 )
+@click.option(
+    "--requests",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run this many requests of a plan, each with its own inputs; 8 unless `--inputs` has "
+    "a number of them.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where to run a plan; auto takes the GPUs if all are there, the CPU if there is none.",
+)
+@click.option(
+    "--map",
+    "mapping",
+    metavar="MAP",
+    help="What stands for the devices of a plan: `a100=cuda:0,l40s=cuda:1:48sm` or `a100=cpu`.",
+)
+@click.option("--verify", is_flag=True, help="Run every request on one device too, and compare.")
+@click.option(
+    "--inputs",
+    type=click.Path(),
+    metavar="PATH",
+    help="Take inputs of requests from this file; a leading axis counts requests.",
+)
+@click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests of a plan in flight.")
+@click.option("--lanes", type=click.IntRange(1), metavar="N", help="Copies of a plan's states.")
+@click.option("--policy", metavar="NAME", help="Which of the policies of a plan to serve with.")
+@click.option(
+    "--timeline",
+    type=click.Path(),
+    metavar="PATH",
+    help="Write what every device did when, as a file that Perfetto opens.",
+)
+@click.option(
+    "--throttle",
+    metavar="SPEED",
+    help="Slow transfers between devices down to this speed, such as 12.5GB/s.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give up when no device of a plan does anything for so long; 60 unless given.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @form_option
 @click.pass_obj
-def run(
-    messages: Messages,
-    file: str,
-    outputs: str | None,
-    arch: str | None,
-    data: str | None,
-    seed: int,
-    max_steps: int | None,
-    as_json: bool,
-    form: str,
-) -> int:
-    """Run the trace FILE on one virtual device of the CPU backend; `-` reads standard input.
+def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any) -> int:
+    """Run FILE, a trace or a plan (`.tsp`); `-` reads a trace from standard input.
 
-    Launches, memsets and memcpys run in file order. What the kernels print goes to standard
-    output, before the report. A module with several variants runs the one for the oldest
-    architecture unless `--arch` says otherwise.
+    A trace runs on one virtual device of the CPU backend: launches, memsets and memcpys in file
+    order, modules in the variant for the oldest architecture unless `--arch` says otherwise. What
+    kernels print goes to standard output, before the report.
+
+    A plan runs on all its devices at once, several requests in flight. It is checked first, as by
+    `tessc check`. Without GPUs every device is a process of the CPU backend.
 
     \b
     Examples:
       tessc run trace.ptx --outputs out.npz
-      tessc run trace.ptx --arch sm_90a --data contents.npz
+      tessc run plan.tsp --requests 32 --verify
+      tessc run plan.tsp --map a100=cuda:0:84sm,l40s=cuda:0:48sm --timeline run.json
     """
-    from tessera import driver
-
     messages = replace(messages, form=form)
-    options = driver.RunOptions(arch=arch, seed=seed, max_steps=max_steps, data=data)
+    from tessera.running.open_plan import is_plan
+
     try:
-        with _progress(messages) as on_step:
-            report = driver.run(file, options, on_step)
-        if outputs is not None:
-            driver.write_outputs(report, outputs)
+        if file != "-" and is_plan(file):
+            _refuse(given, ("arch",), "traces")
+            return _run_plan(messages, file, as_json, given)
+        _refuse(given, _ONLY_PLANS, "plans")
+        return _run_trace(messages, file, as_json, given)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
+
+
+_ONLY_PLANS = (
+    "requests", "backend", "mapping", "verify", "inputs", "slots", "lanes", "policy", "timeline",
+    "throttle", "time_limit",
+)  # fmt: skip
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
+    """An option that would have no effect is more likely a slip than a wish."""
+    for name in names:
+        if given[name]:
+            option = "map" if name == "mapping" else name.replace("_", "-")
+            raise click.UsageError(f"`--{option}` is for {kind} only", click.get_current_context())
+
+
+# --- traces ------------------------------------------------------------------------------------
+
+
+def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
+    from tessera import driver
+
+    outputs = given["outputs"]
+    options = driver.RunOptions(
+        arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
+    )
+    with _progress(messages, "steps") as on_step:
+        report = driver.run(file, options, on_step)
+    if outputs is not None:
+        driver.write_outputs(report, outputs)
     messages.show(report.diagnostics)
     text = _json(report) if as_json else report.result.output + _text(report, outputs)
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
+# --- plans -------------------------------------------------------------------------------------
+
+
+def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
+    from tessera import report_run
+    from tessera.running import prepare_run, run_prepared
+    from tessera.running.verify import verify_run
+
+    with messages.waiting(file):
+        prepared = prepare_run(file, _plan_options(given))
+    messages.show(prepared.notes)
+    with _progress(messages, "requests") as on_progress:
+        outcome = run_prepared(prepared, on_progress)
+    written = _write_results(outcome, given["outputs"], given["timeline"])
+    verdict, code = None, outcome.exit_code
+    if given["verify"] and outcome.done and code != EXIT_INTERRUPTED:
+        try:
+            with _progress(messages, "requests verified") as on_progress:
+                verdict = verify_run(outcome, prepared, on_progress)
+        except TesseraError as failure:
+            messages.show(failure.diagnostics)
+            code = code or failure.exit_code
+    if as_json:
+        text = report_run.run_json(outcome, verdict)
+    else:
+        printed = "".join(one.printed for one in outcome.done.values())
+        text = printed + report_run.run_text(outcome, verdict, written)
+    messages.show(outcome.fault)
+    write_data(text.encode(errors="replace"), "-")
+    return code
+
+
+def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
+    from tessera.backend.service import DEFAULT_LIMIT_S
+    from tessera.frontend.quantities import parse_bandwidth
+    from tessera.running import PlanRunOptions
+    from tessera.running.backends import parse_map
+
+    throttle = None if given["throttle"] is None else parse_bandwidth(given["throttle"])
+    if given["throttle"] is not None and not throttle:
+        raise click.UsageError("`--throttle` takes a speed, such as 12.5GB/s")
+    return PlanRunOptions(
+        requests=given["requests"], backend=given["backend"] or "auto",
+        targets=parse_map(given["mapping"]), slots=given["slots"], lanes=given["lanes"],
+        policy=given["policy"], inputs=given["inputs"], data=given["data"], seed=given["seed"],
+        max_steps=given["max_steps"], limit_s=given["time_limit"] or DEFAULT_LIMIT_S,
+        throttle_bytes_per_s=throttle,
+    )  # fmt: skip
+
+
+def _write_results(outcome: Outcome, outputs: str | None, timeline: str | None) -> list[str]:
+    """Write what has finished, also of a run that ended early."""
+    from tessera.running.results import write_results
+    from tessera.running.timeline import timeline_json
+
+    written = []
+    if outputs is not None:
+        write_results(outcome, outputs)
+        written.append(outputs)
+    if timeline is not None:
+        replicas = outcome.opened.replicas
+        devices = list(dict.fromkeys(d for one in replicas for d in one.lowered.devices))
+        write_data(timeline_json(outcome.events(), devices).encode(), timeline)
+        written.append(timeline)
+    return written
+
+
 @contextmanager
-def _progress(messages: Messages) -> Iterator[Any]:
+def _progress(messages: Messages, what: str) -> Iterator[Any]:
     """A bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty() or messages.form == "json":
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = ("running", BarColumn(), MofNCompleteColumn(), "steps", TimeElapsedColumn())
+    columns = (
+        "running", BarColumn(), MofNCompleteColumn(), what, TimeElapsedColumn(), "left",
+        TimeRemainingColumn(),
+    )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("run", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

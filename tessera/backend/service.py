@@ -98,7 +98,8 @@ class Request:
 class TimelineEvent:
     """An operation that took place. Nanoseconds of one clock for all devices of the backend.
 
-    `name` is what to show: a kernel's name, `memset`, `send x to b`. `bytes` are those moved.
+    `name` is what to show: a kernel's name, `memset`, `send x to b`. `bytes` are those moved, to or
+    from `peer`, a device or the host.
     """
 
     device: str
@@ -110,6 +111,7 @@ class TimelineEvent:
     end_ns: int
     step: LaunchId | None = None
     bytes: int = 0
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

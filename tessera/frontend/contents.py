@@ -93,7 +93,7 @@ def open_contents_file(
 ) -> Contents:
     """The contents of a program from a file that the user names."""
     name = os.fspath(path)
-    arrays = _open_arrays(name)
+    arrays = open_arrays(name)
     try:
         _check_sizes(program, arrays, name)
     except TesseraError:
@@ -102,7 +102,8 @@ def open_contents_file(
     return Contents(arrays, seed)
 
 
-def _open_arrays(name: str) -> ArrayFile:
+def open_arrays(name: str) -> ArrayFile:
+    """The arrays of a plain `.npz` or `.safetensors` file; sizes are not held against anything."""
     if not name.endswith((".npz", ".safetensors")):
         raise TesseraError(error("TSR1180", f"`{name}` is not a `.npz` or `.safetensors` file"))
     descriptor = _open_plain(name)

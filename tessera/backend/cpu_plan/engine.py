@@ -194,7 +194,7 @@ class Engine:
         """Do a task; the fault of a launch says where it happened."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
-        name, size = "", 0
+        name, size, peer = "", 0, ""
         match task.operation:
             case Run(step):
                 name = self._step(visit, self._work[seat.trace][step])
@@ -207,13 +207,13 @@ class Engine:
             case Send(number):
                 transfer = self._transfers[seat.trace][number]
                 self._send(visit, transfer)
-                name, size = f"send {self._name(seat, transfer.buffer)}", transfer.size
-                name += f" to {transfer.target}"
+                size, peer = transfer.size, transfer.target
+                name = f"send {self._name(seat, transfer.buffer)} to {peer}"
             case Receive(number):
                 transfer = self._transfers[seat.trace][number]
                 self._receive(visit, transfer)
-                name, size = f"receive {self._name(seat, transfer.buffer)}", transfer.size
-                name += f" from {transfer.source}"
+                size, peer = transfer.size, transfer.source
+                name = f"receive {self._name(seat, transfer.buffer)} from {peer}"
             case Record() | Await():
                 raise AssertionError("events happen when a head is looked for")
             case _:
@@ -221,7 +221,7 @@ class Engine:
         visit.events.append(
             TimelineEvent(
                 device=self.name, queue=task.queue, slot=seat.slot, request=visit.number, name=name,
-                start_ns=started, end_ns=time.monotonic_ns(), bytes=size,
+                start_ns=started, end_ns=time.monotonic_ns(), bytes=size, peer=peer,
                 step=task.operation.step if isinstance(task.operation, Run) else None,
             )
         )  # fmt: skip

@@ -60,6 +60,7 @@ class Reference:
         trace: int = 0,
         lane: int = 0,
         on_step: OnStep | None = None,
+        before_step: OnStep | None = None,
     ) -> Expected:
         """The next request of a lane; `on_step` hears of each step when it is done."""
         served = self._traces[trace]
@@ -69,6 +70,8 @@ class Reference:
         machine.fill(given)
         printed = []
         for step in served.program.work():
+            if before_step is not None:
+                before_step(step, None, machine)
             result = machine.step(step)
             if result is not None:
                 printed.append(result.output)

@@ -167,7 +167,7 @@ def test_a_worker_that_is_killed() -> None:
         future = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
         time.sleep(0.02)
         os.kill(backend._devices["a"].process.pid, signal.SIGKILL)
-        with pytest.raises(ServiceFault, match="TSR5051.*`a` was ended by signal 9") as failure:
+        with pytest.raises(ServiceFault, match=r"TSR5051.*`a` was ended by signal 9") as failure:
             future.result(10)
         assert failure.value.request == 1
         assert failure.value.exit_code == 6
@@ -179,7 +179,7 @@ def test_a_worker_that_stops_answering() -> None:
     with running(model, limit_s=2.5) as (dispatcher, backend):
         os.kill(backend._devices["b"].process.pid, signal.SIGSTOP)
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
-        with pytest.raises(ServiceFault, match="TSR5052.*worker of device `b`") as failure:
+        with pytest.raises(ServiceFault, match=r"TSR5052.*worker of device `b`") as failure:
             future.result(20)
         assert failure.value.device == "b"
 
@@ -203,14 +203,14 @@ def test_a_transfer_that_never_comes() -> None:
     model = replace(model, lowered=replace(model.lowered, traces=traces))
     with running(model, limit_s=1.0) as (dispatcher, _):
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
-        with pytest.raises(ServiceFault, match="waits for transfer .*`h` from `a`") as failure:
+        with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
             future.result(20)
         assert (failure.value.device, failure.value.request) == ("b", 0)
 
 
 def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
     model = two_steps("doze", "doze")
-    with pytest.raises(TesseraError, match="TSR5020.*device `b` has 100 bytes") as failure:
+    with pytest.raises(TesseraError, match=r"TSR5020.*device `b` has 100 bytes") as failure:
         CpuBackend(model, BackendOptions(memory_bytes={"b": 100}))
     assert failure.value.exit_code == 6
 

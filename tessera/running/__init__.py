@@ -1,0 +1,204 @@
+"""`run_plan`: from a plan file to results, in one straight line.
+
+In: a path (or a `Plan`) and `PlanRunOptions`. Out: an `Outcome`, also where a fault or Ctrl-C ended
+the run early: what had finished by then is in it. Raises `TesseraError` where nothing can run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from tessera.backend.service import DEFAULT_LIMIT_S, Completion
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.ir.plan import Plan
+from tessera.running.backends import Choice, choose_backend, rehearsal
+from tessera.running.estimate import cpu_seconds
+from tessera.running.materials import Materials, read_materials
+from tessera.running.open_plan import OpenPlan, open_plan
+from tessera.running.outcome import Outcome
+from tessera.running.schedule import Turn, schedule
+from tessera.running.serving import Serving, ServingOptions
+
+DEFAULT_REQUESTS = 8
+INTERRUPTED = 130
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRunOptions:
+    """What to run and how; `targets` says what stands for devices of the plan."""
+
+    requests: int | None = None
+    backend: str = "auto"
+    targets: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None
+    lanes: int | None = None
+    policy: str | None = None
+    inputs: str | None = None
+    data: str | None = None
+    seed: int = 0
+    max_steps: int | None = None
+    limit_s: float = DEFAULT_LIMIT_S
+    throttle_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that can start: everything is read and checked, no device is touched yet."""
+
+    opened: OpenPlan
+    choice: Choice
+    materials: Materials
+    turns: tuple[Turn, ...]
+    options: PlanRunOptions
+    notes: tuple[Diagnostic, ...]
+
+
+def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
+    """Read and check all that a run needs."""
+    opened = open_plan(given, slots=options.slots, lanes=options.lanes, policy=options.policy)
+    choice = choose_backend(opened, options.backend, options.targets)
+    lanes = sum(replica.lowered.lanes for replica in opened.replicas)
+    materials = read_materials(
+        opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs
+    )
+    requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
+    turns = schedule(
+        requests,
+        [trace.share for trace in opened.plan.traces],
+        [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
+    )
+    notes = list(opened.diagnostics)
+    if choice.backend == "cpu" and options.backend == "auto" and not options.targets:
+        notes.append(rehearsal(cpu_seconds(opened, turns)))
+    return Prepared(
+        opened=opened, choice=choice, materials=materials, turns=turns, options=options,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def run_plan(
+    given: Plan | str | os.PathLike[str],
+    options: PlanRunOptions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
+    return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
+
+
+def run_prepared(
+    prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
+) -> Outcome:
+    """Start the devices, run the requests, give the devices back."""
+    report = on_progress or (lambda done, total: None)
+    report(0, len(prepared.turns))
+    options = prepared.options
+    serving_options = ServingOptions(
+        max_steps=options.max_steps, limit_s=options.limit_s,
+        throttle_bytes_per_s=options.throttle_bytes_per_s,
+    )  # fmt: skip
+    try:
+        serving = Serving(prepared.opened, prepared.materials, prepared.choice, serving_options)
+    except KeyboardInterrupt:
+        raise _interrupted(0, len(prepared.turns)) from None
+    feeder = _Feeder(serving, prepared)
+    started = time.monotonic()
+    fault: TesseraError | None = None
+    states = None
+    try:
+        feeder.start()
+        feeder.wait(lambda done: report(done, len(prepared.turns)))
+        fault = feeder.fault()
+        if fault is None:
+            states = tuple(serving.read_states(lane) for lane in range(len(serving.lanes)))
+    except KeyboardInterrupt:
+        fault = _interrupted(len(feeder.completions()), len(prepared.turns))
+    finally:
+        seconds = time.monotonic() - started
+        serving.close(wait=False)
+    return Outcome(
+        opened=prepared.opened, backend=prepared.choice.backend, turns=prepared.turns,
+        done=feeder.completions(), states=states, seconds=seconds, diagnostics=prepared.notes,
+        fault=() if fault is None else fault.diagnostics,
+        exit_code=0 if fault is None else fault.exit_code,
+    )  # fmt: skip
+
+
+def _interrupted(done: int, total: int) -> TesseraError:
+    found = error("TSR5056", f"interrupted after {done} of {total} requests")
+    return TesseraError(found, exit_code=INTERRUPTED)
+
+
+class _Feeder:
+    """Submits turns, each replica's in its own thread, since submitting waits for a slot.
+
+    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done.
+    """
+
+    def __init__(self, serving: Serving, prepared: Prepared) -> None:
+        self._serving = serving
+        self._prepared = prepared
+        self._futures: dict[int, Future[Completion]] = {}
+        self._problems: list[BaseException] = []
+        self._changed = threading.Event()
+        self._finished = 0
+        replicas = range(len(prepared.opened.replicas))
+        self._threads = [
+            threading.Thread(target=self._feed, args=(replica,), daemon=True)
+            for replica in replicas
+        ]
+
+    def start(self) -> None:
+        """Begin to submit."""
+        for thread in self._threads:
+            thread.start()
+
+    def _feed(self, replica: int) -> None:
+        try:
+            for turn in self._prepared.turns:
+                if self._serving.lanes[turn.lane][0] == replica:
+                    inputs = self._prepared.materials.inputs(turn.request, turn.trace, turn.turn)
+                    future = self._serving.submit(
+                        inputs, lane=turn.lane, trace=turn.trace, number=turn.request
+                    )
+                    self._futures[turn.request] = future
+                    future.add_done_callback(self._heard)
+        except BaseException as problem:
+            self._problems.append(problem)
+
+    def wait(self, report: Callable[[int], None]) -> None:
+        """Until every request is done, or one has failed."""
+        while any(thread.is_alive() for thread in self._threads) or not self._all_done():
+            self._changed.wait(_LOOK_S)
+            self._changed.clear()
+            report(self._finished)
+        report(self._finished)
+
+    def _all_done(self) -> bool:
+        return all(future.done() for future in list(self._futures.values()))
+
+    def _heard(self, future: Future[Completion]) -> None:
+        self._finished += not future.cancelled() and future.exception() is None
+        self._changed.set()
+
+    def completions(self) -> dict[int, Completion]:
+        """The results that there are, by request."""
+        return {
+            number: future.result()
+            for number, future in sorted(self._futures.copy().items())
+            if future.done() and not future.cancelled() and future.exception() is None
+        }
+
+    def fault(self) -> TesseraError | None:
+        """What went wrong first, if anything did; what is not an error of the run is raised."""
+        found = [f.exception() for f in self._futures.values() if f.done() and not f.cancelled()]
+        for problem in [*(one for one in found if one is not None), *self._problems]:
+            if isinstance(problem, TesseraError):
+                return problem
+            raise problem
+        return None

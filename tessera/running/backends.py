@@ -1,0 +1,167 @@
+"""Which backend runs a plan, and what stands for its devices.
+
+In: what the user asks for (`--backend`, `--map`) and the GPUs that are here. Out: a `Choice`, and
+backends made from it. `auto` takes the GPUs if there is one for every device of the plan, the CPU
+on a machine that has none, and otherwise says what is there instead of guessing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.backend.service import NO_DEVICE, Backend, BackendOptions, Model
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.ir.plan import Plan
+from tessera.running.open_plan import OpenPlan
+
+_TARGET = re.compile(r"cpu|cuda:\d{1,3}(:\d{1,4}sm)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU of this machine."""
+
+    target: str
+    name: str
+    arch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """`cpu` or `cuda`, and what stands for each device; `notes` say what is worth knowing."""
+
+    backend: str
+    targets: Mapping[str, str]
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def parse_map(text: str | None) -> dict[str, str]:
+    """`a100=cuda:0,l40s=cuda:1:48sm` as a mapping."""
+    found: dict[str, str] = {}
+    for part in (text or "").split(",") if text else ():
+        device, equals, target = (word.strip() for word in part.partition("="))
+        if not equals or not device or not _TARGET.fullmatch(target) or device in found:
+            raise TesseraError(
+                error("TSR5055", f"`{part.strip()}` in `--map` cannot be used",
+                      hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
+                      "`cuda:0:48sm` or `cpu`, each device once"),
+                exit_code=2,
+            )  # fmt: skip
+        found[device] = target
+    return found
+
+
+def choose_backend(
+    opened: OpenPlan, asked: str, targets: Mapping[str, str], gpus: Sequence[Gpu] | None = None
+) -> Choice:
+    """What to run on; exit code 4 where what is asked for is not there."""
+    devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
+    for name in targets:
+        if name not in devices:
+            raise TesseraError(
+                error("TSR5055", f"`--map` names `{name}`, which the plan does not use",
+                      hint=f"its devices are: {', '.join(devices)}"),
+                exit_code=2,
+            )  # fmt: skip
+    kinds = {target.split(":")[0] for target in targets.values()}
+    if asked != "auto":
+        kinds.add(asked)
+    if len(kinds) > 1:
+        raise TesseraError(
+            error("TSR5055", "the devices of a run are all on GPUs or all on the CPU",
+                  hint="map every device to the same kind, and leave `--backend` out"),
+            exit_code=2,
+        )  # fmt: skip
+    if kinds == {"cpu"}:
+        return Choice(backend="cpu", targets={})
+    here = find_gpus() if gpus is None else gpus
+    if not here and not kinds:
+        return Choice(backend="cpu", targets={})
+    if targets or kinds:
+        whole = _match(opened.plan, devices, here, targets)
+        return Choice(backend="cuda", targets=whole if whole is not None else targets)
+    matched = _match(opened.plan, devices, here, {})
+    if matched is None:
+        raise TesseraError(_missing(opened.plan, devices, here), exit_code=NO_DEVICE)
+    return Choice(backend="cuda", targets=matched)
+
+
+def _match(
+    plan: Plan, devices: Sequence[str], here: Sequence[Gpu], targets: Mapping[str, str]
+) -> dict[str, str] | None:
+    """A GPU of the right kind for every card of the plan, in order; None where one lacks."""
+    found = dict(targets)
+    taken = {target.split(":")[1] for target in targets.values() if ":" in target}
+    card_of: dict[str, str] = {}
+    cards = {card.name: card for card in plan.cards}
+    for device in plan.devices:
+        if device.name not in devices or device.name in found:
+            continue
+        card = cards[device.card]
+        if device.card not in card_of:
+            free = (gpu for gpu in here if gpu.target.split(":")[1] not in taken)
+            gpu = next((g for g in free if _is_kind(g, card.gpu, card.arch)), None)
+            if gpu is None:
+                return None
+            card_of[device.card] = gpu.target
+            taken.add(gpu.target.split(":")[1])
+        slices = [one for one in plan.devices if one.card == device.card]
+        part = f":{device.sms}sm" if len(slices) > 1 else ""
+        found[device.name] = card_of[device.card] + part
+    return found
+
+
+def _is_kind(gpu: Gpu, kind: str, arch: str) -> bool:
+    words = re.findall(r"[a-z0-9]+", gpu.name.lower())
+    return kind.split("-")[0].lower() in words and gpu.arch.rstrip("a") == arch.rstrip("a")
+
+
+def _missing(plan: Plan, devices: Sequence[str], here: Sequence[Gpu]) -> Diagnostic:
+    cards = {card.name: card for card in plan.cards}
+    kinds = {device.name: cards[device.card].gpu for device in plan.devices}
+    wanted = ", ".join(f"`{name}` ({kinds.get(name, '?')})" for name in devices)
+    return error(
+        "TSR5055", f"this machine does not have the GPUs of the plan: {wanted}",
+        notes=tuple(f"found: {gpu.target} ({gpu.name})" for gpu in here),
+        hint="put the devices on what is there with `--map DEVICE=cuda:0:48sm,...`, "
+        "or rehearse with `--backend cpu`",
+    )  # fmt: skip
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this machine; none where there is no driver or no `cuda-python`."""
+    from tessera.backend.cuda.targets import open_driver
+
+    try:
+        found = open_driver().gpus()
+    except TesseraError:
+        return ()
+    return tuple(Gpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in found)
+
+
+def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:
+    """The backend of one replica."""
+    if choice.backend == "cuda":
+        from tessera.backend.cuda.backend import CudaBackend
+
+        return CudaBackend(model, options)
+    from tessera.backend.cpu_plan.workers import CpuBackend
+
+    return CpuBackend(model, options)
+
+
+def rehearsal(seconds: float) -> Diagnostic:
+    """That a plan for GPUs runs on the CPU, and how long that may take."""
+    return warning(
+        "TSR5058", "there is no GPU here: the plan is rehearsed on the CPU",
+        notes=(f"about {_duration(seconds)} at least, with loops counted once",),
+        hint="`--backend cpu` says that this is meant",
+    )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(seconds, 0.1):.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

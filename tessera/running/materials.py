@@ -1,0 +1,238 @@
+"""The bytes that a run starts from: weights, states of lanes, inputs of requests.
+
+In: an open plan, the file that `--data` or the trace names, and a seed. Out: contents by buffer
+name. A trace names a plain file in the folder of the plan, and nothing else is ever opened on its
+word; the file must be the one that the plan was made with.
+
+What no file gives is seeded: weights by the seed, the states of lane n by seed + n, the inputs of
+request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
+of the others where a seed would only give zeros (integers, untyped bytes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.contents import ArrayFile, Contents, open_arrays, open_contents
+from tessera.frontend.contents_seeded import seeded_bytes
+from tessera.ir.program import Buffer, Program, Role
+from tessera.running.open_plan import OpenPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """What every replica of a run starts from, and the inputs of its requests."""
+
+    weights: Mapping[str, Bytes]
+    states: tuple[Mapping[str, Bytes], ...]
+    fillings: tuple[Mapping[str, Bytes], ...]
+    first_inputs: tuple[Mapping[str, Bytes], ...]
+    given_inputs: Mapping[str, Bytes]
+    programs: tuple[Program, ...]
+    names: tuple[str, ...]
+    seed: int
+
+    def inputs(self, request: int, trace: int, turn: int) -> dict[str, Bytes]:
+        """The inputs of a request, which is the `turn`-th of its trace."""
+        found = {}
+        for buffer in self.programs[trace].buffers:
+            if buffer.role is Role.INPUT:
+                given = self._given(buffer, trace)
+                if given is not None:
+                    count = len(given) // max(buffer.bytes, 1)
+                    row = turn if count > 1 else 0
+                    if row >= max(count, 1):
+                        raise TesseraError(_too_few(buffer, count, turn + 1))
+                    found[buffer.name] = given[row * buffer.bytes : (row + 1) * buffer.bytes]
+                else:
+                    found[buffer.name] = self._seeded(buffer, trace, request)
+        return found
+
+    def _seeded(self, buffer: Buffer, trace: int, request: int) -> Bytes:
+        first = self.first_inputs[trace].get(buffer.name)
+        if first is not None and request == 0:
+            return first
+        seeded = seeded_bytes(buffer, self.seed + request)
+        return seeded if first is None or seeded.any() else first
+
+    def _given(self, buffer: Buffer, trace: int) -> Bytes | None:
+        named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
+        return self.given_inputs.get(buffer.name) if named is None else named
+
+    def requests_given(self) -> int | None:
+        """How many requests the inputs are for, if they say so; None for several traces."""
+        if len(self.programs) > 1:
+            return None
+        sizes = {
+            len(given) // buffer.bytes
+            for buffer in self.programs[0].buffers
+            if buffer.role is Role.INPUT and buffer.bytes
+            if (given := self._given(buffer, 0)) is not None
+        }
+        return min((size for size in sizes if size > 1), default=None)
+
+
+def read_materials(
+    opened: OpenPlan, *, lanes: int, seed: int = 0, data: str | None = None,
+    inputs: str | None = None,
+) -> Materials:  # fmt: skip
+    """Read and check all contents; `lanes` counts those of all replicas."""
+    weights: dict[str, Bytes] = {}
+    kept: dict[str, tuple[Buffer, Bytes | None]] = {}
+    fillings: list[dict[str, Bytes]] = []
+    first: list[dict[str, Bytes]] = []
+    with ExitStack() as stack:
+        for index, program in enumerate(opened.programs):
+            contents = stack.enter_context(_open(opened, index, program, data, seed))
+            fillings.append({})
+            first.append({})
+            for buffer in program.declared_buffers():
+                given = contents.read(buffer) if contents.is_given(buffer) else None
+                match buffer.role:
+                    case Role.WEIGHT:
+                        _merge(weights, buffer, given, seed, opened)
+                    case Role.STATE:
+                        if buffer.name not in kept or given is not None:
+                            kept[buffer.name] = buffer, given
+                    case Role.INPUT if given is not None:
+                        first[-1][buffer.name] = given
+                    case Role.OUTPUT | Role.TEMP if given is not None:
+                        fillings[-1][buffer.name] = given
+                    case _:
+                        pass
+    _check_dependence(opened, weights)
+    return Materials(
+        weights=weights,
+        states=tuple(dict(_states(kept, seed + lane)) for lane in range(lanes)),
+        fillings=tuple(fillings),
+        first_inputs=tuple(first),
+        given_inputs={} if inputs is None else _read_inputs(opened, inputs),
+        programs=opened.programs,
+        names=tuple(trace.name for trace in opened.plan.traces),
+        seed=seed,
+    )
+
+
+def _too_few(buffer: Buffer, count: int, wanted: int) -> Diagnostic:
+    return error(
+        "TSR5053", f"input `{buffer.name}` is given for {count} requests, not for {wanted}",
+        hint=f"run with `--requests {count}`, or give more",
+    )  # fmt: skip
+
+
+def _states(
+    kept: Mapping[str, tuple[Buffer, Bytes | None]], seed: int
+) -> Iterator[tuple[str, Bytes]]:
+    for name, (buffer, given) in kept.items():
+        yield name, seeded_bytes(buffer, seed) if given is None else given
+
+
+def _merge(
+    weights: dict[str, Bytes], buffer: Buffer, given: Bytes | None, seed: int, opened: OpenPlan
+) -> None:
+    """A weight of one name is one weight, whichever trace's file it is in."""
+    known = weights.get(buffer.name)
+    if given is None:
+        weights.setdefault(buffer.name, seeded_bytes(buffer, seed))
+        return
+    seeded = known is not None and np.array_equal(known, seeded_bytes(buffer, seed))
+    if known is not None and not seeded and not np.array_equal(known, given):
+        raise TesseraError(
+            error("TSR5057", f"weight `{buffer.name}` has different contents in two traces of "
+                  f"`{opened.name}`", hint="weights of equal name are one: rename one of them")
+        )  # fmt: skip
+    weights[buffer.name] = given
+
+
+def _open(opened: OpenPlan, index: int, program: Program, data: str | None, seed: int) -> Contents:
+    planned = opened.plan.traces[index]
+    if data is not None:
+        _check_digest(data, planned.contents_digest, planned.name)
+        return _open_data(opened, program, data, seed)
+    if program.resident is not None and planned.contents_digest:
+        path = os.path.join(opened.folder, os.path.basename(program.resident))
+        if os.path.isfile(path) and not os.path.islink(path):
+            _check_digest(path, planned.contents_digest, planned.name)
+    return open_contents(program, opened.folder, seed=seed)
+
+
+def _open_data(opened: OpenPlan, program: Program, data: str, seed: int) -> Contents:
+    """A file for all traces: each array belongs to a buffer of one of them."""
+    arrays = open_arrays(data)
+    names = {b.name for one in opened.programs for b in one.declared_buffers()}
+    sizes = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
+    for name, size in arrays.sizes.items():
+        problem = None
+        if name not in names:
+            problem = error("TSR1186", f"array `{name[:80]}` in `{data}` belongs to no buffer")
+        elif sizes.get(name, size) != size:
+            problem = error("TSR1185", f"array `{name}` in `{data}` has {size} bytes, but its "
+                            f"buffer has {sizes[name]}")  # fmt: skip
+        if problem is not None:
+            arrays.close()
+            raise TesseraError(problem)
+    return Contents(arrays, seed)
+
+
+def _check_digest(path: str, wanted: str, trace: str) -> None:
+    if not wanted:
+        return
+    try:
+        with open(path, "rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return  # opening it for its contents says what is wrong
+    if found != wanted:
+        raise TesseraError(
+            error("TSR5057", f"`{path}` is not the file that the plan was made with",
+                  notes=(f"trace `{trace}` was planned with contents of sha256 {wanted[:16]}, "
+                         f"this file has {found[:16]}",),
+                  hint="bring the file back, or plan again with `tessc plan`")
+        )  # fmt: skip
+
+
+def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
+    """Where contents of a weight decided what a step touches, they must be those."""
+    for graph, program in zip(opened.graphs, opened.programs, strict=True):
+        for entry in graph.contents:
+            name = program.buffers[entry.buffer].name
+            if hashlib.sha256(weights[name].tobytes()).hexdigest() != entry.sha256:
+                raise TesseraError(
+                    error("TSR5057", f"weight `{name}` is not the one that the plan depends on",
+                          hint="plan again with `tessc plan`")
+                )  # fmt: skip
+
+
+def _read_inputs(opened: OpenPlan, path: str) -> dict[str, Bytes]:
+    """Arrays for inputs: as large as the buffer, or that with a leading axis for requests."""
+    sizes: dict[str, int] = {}
+    for trace, program in zip(opened.plan.traces, opened.programs, strict=True):
+        for buffer in program.buffers:
+            if buffer.role is Role.INPUT:
+                sizes.setdefault(buffer.name, buffer.bytes)
+                sizes[f"{trace.name}/{buffer.name}"] = buffer.bytes
+    arrays: ArrayFile = open_arrays(path)
+    try:
+        for name, size in arrays.sizes.items():
+            if name not in sizes:
+                raise TesseraError(
+                    error("TSR5053", f"array `{name[:80]}` in `{path}` is no input of the plan",
+                          hint=f"the inputs are: {', '.join(n for n in sizes if '/' not in n)}")
+                )  # fmt: skip
+            if size == 0 or size % max(sizes[name], 1):
+                raise TesseraError(
+                    error("TSR5053", f"array `{name}` in `{path}` has {size} bytes",
+                          notes=(f"input `{name}` takes {sizes[name]} bytes, or that for every "
+                                 "request, one after the other",))
+                )  # fmt: skip
+        return {name: arrays.read(name) for name in arrays.sizes}
+    finally:
+        arrays.close()

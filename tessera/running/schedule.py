@@ -1,0 +1,49 @@
+"""Which trace and which lane each request of a run has.
+
+In: shares of traces and replicas, and how many lanes each replica has. Out: one `Turn` per request,
+the same for the same input. Replicas and traces get their shares as evenly as whole requests allow;
+every lane sees its traces in the same order, and lanes of a replica take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request: its number, its trace, its lane, and which one of its trace it is."""
+
+    request: int
+    trace: int
+    lane: int
+    turn: int
+
+
+def schedule(
+    requests: int, trace_shares: Sequence[float], replicas: Sequence[tuple[float, int]]
+) -> tuple[Turn, ...]:
+    """Turns for so many requests; a replica is its share and the number of its lanes."""
+    served = [0] * len(replicas)
+    starts = [sum(lanes for _, lanes in replicas[:index]) for index in range(len(replicas))]
+    in_lane: dict[int, list[int]] = {}
+    of_trace = [0] * len(trace_shares)
+    found = []
+    for request in range(requests):
+        replica = most_behind(served, [share for share, _ in replicas])
+        lane = starts[replica] + served[replica] % replicas[replica][1]
+        served[replica] += 1
+        counts = in_lane.setdefault(lane, [0] * len(trace_shares))
+        trace = most_behind(counts, trace_shares)
+        counts[trace] += 1
+        found.append(Turn(request, trace, lane, of_trace[trace]))
+        of_trace[trace] += 1
+    return tuple(found)
+
+
+def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
+    """Who has the least of what is due; of equals the first."""
+    whole = sum(shares)
+    due = sum(counts) + 1
+    return max(range(len(counts)), key=lambda i: (shares[i] / whole * due - counts[i], -i))

@@ -1,0 +1,108 @@
+"""Plans for traces with a placement chosen by the test, as records and as files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tessera.frontend.trace import parse_trace
+from tessera.ir import program as ir
+from tessera.ir.launch_program import LoweredReplica
+from tessera.ir.plan import (
+    PlacedStep,
+    PlacedTrace,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTrace,
+    Replica,
+    text_digest,
+)
+from tessera.ir.plan_text import print_plan
+from tessera.ir.trace_text import print_program
+from tessera.passes.lower_plan import lower_replica
+from tests.helpers.served import graph_of
+
+CAPACITY = 1 << 30
+
+
+def plan_of(
+    programs: Sequence[ir.Program],
+    placements: Sequence[Sequence[str]],
+    *,
+    slots: int = 2,
+    lanes: int = 2,
+    shares: Sequence[float] | None = None,
+    arch: str | None = None,
+    contents: Sequence[bytes] = (),
+) -> Plan:
+    """A plan with one replica; every launch runs in the variant for `arch`, or the first."""
+    # What a run sees has been through the text.
+    programs = [parse_trace(print_program(program), "trace.ptx") for program in programs]
+    graphs = [graph_of(program) for program in programs]
+    lowered = lower_replica(programs, graphs, placements, slots=slots, lanes=lanes)
+    return Plan(
+        objective="throughput", strategy="test", period_ns=1.0, latency_ns=1.0, usd_per_request=0.0,
+        bound=1.0, gap=0.0, ended="gap", link="pcie4", machine_digest="0" * 64, options="plan{}",
+        cards=tuple(
+            PlanCard(name=name, gpu="a100", arch="sm_80", capacity_bytes=CAPACITY,
+                     used_bytes=lowered.memory_bytes(name), usd_per_hour=None)
+            for name in lowered.devices
+        ),
+        devices=tuple(
+            PlanDevice(name=name, card=name, sms=108, busy_ns=1.0) for name in lowered.devices
+        ),
+        traces=tuple(
+            _planned(index, program, shares, contents) for index, program in enumerate(programs)
+        ),
+        replicas=(replica_of(programs, placements, lowered, arch),),
+        baselines=(),
+    )  # fmt: skip
+
+
+def replica_of(
+    programs: Sequence[ir.Program],
+    placements: Sequence[Sequence[str]],
+    lowered: LoweredReplica,
+    arch: str | None = None,
+    share: float = 1.0,
+) -> Replica:
+    return Replica(
+        share=share, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered,
+        traces=tuple(
+            PlacedTrace(trace=index, steps=_steps(program, placed, arch), transfers=())
+            for index, (program, placed) in enumerate(zip(programs, placements, strict=True))
+        ),
+    )  # fmt: skip
+
+
+def _planned(
+    index: int, program: ir.Program, shares: Sequence[float] | None, contents: Sequence[bytes]
+) -> PlannedTrace:
+    text = print_program(program)
+    digest = hashlib.sha256(contents[index]).hexdigest() if index < len(contents) else ""
+    share = 1.0 if shares is None else shares[index]
+    return PlannedTrace(
+        name=f"trace{index}", share=share, digest=text_digest(text), text=text,
+        contents_digest=digest,
+    )  # fmt: skip
+
+
+def _steps(program: ir.Program, placed: Sequence[str], arch: str | None) -> tuple[PlacedStep, ...]:
+    found = []
+    for step, device in zip(program.work(), placed, strict=True):
+        chosen = ""
+        if isinstance(step, ir.Launch):
+            module = program.modules[step.module]
+            chosen = (module.variant(arch or "") or module.variants[0]).arch
+        name = step.kernel if isinstance(step, ir.Launch) else type(step).__name__.lower()
+        found.append(PlacedStep(step=int(step.id), name=name, device=device, arch=chosen,
+                                predicted_ns=1.0, error=0.5, source="estimate"))  # fmt: skip
+    return tuple(found)
+
+
+def write_plan(folder: Path, plan: Plan, name: str = "plan.tsp") -> str:
+    path = folder / name
+    path.write_text(print_plan(plan), "utf-8")
+    return str(path)
