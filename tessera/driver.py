@@ -17,13 +17,24 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.frontend.cache import ModuleCache
 from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
 from tessera.frontend.contents_write import write_contents
+from tessera.frontend.known_contents import known_contents
 from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import STDIN_NAME, read_source, text_to_bytes
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
 from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import text_digest
-from tessera.ir.program import Buffer, Launch, LibraryCall, Memcpy, Memset, Program, Role
+from tessera.ir.program import (
+    Buffer,
+    BufferId,
+    KnownContents,
+    Launch,
+    LibraryCall,
+    Memcpy,
+    Memset,
+    Program,
+    Role,
+)
 from tessera.ir.ptx_text import print_module
 from tessera.ir.trace_text import print_program
 from tessera.passes.summarise_program import ProgramSummary, summarise_program
@@ -31,6 +42,7 @@ from tessera.settings import read_settings
 
 if TYPE_CHECKING:
     from tessera.backend.cpu.run import RunResult
+    from tessera.passes.base import AnalysisManager
 
 WORK = (Launch, Memset, Memcpy, LibraryCall)
 # A request starts with these; outputs and temporaries start out poisoned, unless the file has them.
@@ -60,12 +72,41 @@ def analyze(path: str | os.PathLike[str]) -> Report:
     graph: KernelGraph | None = None
     if any(isinstance(step, WORK) for step in program.steps):
         # Imported here because it needs NumPy, which `--help` shall not wait for.
-        from tessera.passes.base import AnalysisManager
         from tessera.passes.dependences import Dependences
 
-        found = AnalysisManager(program).get(Dependences)
+        manager = analysis_manager(program, os.path.dirname(source.name) or ".")
+        found = manager.get(Dependences)
         graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics)
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
+
+
+def analysis_manager(program: Program, folder: str) -> AnalysisManager:
+    """The analyses of a program; contents of weights in `folder` count where they decide accesses.
+
+    A file of contents that is missing or cannot be used is left to whoever needs it.
+    """
+    from tessera.passes.access_regions import AccessRegions
+    from tessera.passes.base import AnalysisManager
+
+    manager = AnalysisManager(program)
+    tried: set[int] = set()
+    while program.resident is not None:
+        wanted = [b for b in manager.get(AccessRegions).wanted if b not in tried]
+        tried.update(wanted)
+        found = _look_up(program, folder, wanted) if wanted else ()
+        if not found:
+            break
+        program = replace(program, known=(*program.known, *found))
+        manager = AnalysisManager(program)
+    return manager
+
+
+def _look_up(program: Program, folder: str, wanted: list[BufferId]) -> tuple[KnownContents, ...]:
+    try:
+        with open_contents(program, folder) as contents:
+            return tuple(known_contents(program, contents, wanted))
+    except TesseraError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

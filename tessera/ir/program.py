@@ -278,11 +278,21 @@ Step = Work | Event | Wait
 # --- the whole -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class KnownContents:
+    """The bytes of a weight, for analyses that may look at them, and their SHA-256."""
+
+    buffer: BufferId
+    content: bytes = field(repr=False)
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """One trace. A plain PTX file is a program with one module and no steps.
 
-    `resident` is the name of the file with the buffers' contents, beside the trace.
+    `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
+    the contents of weights that somebody looked up in it; they are no part of the trace's text.
     """
 
     buffers: tuple[Buffer, ...] = ()
@@ -290,6 +300,7 @@ class Program:
     pointer_tables: tuple[PointerTable, ...] = ()
     steps: tuple[Step, ...] = ()
     resident: str | None = None
+    known: tuple[KnownContents, ...] = ()
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def declared_buffers(self) -> Iterator[Buffer]:

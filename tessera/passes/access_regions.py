@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, assert_never
 from tessera.diagnostics import Span
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.graph import ContentsDigest
 from tessera.ir.region import Interval
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
@@ -31,10 +32,16 @@ from tessera.passes.launch_scene import Setting, TooManyObjects, Words, build_se
 from tessera.passes.operand_bytes import operand_bytes
 from tessera.passes.regions import may_region, must_region, region_bytes
 
+_WEIGHT = ir.Role.WEIGHT
+_Scene = tuple[ir.ModuleVariant, KernelCode, Setting]
+
 
 @dataclass(frozen=True, slots=True)
 class AccessRegions:
     """The accesses of every step, in program order.
+
+    `contents` are the weights whose known contents (`Program.known`) decided what a step touches;
+    `wanted` are weights whose contents could have, if they were known.
 
     Example: `AnalysisManager(program).get(AccessRegions).steps[0].accesses`.
     """
@@ -43,6 +50,8 @@ class AccessRegions:
     needs: ClassVar[tuple[type[Any], ...]] = ()
 
     steps: tuple[StepAccesses, ...]
+    contents: tuple[ContentsDigest, ...] = ()
+    wanted: tuple[ir.BufferId, ...] = ()
 
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
@@ -51,7 +60,7 @@ class AccessRegions:
         while True:
             steps = tuple(walker.step(step) for step in program.work())
             if not walker.restart():
-                return cls(steps)
+                return cls(steps, walker.contents(), walker.wanted())
 
 
 class _Walker:
@@ -63,6 +72,9 @@ class _Walker:
         self.idle: dict[tuple[int, str, str], frozenset[str]] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
         self.patterns: dict[tuple[object, ...], Pattern] = {}
+        self.known = _known_weights(program)
+        self.looked_up: set[ir.BufferId] = set()
+        self.asked: set[ir.BufferId] = set()
         self.variables = _module_variables(program)
         self.initial = initial_pointers(program, self.variables)
         self.tables = self._first_tables()
@@ -73,6 +85,22 @@ class _Walker:
             words = {word.offset: word.target for word in table.words}
             tables[table.buffer] = tables.get(table.buffer, {}) | words
         return tables
+
+    def contents(self) -> tuple[ContentsDigest, ...]:
+        """The weights whose contents decided something, with their digests."""
+        return tuple(ContentsDigest(b, self.known[b].sha256) for b in sorted(self.looked_up))
+
+    def wanted(self) -> tuple[ir.BufferId, ...]:
+        """The weights that values of slices are loaded from without being known."""
+        weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
+        return tuple(b for b in weights if b not in self.known)
+
+    def _note_contents(self, step: ir.Launch, scenes: list[_Scene]) -> None:
+        for variant, _, setting in scenes:
+            footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
+            self.looked_up.update(setting.buffers[zone] for zone in footprint.looked_up)
+            found = (setting.buffers.get(zone) for zone in footprint.asked)
+            self.asked.update(buffer for buffer in found if buffer is not None)
 
     def restart(self) -> bool:
         """Whether a step may write pointers of module variables: they are none then, from the
@@ -148,8 +176,10 @@ class _Walker:
         buffers, key = launch_pattern(self.program, step, [setting for _, _, setting in scenes])
         known = self.patterns.get(key)
         if known is not None:
+            self._note_contents(step, scenes)
             return known.report(step.id, buffers)
         reports = [self._variant(step, *scene) for scene in scenes]
+        self._note_contents(step, scenes)
         report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
         if report.pins or report.diagnostics:
             return report
@@ -157,15 +187,15 @@ class _Walker:
         self.patterns[key] = Pattern(report, buffers)
         return report
 
-    def _scene(
-        self, step: ir.Launch, variant: ir.ModuleVariant
-    ) -> tuple[ir.ModuleVariant, KernelCode, Setting]:
+    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant) -> _Scene:
         code = self._code(step, variant)
         variables = self.variables.get(step.module, {})
         tables: dict[ir.BufferId, Words] = dict(self.tables)
         idle = self.idle[int(step.module), variant.arch, step.kernel]
         launch = without_values(ir.for_arch(step, variant.arch), code.function, idle)
-        setting = build_setting(launch, code.function, variables, tables, code.odd_parameters)
+        setting = build_setting(
+            launch, code.function, variables, tables, code.odd_parameters, self.known
+        )
         return variant, code, setting
 
     def _variant(
@@ -206,6 +236,16 @@ class _Walker:
                 *findings.needs(name, needs, step.span),
             ),
         )
+
+
+def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
+    """Contents that may decide something: of weights, and not of words that are pointers."""
+    tables = {table.buffer for table in program.pointer_tables}
+    return {
+        known.buffer: known
+        for known in program.known
+        if program.buffers[known.buffer].role is _WEIGHT and known.buffer not in tables
+    }
 
 
 def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:

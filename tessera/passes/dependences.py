@@ -46,7 +46,8 @@ class Dependences:
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Walk the steps once, and persistent buffers twice."""
-        steps = facts.get(AccessRegions).steps
+        regions = facts.get(AccessRegions)
+        steps = regions.steps
         tracker = _Tracker(program, steps)
         for step in steps:
             tracker.visit(step)
@@ -59,10 +60,12 @@ class Dependences:
             ),
             nodes=tuple(_nodes(program, steps)),
             edges=tuple(sorted(tracker.edges, key=_edge_order)),
+            contents=regions.contents,
         )
         own = [d for step in steps for d in step.diagnostics]
         races = _races(program, graph)
-        found = dict.fromkeys((*own, *tracker.diagnostics, *races))
+        looked_up = findings.looked_up(program, regions.contents)
+        found = dict.fromkeys((*own, *tracker.diagnostics, *races, *looked_up))
         return cls(graph, tuple(found))
 
 

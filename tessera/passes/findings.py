@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from tessera.diagnostics import Diagnostic, Label, Span, error, note, warning
 from tessera.ir import program as ir
 from tessera.ir.access import Access, Need, NeedKind, Pin
-from tessera.ir.graph import Edge, KernelGraph
+from tessera.ir.graph import ContentsDigest, Edge, KernelGraph
 
 
 def _launch_label(span: Span | None) -> tuple[Label, ...]:
@@ -138,6 +138,19 @@ def over_budget(name: str, launch: Span | None) -> Diagnostic:
         launch,
         "regions of this launch are wider than what it touches",
     )
+
+
+def looked_up(program: ir.Program, contents: Iterable[ContentsDigest]) -> Iterator[Diagnostic]:
+    """Weights whose contents decided what steps touch."""
+    for known in contents:
+        buffer = program.buffers[known.buffer]
+        yield note(
+            "TSR2013",
+            f"the contents of the weight `{buffer.name}` decide which bytes are touched",
+            buffer.span,
+            "the result holds for these contents only",
+            notes=(f"sha256: {known.sha256}",),
+        )
 
 
 def never_written(name: str, buffer: ir.Buffer, access: Access, launch: Span | None) -> Diagnostic:

@@ -49,7 +49,8 @@ class Footprint:
 
     `unresolved` holds the effects whose address points to nothing known, with the instruction
     that its unknown part comes from. `nulls` says whether an access through a null pointer
-    surely happens.
+    surely happens. `looked_up` are the zones whose contents decided something, `asked` those whose
+    contents might have.
     """
 
     entries: tuple[Entry, ...]
@@ -58,6 +59,8 @@ class Footprint:
     pins: dict[int, str]
     is_coarse: bool = False
     gave_up: bool = False
+    looked_up: frozenset[int] = frozenset()
+    asked: frozenset[int] = frozenset()
 
 
 def find_footprint(
@@ -76,7 +79,14 @@ def find_footprint(
     try:
         machine.start()
     except OverBudget:
-        return Footprint(entries=(), unresolved={}, nulls={}, pins={}, gave_up=True)
+        return Footprint(
+            entries=(),
+            unresolved={},
+            nulls={},
+            pins={},
+            gave_up=True,
+            looked_up=frozenset(recorder.looked_up),
+        )
     recorder.finish()
     return _collect(recorder, machine.pins, is_coarse=True)
 
@@ -118,4 +128,6 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
         nulls=dict(sorted(recorder.nulls.items())),
         pins=dict(sorted(pins.items())),
         is_coarse=is_coarse,
+        looked_up=frozenset(recorder.looked_up),
+        asked=frozenset(recorder.asked),
     )

@@ -11,8 +11,9 @@ they are given have equal scenes; `key` is what makes two scenes equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import assert_never
 
 import numpy as np
@@ -61,13 +62,16 @@ def build_setting(
     variables: Mapping[str, ir.BufferId],
     tables: Mapping[ir.BufferId, Words],
     odd: frozenset[str] = frozenset(),
+    known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
 ) -> Setting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
 
     `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
+    `known` are weights whose contents may decide what the launch touches.
     """
     layout = _Layout({}, {})
-    plain = _plain_arguments(launch, function, tables, odd)
+    special = {*known, *(buffer for buffer, words in tables.items() if words)}
+    plain = _plain_arguments(launch, function, special, odd)
     for place, argument in enumerate(launch.arguments):
         if place in plain:
             layout.own[place] = layout.next
@@ -95,6 +99,11 @@ def build_setting(
         symbols=symbols,
         tables=found,
         cooperative=launch.cooperative,
+        contents={
+            layout.zone_of[buffer]: np.frombuffer(one.content, dtype=np.uint8)
+            for buffer, one in known.items()
+            if buffer in layout.zone_of
+        },
     )
     key = (
         scene.cooperative,
@@ -109,6 +118,7 @@ def build_setting(
             for zone, table in found.items()
         ),
         tuple(symbols.items()),
+        tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
     )
     buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
     starts: dict[int, int] = {}
@@ -122,17 +132,17 @@ def build_setting(
 def _plain_arguments(
     launch: ir.Launch,
     function: ptx.Function,
-    tables: Mapping[ir.BufferId, Words],
+    special: Set[ir.BufferId],
     odd: frozenset[str],
 ) -> frozenset[int]:
-    """The pointers that are nothing but bases, of buffers without tables."""
+    """The pointers that are nothing but bases, of buffers of which no word is known."""
     named = zip(function.parameters, launch.arguments, strict=False)
     return frozenset(
         place
         for place, (variable, argument) in enumerate(named)
         if isinstance(argument, ir.Pointer)
         and variable.name not in odd
-        and not tables.get(argument.buffer)
+        and argument.buffer not in special
     )
 
 

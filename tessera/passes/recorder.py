@@ -71,6 +71,9 @@ class Recorder:
         self.touched: dict[Key, Touched] = {}
         self.unresolved: dict[tuple[int, int], int] = {}
         self.nulls: dict[int, bool] = {}
+        # Zones that values of the slice are loaded from: with known contents, and without.
+        self.looked_up: set[int] = set()
+        self.asked: set[int] = set()
         self._runs: dict[tuple[int, int], _Run] = {}
         self.work = 0
 

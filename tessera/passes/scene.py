@@ -51,6 +51,7 @@ class Scene:
     symbols: dict[str, int]
     tables: dict[int, Table] = field(default_factory=dict)
     cooperative: bool = False
+    contents: dict[int, Array] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:

@@ -26,6 +26,7 @@ from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.scene import parameter_bytes
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_calls import run_call
+from tessera.passes.slice_contents import contents_value
 from tessera.passes.slice_memory import extent_accesses
 from tessera.passes.slice_operands import Key, Operands
 from tessera.passes.slice_tensor import tensor_access
@@ -285,8 +286,23 @@ class StepRunner(Operands):
                 continue
             value = self._table_word(address, place * width, step.index) if width == 8 else None
             if value is None:
+                value = self._known_word(address, place * width, types[0], name, step.index)
+            if value is None:
                 value = _any_of_type(types[0], self.code.widths.get(name, 64), step.index)
             self._write(step, name, value, mask)
+
+    def _known_word(
+        self, address: Lanes, offset: int, type: str, name: str, index: int
+    ) -> Lanes | None:
+        """A word of a weight whose contents are known; otherwise note what was asked for."""
+        zone = self._common_zone(address)
+        content = None if zone is None else self.scene.contents.get(zone)
+        if zone is None or content is None:
+            self.recorder.asked.update(() if zone is None else (zone,))
+            return None
+        self.recorder.looked_up.add(zone)
+        bits = self.code.widths.get(name, 64)
+        return contents_value(self.scene.zones, content, address, offset, type, bits, index)
 
     def _table_word(self, address: Lanes, offset: int, index: int) -> Lanes | None:
         zone, offsets = self.scene.zones.decode(address.lo)
