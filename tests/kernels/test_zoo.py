@@ -1,0 +1,34 @@
+"""The captured models run on the CPU backend and give the bytes that an H200 gave PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera import driver
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+MODELS = ("llama_prefill", "llama_decode", "moe", "mamba", "vision_language", "mmdit")
+
+
+def compare(model: str, arch: str) -> None:
+    report = driver.run(TRACES / f"{model}.ptx", driver.RunOptions(arch=arch))
+    found = {buffer.name: data for buffer, data in report.kept()}
+    with np.load(TRACES / f"{model}.ref.npz", allow_pickle=False) as reference:
+        assert sorted(reference) == sorted(found)
+        for name in reference:
+            expected = reference[name].reshape(-1).view(np.uint8)
+            np.testing.assert_array_equal(found[name].reshape(-1), expected, err_msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_model_gives_the_recorded_bytes(model: str) -> None:
+    compare(model, "sm_80")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_the_code_for_hopper_gives_the_recorded_bytes(model: str) -> None:
+    compare(model, "sm_90a")
