@@ -38,6 +38,7 @@ KIND_OF: Mapping[Role, AreaKind] = {
 }
 # Above every memory there is, and low enough for sums of such numbers in 64 bits.
 MOST_BYTES = 1 << 56
+MOST_DEVICES = 1024
 _SHARED = (AreaKind.WEIGHTS, AreaKind.LANE)
 
 
@@ -82,6 +83,10 @@ def _check_devices(replica: LoweredReplica, findings: Findings) -> None:
     if not 1 <= replica.slots <= 1 << 20 or not 1 <= replica.lanes <= 1 << 20:
         findings.add(
             "TSR4013", f"a replica cannot have {replica.slots} slots and {replica.lanes} lanes"
+        )
+    if len(replica.devices) > MOST_DEVICES:
+        findings.add(
+            "TSR4015", f"a replica of {len(replica.devices)} devices is too large to be proved"
         )
     if HOST in replica.devices or len(set(replica.devices)) < len(replica.devices):
         findings.add("TSR4013", f"the devices of a replica need names of their own, not `{HOST}`")

@@ -1,7 +1,8 @@
 """What comes before what in a request, and whether it comes to an end.
 
-In: a `Shape`. Out: an `Order`: the operations in an order in which they can be done, with a clock
-each; or None where some wait for each other, which is reported.
+In: a `Shape`. Out: an `Order`: the operations in an order in which they can be done, each with
+what is over on the queues of its own device when it begins; or None where some wait for each other,
+which is reported.
 
 Before: queues are done in order; what follows a wait comes after the event; a receive ends after
 its send has read the bytes. The clock of an operation says, per queue, how many operations are over
@@ -12,24 +13,18 @@ is possible then too, with both ends of a transfer done as one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ir.launch_program import HOST, Await, Receive, Record, Send
+from tessera.ir.launch_program import HOST, Await, Queue, Receive, Record, Send
 from tessera.passes.check_plan_findings import Findings, Op
 from tessera.passes.check_plan_shape import QueueKey, Shape
 
 Clock = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Operations in a possible order, each with its clock; `column` is a queue's place in it."""
-
-    steps: tuple[tuple[Op, Clock], ...]
-    column: dict[QueueKey, int]
+Order = tuple[tuple[Op, Clock], ...]
+"""Operations, each with how many are over on every queue of its device (as `Queue` lists them)."""
 
 
 def find_order(shape: Shape, findings: Findings) -> Order | None:
@@ -40,7 +35,7 @@ def find_order(shape: Shape, findings: Findings) -> Order | None:
     if stuck:
         _report_circle(walk, stuck[0], findings)
         return None
-    return Order(tuple(walk.steps), walk.column)
+    return tuple(walk.steps)
 
 
 class _Walk:
@@ -49,6 +44,9 @@ class _Walk:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.column = {key: place for place, key in enumerate(shape.queues)}
+        self.own = {
+            device: [self.column[device, queue] for queue in Queue] for device, _ in shape.queues
+        }
         self.next = dict.fromkeys(shape.queues, 0)
         self.clocks = {key: np.zeros(len(self.column), dtype=np.int32) for key in shape.queues}
         self.events: dict[tuple[str, int], Clock] = {}
@@ -120,7 +118,7 @@ class _Walk:
 
     def _done(self, key: QueueKey, op: Op) -> None:
         clock = self.clocks[key]
-        self.steps.append((op, clock.copy()))
+        self.steps.append((op, clock[self.own[op.device]]))
         clock[self.column[key]] = op.position + 1
         self.next[key] += 1
 

@@ -54,11 +54,11 @@ class Touch:
 class Sequence:
     """The run on one device. `bounds` cuts each buffer into atoms; `words` are its pointers.
 
-    `weights` are those that each step reads; they never change.
+    `weights` are those that each step touches, and whether it may write them.
     """
 
     touches: tuple[tuple[Touch, ...], ...]
-    weights: tuple[tuple[int, ...], ...]
+    weights: tuple[tuple[tuple[int, bool], ...], ...]
     bounds: dict[int, Array]
     words: dict[int, Array]
     final: dict[int, Versions]
@@ -98,11 +98,11 @@ def find_sequence(shape: Shape, homes: tuple[Home, ...]) -> Sequence:
     )
 
 
-def _weights(shape: Shape, node: Node) -> Iterator[int]:
-    for buffer in dict.fromkeys(int(access.buffer) for access in node.accesses):
+def _weights(shape: Shape, node: Node) -> Iterator[tuple[int, bool]]:
+    for buffer, accesses in accesses_by_buffer(node).items():
         one = shape.graph.buffers[buffer]
         if one.role is Role.WEIGHT and one.bytes:
-            yield buffer
+            yield buffer, any(kind.writes for kind, _, _ in accesses)
 
 
 def _packed(versions: Versions) -> int | Versions:

@@ -22,18 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.launch_program import HOST, Fill, Free, Home, Queue, Receive, Run, Send
-from tessera.ir.program import Role
 from tessera.passes.check_plan_bytes import Array, Index, marked, places, ranges_of, text
 from tessera.passes.check_plan_findings import Findings, Op
 from tessera.passes.check_plan_homes import Claims
+from tessera.passes.check_plan_host import Host
 from tessera.passes.check_plan_memory import Memory
 from tessera.passes.check_plan_order import Clock, Order
 from tessera.passes.check_plan_sequence import FIRST, Sequence, Touch, Versions
 from tessera.passes.check_plan_shape import LASTING, Shape
 from tessera.passes.check_plan_space import POISON_TAG, POISON_VERSION, Space, build_space, expand
-from tessera.passes.check_plan_waste import check_reach, find_waste
+from tessera.passes.check_plan_waste import find_waste
 
-_NOT_SENT = -2
+MOST_WORK = 4_000_000_000
+"""Atoms that operations may touch in all before the judge gives up."""
 
 
 def check_versions(
@@ -45,9 +46,16 @@ def check_versions(
     findings: Findings,
 ) -> None:
     """Do one request, and check every operation of it."""
-    walk = _Walk(shape, order, sequence, memory, claims, findings)
-    for op, clock in order.steps:
-        walk.do(op, clock)
+    walk = _Walk(shape, sequence, memory, claims, findings)
+    for op, done in order:
+        walk.do(op, done)
+        if walk.work > MOST_WORK:
+            findings.add(
+                "TSR4015",
+                f"the programs of trace {shape.trace.trace} touch too many ranges to be proved",
+                "what is not proved does not run",
+            )
+            return
     walk.finish()
 
 
@@ -57,7 +65,6 @@ class _Walk:
     def __init__(
         self,
         shape: Shape,
-        order: Order,
         sequence: Sequence,
         memory: Memory,
         claims: Claims,
@@ -71,22 +78,16 @@ class _Walk:
         self.before = len(findings.found)
         self.names = shape.names
         self.devices = tuple(dict.fromkeys(device for device, _ in shape.queues))
-        self.columns = {
-            device: [order.column[device, queue] for queue in Queue] for device in self.devices
-        }
         self.spaces = {
             device: build_space(shape, sequence, memory, device) for device in self.devices
         }
+        self.work = 0
         self.waste = {
             device: find_waste(device, shape, space) for device, space in self.spaces.items()
         }
         self.freed: dict[tuple[str, int], Op] = {}
         self.carried: dict[int, int | Versions] = {}
-        self.host = {
-            int(one.id): np.full(len(sequence.bounds[int(one.id)]) - 1, _NOT_SENT, dtype=np.int32)
-            for one in shape.graph.buffers
-            if one.role is Role.OUTPUT and one.bytes
-        }
+        self.host = Host(shape, sequence, findings)
         self._begin()
 
     def _begin(self) -> None:
@@ -117,26 +118,26 @@ class _Walk:
 
     # --- operations ------------------------------------------------------------------------
 
-    def do(self, op: Op, clock: Clock) -> None:
+    def do(self, op: Op, done: Clock) -> None:
         """Check one operation and note what it leaves."""
         match op.operation:
             case Run(step):
-                self._run(op, clock, int(step))
+                self._run(op, done, int(step))
             case Fill(buffer, found):
-                self._write(op, clock, int(buffer), ranges_of(found), FIRST)
+                self._write(op, done, int(buffer), ranges_of(found), FIRST)
             case Free(buffer):
-                self._free(op, clock, int(buffer))
+                self._free(op, done, int(buffer))
             case Send(number):
-                self._send(op, clock, int(number))
+                self._send(op, done, int(number))
             case Receive(number):
                 transfer = self.shape.transfers[number]
                 version = FIRST if transfer.source == HOST else self.carried.pop(number)
                 found = ranges_of(transfer.bytes)
-                self._write(op, clock, int(transfer.buffer), found, version)
+                self._write(op, done, int(transfer.buffer), found, version)
             case _:
                 pass
 
-    def _run(self, op: Op, clock: Clock, step: int) -> None:
+    def _run(self, op: Op, done: Clock, step: int) -> None:
         space = self.spaces[op.device]
         self._check_weights(op, step)
         touches = [t for t in self.sequence.touches[step] if self._has_place(op, t.buffer)]
@@ -144,8 +145,8 @@ class _Walk:
         for touch in touches:
             needed = space.index(touch.buffer, touch.needed)
             written = space.index(touch.buffer, touch.written)
-            ordered = self._ordered(op, clock, touch.buffer, written, writes=True)
-            ordered = self._ordered(op, clock, touch.buffer, needed, writes=False) and ordered
+            ordered = self._ordered(op, done, touch.buffer, written, writes=True)
+            ordered = self._ordered(op, done, touch.buffer, needed, writes=False) and ordered
             if ordered and len(touch.needed):
                 self._check_current(op, touch, needed)
             if ordered and len(touch.written):
@@ -159,7 +160,14 @@ class _Walk:
             space.write(written, op, space.tag(touch.buffer, step))
 
     def _check_weights(self, op: Op, step: int) -> None:
-        for buffer in self.sequence.weights[step]:
+        for buffer, written in self.sequence.weights[step]:
+            if written:
+                self.findings.add(
+                    "TSR4005",
+                    f"step {self.names.step(step)} may write {self.names.buffer(buffer)}, a weight "
+                    "that all requests share",
+                    self.names.op(op),
+                )
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
 
@@ -196,24 +204,24 @@ class _Walk:
             self._what_is_there(op, touch.buffer, index, first),
         )
 
-    def _free(self, op: Op, clock: Clock, buffer: int) -> None:
+    def _free(self, op: Op, done: Clock, buffer: int) -> None:
         if not self._has_place(op, buffer):
             return
         space = self.spaces[op.device]
         index = slice(*space.span(buffer))
-        self._ordered(op, clock, buffer, index, writes=True)
+        self._ordered(op, done, buffer, index, writes=True)
         self.waste[op.device].overwrite(index, op)
         space.write(index, op, POISON_TAG)
         self.freed[op.device, buffer] = op
 
-    def _send(self, op: Op, clock: Clock, number: int) -> None:
+    def _send(self, op: Op, done: Clock, number: int) -> None:
         transfer = self.shape.transfers[number]
         buffer, found = int(transfer.buffer), ranges_of(transfer.bytes)
         version: int | Versions = FIRST
         if self._has_place(op, buffer):
             space = self.spaces[op.device]
             index = space.index(buffer, found)
-            ordered = self._ordered(op, clock, buffer, index, writes=False)
+            ordered = self._ordered(op, done, buffer, index, writes=False)
             held = space.versions(buffer, index)
             lost = held == POISON_VERSION
             if ordered and lost.any():
@@ -228,39 +236,12 @@ class _Walk:
             space.read(index, op)
             version = space.by_atom(buffer, index, held)
         if transfer.target == HOST:
-            self._to_host(op, buffer, found, version)
+            self.host.take(op, buffer, found, version)
         else:
             self.carried[number] = version
 
-    def _to_host(self, op: Op, buffer: int, found: Array, version: int | Versions) -> None:
-        bounds = self.sequence.bounds[buffer]
-        index = places(bounds, found)
-        again = self.host[buffer][index] != _NOT_SENT
-        if again.any():
-            self.findings.add(
-                "TSR4007",
-                f"bytes {text(marked(bounds, index, again))} of {self.names.buffer(buffer)} go to "
-                "the host twice, in no certain order",
-                self.names.op(op),
-            )
-        stale = (self.sequence.final[buffer][index] != version) & (
-            np.asarray(version) != POISON_VERSION
-        )
-        if stale.any():
-            self.findings.add(
-                "TSR4007",
-                f"the host gets bytes {text(marked(bounds, index, stale))} of "
-                f"{self.names.buffer(buffer)} that are not the result",
-                self.names.op(op),
-                f"the result is {self._first_version(self.sequence.final[buffer][index], stale)}",
-            )
-        self.host[buffer][index] = version
-        if len(self.findings.found) == self.before:
-            untouched = marked(bounds, index, self.sequence.final[buffer][index] == FIRST)
-            check_reach(self.shape, op, found, untouched, self.findings)
-
     def _write(
-        self, op: Op, clock: Clock, buffer: int, found: Array, version: int | Versions
+        self, op: Op, done: Clock, buffer: int, found: Array, version: int | Versions
     ) -> None:
         """A fill or a receive."""
         if not self._has_place(op, buffer):
@@ -268,7 +249,7 @@ class _Walk:
         space = self.spaces[op.device]
         index = space.index(buffer, found)
         wanted = expand(space, self.sequence, buffer, found, index, version)
-        if self._ordered(op, clock, buffer, index, writes=True):
+        if self._ordered(op, done, buffer, index, writes=True):
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
         tags = np.where(lost, POISON_TAG, space.tag(buffer, 0) + np.asarray(wanted))
@@ -302,14 +283,14 @@ class _Walk:
             self.names.op(op),
         )
 
-    def _ordered(self, op: Op, clock: Clock, buffer: int, index: Index, *, writes: bool) -> bool:
+    def _ordered(self, op: Op, done: Clock, buffer: int, index: Index, *, writes: bool) -> bool:
         """Whether all that conflicts is over when an operation begins; else the pair is named."""
         space = self.spaces[op.device]
-        done = clock[self.columns[op.device]]
         for table in (space.writes, space.reads) if writes else (space.writes,):
             last = table[:, index]
             if last.shape[1] == 0:
                 continue
+            self.work += last.shape[1]
             late = last.max(axis=1) >= done
             if not late.any():
                 continue
@@ -367,23 +348,11 @@ class _Walk:
         whose = "" if owner == buffer else f"{self.names.buffer(owner)}: "
         return f"there is {whose}{self.names.version(version)}{by}"
 
-    def _first_version(self, versions: Versions, mask: npt.NDArray[np.bool_]) -> str:
-        return self.names.version(int(versions[int(np.flatnonzero(mask)[0])]))
-
     # --- the end ---------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Outputs are with the host, and what persists is at home."""
-        for buffer, sent in self.host.items():
-            final = self.sequence.final[buffer]
-            missing = (sent == _NOT_SENT) & (final > FIRST)
-            if missing.any():
-                where = text(marked(self.sequence.bounds[buffer], slice(0, len(sent)), missing))
-                self.findings.add(
-                    "TSR4007",
-                    f"bytes {where} of the output {self.names.buffer(buffer)} never reach the host",
-                    f"they are {self._first_version(final, missing)}",
-                )
+        self.host.finish()
         for home in self.claims.homes:
             self._check_home(home)
         if len(self.findings.found) > self.before:

@@ -14,7 +14,7 @@ from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import AreaKind, Home, LoweredReplica
 from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.region import Interval
-from tessera.passes import check_plan
+from tessera.passes import check_plan, check_plan_versions
 from tessera.passes.check_plan import check_replica
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
@@ -672,6 +672,13 @@ def test_a_weight_cannot_point_into_slots() -> None:
     assert codes(found) == ["TSR4011"]
 
 
+def test_weights_are_never_written() -> None:
+    trace = build([("w", 64, Role.WEIGHT)], [[("w", "may", ALL)]])
+    found = judge([trace], lowered([trace[0]], "place w a 0\na compute: run 0"), "a")
+    assert codes(found) == ["TSR4005"]
+    assert "a weight that all requests share" in said(found)
+
+
 # --- form ------------------------------------------------------------------------------------
 
 
@@ -682,6 +689,14 @@ def test_findings_are_bounded() -> None:
     found = judge([trace], lowered([trace[0]], f"place t a 0\na compute: {runs}"), "a" * 50)
     assert len(found) == 20
     assert {one.code for one in found} == {"TSR4004"}
+
+
+def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_plan_versions, "MOST_WORK", 3)
+    assert codes(chain()) == ["TSR4015"]
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    wide = replace(replica, devices=tuple(f"d{n}" for n in range(2000)))
+    assert "TSR4015" in codes(judge([CHAIN], wide, "ab"))
 
 
 def test_the_judge_shares_no_code_with_what_it_judges() -> None:
