@@ -42,8 +42,8 @@ _ALL = slice(None)
 # Products of a block, and from how many products on two threads are worth their start.
 _BLOCK = 1 << 17
 _SHARED = 1 << 19
-# Elements of memory that is kept for the next block.
-_LARGEST = 4 * _BLOCK
+# Shapes of blocks for which a thread keeps memory, a few MiB each.
+_SPACES = 4
 # Biased exponents in which float32 holds every product and its scaled value exactly, and one
 # that stands for zero: below any sum of two others.
 _SAFE_LOW, _SAFE_HIGH, _ZERO = 37, 227, np.int16(-16000)
@@ -76,12 +76,9 @@ class Factor:
         """Some of the slices."""
         return Factor(self.values[ks], self.exponents[ks], self.has_subnormal)
 
-    def part(self, first: int, last: int) -> Factor:
-        """What belongs to some of the accumulator's rows."""
-        if self.values.shape[1] == 1:
-            return self
-        rows = slice(first, last)
-        return Factor(self.values[:, rows], self.exponents[:, rows], self.has_subnormal)
+    def part(self, where: Where) -> Factor:
+        """What belongs to a part of the accumulator."""
+        return Factor(self.values[where], self.exponents[where], self.has_subnormal)
 
 
 def factor(values: Values, lowest: int) -> Factor:
@@ -109,37 +106,38 @@ def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bit
     if dt not in ("f32", "f16"):
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
     result: Bits = aligned.empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
+    blocks = _blocks(c.shape, a.values.shape, b.values.shape)
 
     def work(first: int, last: int) -> None:
-        left, right = a.part(first, last), b.part(first, last)
-        result[first:last] = _part(dt, left, right, c[first:last], rule)
+        for where, left, right in blocks[first:last]:
+            _sum_block(dt, a.part(left), b.part(right), c[where], rule, result[where])
 
-    share(work, c.shape[0], c.size * a.values.shape[0] >= _SHARED)
+    share(work, len(blocks), c.size * a.values.shape[0] >= _SHARED)
     return result
 
 
-def _part(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
-    """What one thread does: blocks for what is done per product, all at once per sum."""
-    if a.has_subnormal or b.has_subnormal:
-        return _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
-    blocks = _blocks(c.shape, a.values.shape, b.values.shape)
-    top = _exponents(c)
-    for where, left, right in blocks:
-        _raise_top(a.exponents[left], b.exponents[right], top[where])
-    if not _is_safe(top, c):
-        return _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
-    power = aligned.copy(top, np.uint32)
-    np.subtract(np.uint32(254 + rule.kept), power, out=power)
-    power <<= np.uint32(23)
-    scale = power.view(np.float32)
-    total = aligned.empty(c.shape, np.int32 if a.values.shape[0] <= _FIT else np.int64)
-    for where, left, right in blocks:
-        _sum_scaled(a.values[left], b.values[right], scale[where], total[where])
-    first = c * scale
-    np.trunc(first, out=first)
-    wide = aligned.copy(total, np.float64)
-    wide += first.astype(np.float64)
-    return _round_scaled(dt, wide, scale, rule)
+def _sum_block(dt: str, a: Factor, b: Factor, c: Values, rule: Rule, result: Bits) -> None:
+    depth = a.values.shape[0]
+    space = _SCRATCH.space(depth, c.shape)
+    top = _largest_exponents(a.exponents, b.exponents, c, space)
+    if a.has_subnormal or b.has_subnormal or not _is_safe(top, c):
+        result[...] = _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
+        return
+    np.copyto(space.power, top, casting="unsafe")
+    np.subtract(np.uint32(254 + rule.kept), space.power, out=space.power)
+    space.power <<= np.uint32(23)
+    scale = space.power.view(np.float32)
+    np.multiply(a.values, b.values, out=space.products)
+    np.multiply(space.products, scale, out=space.products)
+    # Casting cuts towards zero.
+    np.copyto(space.terms, space.products, casting="unsafe")
+    np.add.reduce(space.terms, axis=0, dtype=space.sums.dtype, out=space.sums)
+    np.multiply(c, scale, out=space.first)
+    np.trunc(space.first, out=space.first)
+    np.copyto(space.total, space.sums)
+    np.copyto(space.addend, space.first)
+    space.total += space.addend
+    _round_scaled(dt, space.total, scale, rule, result)
 
 
 @functools.lru_cache(maxsize=64)
@@ -170,32 +168,67 @@ def _picked(shape: tuple[int, ...], where: Where) -> Where:
     return (_ALL, *picked)
 
 
+class _Space:
+    """Arrays for the steps of one block: per product [k, ...], then per sum."""
+
+    __slots__ = (
+        "addend",
+        "exponents",
+        "field",
+        "first",
+        "largest",
+        "power",
+        "products",
+        "sums",
+        "terms",
+        "top",
+        "total",
+    )
+
+    def __init__(self, depth: int, shape: tuple[int, ...]) -> None:
+        deep = (depth, *shape)
+        self.exponents: Values = aligned.empty(deep, np.int16)
+        self.products: Values = aligned.empty(deep, np.float32)
+        self.terms: Values = aligned.empty(deep, np.int32)
+        self.field: Values = aligned.empty(shape, np.uint32)
+        self.largest: Values = aligned.empty(shape, np.int16)
+        self.top: Values = aligned.empty(shape, np.int16)
+        self.power: Values = aligned.empty(shape, np.uint32)
+        self.sums: Values = aligned.empty(shape, np.int32 if depth <= _FIT else np.int64)
+        self.first: Values = aligned.empty(shape, np.float32)
+        self.addend: Values = aligned.empty(shape, np.float64)
+        self.total: Values = aligned.empty(shape, np.float64)
+
+
 class _Scratch(threading.local):
     """Memory that the blocks of a thread use again: fresh pages cost more than the sums."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, Values] = {}
+        self._spaces: dict[tuple[int, tuple[int, ...]], _Space] = {}
 
-    def of(self, kind: str, shape: tuple[int, ...]) -> Values:
-        """An array of a type and shape, its contents left from before."""
-        count = math.prod(shape)
-        flat = self._arrays.get(kind)
-        if flat is None or flat.size < count:
-            flat = aligned.empty((count,), kind)
-            if count <= _LARGEST:
-                self._arrays[kind] = flat
-        return flat[:count].reshape(shape)
+    def space(self, depth: int, shape: tuple[int, ...]) -> _Space:
+        """Arrays for a block of this shape, their contents left from before."""
+        found = self._spaces.get((depth, shape))
+        if found is None:
+            if len(self._spaces) >= _SPACES:
+                self._spaces.clear()
+            found = self._spaces[depth, shape] = _Space(depth, shape)
+        return found
 
 
 _SCRATCH = _Scratch()
 
 
-def _raise_top(a: Values, b: Values, top: Values) -> None:
-    """Raise exponents to those of the largest product of factors with exponents `a` and `b`."""
-    exponents = np.add(a, b, out=_SCRATCH.of("i2", (a.shape[0], *top.shape)))
-    largest = np.maximum.reduce(exponents, axis=0)
-    largest -= np.int16(127)
-    np.maximum(top, largest, out=top)
+def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> Values:
+    """The largest exponent among C and the products of factors with exponents `a` and `b`."""
+    np.left_shift(c.view(np.uint32), np.uint32(1), out=space.field)
+    space.field >>= np.uint32(24)
+    np.copyto(space.top, space.field, casting="unsafe")
+    np.add(a, b, out=space.exponents)
+    np.maximum.reduce(space.exponents, axis=0, out=space.largest)
+    space.largest -= np.int16(127)
+    np.maximum(space.top, space.largest, out=space.top)
+    return space.top
 
 
 def _is_safe(top: Values, c: Values) -> bool:
@@ -217,27 +250,16 @@ def _is_safe(top: Values, c: Values) -> bool:
     return True
 
 
-def _sum_scaled(a: Values, b: Values, scale: Values, total: Values) -> None:
-    """The sum of the products times `scale`, each cut to an integer."""
-    shape = (a.shape[0], *scale.shape)
-    product = np.multiply(a, b, out=_SCRATCH.of("f4", shape))
-    np.multiply(product, scale, out=product)
-    # Casting cuts towards zero.
-    terms = _SCRATCH.of("i4", shape)
-    np.copyto(terms, product, casting="unsafe")
-    np.add.reduce(terms, axis=0, dtype=total.dtype, out=total)
-
-
-def _round_scaled(dt: str, total: F64, scale: Values, rule: Rule) -> Bits:
+def _round_scaled(dt: str, total: F64, scale: Values, rule: Rule, result: Bits) -> None:
     """The bits of total / scale, which cannot leave the normal range of float32."""
     if dt == "f16":
-        total /= scale
-        return _round_half(total)
+        result[...] = _round_half(total / scale)
+        return
     raw = total.view(np.uint64)
     raw &= _mask(rule)
-    result = total.astype(np.float32)
-    result /= scale
-    return result.view(np.uint32)
+    values = result.view(np.float32)
+    np.copyto(values, total, casting="same_kind")
+    values /= scale
 
 
 def _mask(rule: Rule) -> np.uint64:
