@@ -37,6 +37,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_NO_BINARY_FOR_GPU = 209
     CUDA_ERROR_INVALID_PTX = 218
     CUDA_ERROR_INVALID_HANDLE = 400
+    CUDA_ERROR_ILLEGAL_STATE = 401
     CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
@@ -210,14 +211,17 @@ class FakeCuda:
     def cuDevSmResourceSplitByCount(self, groups: int, whole: Any, flags: int, least: int) -> Any:
         step = 2 if flags else 8
         count = -(-least // step) * step
-        if count > whole.sm.smCount:
+        if getattr(whole, "cut", False) or groups * count > whole.sm.smCount:
             return CUresult.CUDA_ERROR_INVALID_VALUE, None, None, None
-        part = SimpleNamespace(sm=SimpleNamespace(smCount=count))
-        rest = SimpleNamespace(sm=SimpleNamespace(smCount=whole.sm.smCount - count))
-        return OK, [part], 1, rest
+        parts = [
+            SimpleNamespace(sm=SimpleNamespace(smCount=count), cut=True) for _ in range(groups)
+        ]
+        left = SimpleNamespace(smCount=whole.sm.smCount - groups * count)
+        return OK, parts, groups, SimpleNamespace(sm=left, cut=True)
 
     def cuDevResourceGenerateDesc(self, parts: list[Any], count: int) -> Any:
-        return OK, parts[0].sm.smCount
+        assert count == len(parts)
+        return OK, sum(part.sm.smCount for part in parts)
 
     def cuGreenCtxCreate(self, described: int, device: int, flags: int) -> Any:
         return OK, Context(device, described)
@@ -346,6 +350,8 @@ class FakeCuda:
     def cuEventRecordWithFlags(self, event: Event, stream: Stream, flags: int) -> Any:
         if flags != 1 or event.gpu != stream.gpu:
             return CUresult.CUDA_ERROR_INVALID_HANDLE
+        if stream.capture is None:
+            return CUresult.CUDA_ERROR_ILLEGAL_STATE
         self._enqueue(stream, "record", lambda: self._stamp(event))
         return OK
 
@@ -359,6 +365,11 @@ class FakeCuda:
             self._join(stream, event.capture)
         stream.tail = stream.tail | event.nodes
         return OK
+
+    CUhostFn = staticmethod(ctypes.CFUNCTYPE(None, ctypes.c_void_p))
+
+    def cuLaunchHostFunc(self, stream: Stream, function: Any, data: int) -> Any:
+        return self._enqueue(stream, "host", lambda: function(data))
 
     def cuEventQuery(self, event: Event) -> Any:
         self._pump(self.random.randrange(8))

@@ -93,6 +93,7 @@ class Driver:
         self._query = module.cuEventQuery
         self._graph_launch = module.cuGraphLaunch
         self._record = module.cuEventRecord
+        self._call_host = module.cuLaunchHostFunc
 
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
@@ -175,29 +176,41 @@ class Driver:
                 raise
 
     def split(self, ordinal: int, sms: Sequence[int]) -> tuple[tuple[Handle, int], ...]:
-        """Green contexts of at least these many SMs each, apart, with the SMs they got."""
+        """Green contexts of so many SMs each, apart, with the SMs they got."""
         device = self.call("cuDeviceGet", ordinal)
         kind = self.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-        rest = self.call("cuDeviceGetDevResource", device, kind)
-        made: dict[int, tuple[Handle, int]] = {}
-        # Groups come in multiples of 8 SMs, or of 2 if blocks of a cluster may be apart; what
-        # is left over may be any number, so the odd ones come last.
-        for index in sorted(range(len(sms)), key=lambda i: (sms[i] % GROUP_SMS != 0, -sms[i])):
-            part, rest = self._cut(rest, sms[index])
-            described = self.call("cuDevResourceGenerateDesc", [part], 1)
+        whole = self.call("cuDeviceGetDevResource", device, kind)
+        if sum(sms) > int(whole.sm.smCount):
+            raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs")
+        made = []
+        for parts in self._cut(whole, sms):
+            described = self.call("cuDevResourceGenerateDesc", parts, len(parts))
             green = self.call("cuGreenCtxCreate", described, device, 1)
-            made[index] = green, int(part.sm.smCount)
-        return tuple(made[index] for index in range(len(sms)))
+            made.append((green, sum(int(part.sm.smCount) for part in parts)))
+        return tuple(made)
 
-    def _cut(self, whole: Any, count: int) -> tuple[Any, Any]:
-        """So many SMs of a resource, and the rest."""
-        if whole is None or int(whole.sm.smCount) < count:
-            raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs are left")
-        if int(whole.sm.smCount) == count:
-            return whole, None
-        flags = 0 if count % GROUP_SMS == 0 else IGNORE_COSCHEDULING
-        parts, _, rest = self.call("cuDevSmResourceSplitByCount", 1, whole, flags, count)
-        return parts[0], rest
+    def _cut(self, whole: Any, sms: Sequence[int]) -> list[list[Any]]:
+        """The parts of every slice. What a cut leaves over cannot be cut again, so it is one cut.
+
+        Parts are groups of 8 SMs, or of 2 where blocks of a cluster may lie apart. Of two slices
+        that use up the GPU one may be what is left over, whatever its size.
+        """
+        count = int(whole.sm.smCount)
+        if len(sms) == 2 and sum(sms) == count and any(n % GROUP_SMS == 0 for n in sms):
+            first = 0 if sms[0] % GROUP_SMS == 0 else 1
+            parts, _, rest = self.call("cuDevSmResourceSplitByCount", 1, whole, 0, sms[first])
+            return [[parts[0]], [rest]] if first == 0 else [[rest], [parts[0]]]
+        if len(sms) == 1 and sms[0] == count:
+            return [[whole]]
+        coarse = all(n % GROUP_SMS == 0 for n in sms)
+        size, flags = (GROUP_SMS, 0) if coarse else (2, IGNORE_COSCHEDULING)
+        parts, _, _ = self.call("cuDevSmResourceSplitByCount", count // size, whole, flags, size)
+        found, at = [], 0
+        for wanted in sms:
+            groups = -(-wanted // size)
+            found.append(list(parts[at : at + groups]))
+            at += groups
+        return found
 
     def destroy_green(self, green: Handle) -> None:
         """Give a green context back."""
@@ -309,6 +322,14 @@ class Driver:
     def record(self, event: Handle, stream: Handle) -> None:
         """Record an event."""
         self.check("cuEventRecord", self._record(event, stream)[0])
+
+    def host_function(self, address: int) -> Any:
+        """A C function of one pointer, as `call_host` takes it."""
+        return self.cu.CUhostFn(address)
+
+    def call_host(self, stream: Handle, function: Any, data: int) -> None:
+        """Let the driver call a C function when the stream gets there."""
+        self.check("cuLaunchHostFunc", self._call_host(stream, function, data)[0])
 
     def is_done(self, event: Handle) -> bool:
         """Whether all before an event is done."""

@@ -2,9 +2,9 @@
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
 allocated and captured while it starts. To begin a request is then: inputs into pinned memory, one
-graph launch, one event. Where graphs are off (or a trace calls library operators, which do not
-promise to be capturable) the same calls are made one by one. No call in the steady state waits for
-a GPU; that a request is done is found out by looking at its event.
+graph launch, one event, and a call that will wake the thread that collects. Where graphs are off
+(or a trace calls library operators, which do not promise to be capturable) the same calls are made
+one by one. No call in the steady state waits for a GPU.
 
 A fault of a kernel takes the context with it. Outputs of finished requests are host memory by
 then. Which launch it was is known from a trail of host words that the compute streams write before
@@ -22,7 +22,7 @@ from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts, step_name
 from tessera.backend.cuda.faults import run_fault
-from tessera.backend.cuda.host_memory import HostMemory, SlotBuffers
+from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import Memory
@@ -31,6 +31,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Timed
+from tessera.backend.cuda.wakeup import Wakeup
 from tessera.backend.service import (
     RUN_FAULT,
     BackendOptions,
@@ -45,8 +46,8 @@ from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, fo
 
 MOST_GRAPHS = 256
 _END_S = 2.0
-_SHORTEST_SLEEP_S = 10e-6
-_LONGEST_SLEEP_S = 1e-3
+# A fault wakes nobody: so often it is looked for.
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,9 @@ class CudaBackend:
         self.options = options
         self.cuda = cuda or CudaOptions()
         self.driver = open_driver(driver)
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._wakeup = Wakeup()
+        self._wake = self.driver.host_function(self._wakeup.function)
         self._flights: list[_Flight] = []
         self._last_ns = time.perf_counter_ns()
         self._closed = False
@@ -118,6 +121,7 @@ class CudaBackend:
         self.devices = {device.name: device for device in opened}
         self._arches = self._module_arches()
         self._host = HostMemory(self.driver)
+        self._recycled = Recycled()
         self._streams = Streams(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
         self._links: Links | None = None
@@ -158,7 +162,7 @@ class CudaBackend:
         )  # fmt: skip
         self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
         self._buffers = {
-            (trace.trace, slot): SlotBuffers(self._host, self.model, trace)
+            (trace.trace, slot): SlotBuffers(self._host, self._recycled, self.model, trace)
             for trace in lowered.traces
             for slot in range(lowered.slots)
         }
@@ -233,12 +237,13 @@ class CudaBackend:
     def _prepare(self, trace: int, slot: int, lane: int) -> _Ready:
         """The tape, and the graph captured from it, of a trace in a slot and lane."""
         buffers = self._buffers[trace, slot]
-        writer = Enqueuer(self._parts, trace, slot, lane, buffers)
+        captured = self._may_capture(trace)
+        writer = Enqueuer(self._parts, trace, slot, lane, buffers, captured=captured)
         prologue = self._contents.prologue(self._host, trace, slot, lane)
         try:
             tape, root, queue = writer.write(self._orders[trace], prologue)
             stream = self._streams.stream(root, slot, queue)
-            graph = self._capture(tape, stream, root) if self._may_capture(trace) else None
+            graph = self._capture(tape, stream, root) if captured else None
         except Refused as refused:
             raise self._refused(refused, trace) from None
         ready = _Ready(
@@ -292,6 +297,8 @@ class CudaBackend:
                 self.driver.forget_current()
                 self.driver.use(ready.context)
             self.driver.record(ready.done, ready.stream)
+            if self._wakeup.function:
+                self.driver.call_host(ready.stream, self._wake, self._wakeup.data)
         except Refused as refused:
             raise self._refused(refused, request.trace, request.number) from None
         except DriverError as problem:
@@ -299,21 +306,16 @@ class CudaBackend:
         with self._lock:
             self._flights.append(_Flight(request, ready, started))
             self._last_ns = started
-            self._lock.notify()
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
         """Requests that have become done; waits for one at most that long."""
         limit = time.perf_counter() + timeout_s
-        with self._lock:
-            self._lock.wait_for(lambda: bool(self._flights), timeout_s)
-        pause = _SHORTEST_SLEEP_S
         while True:
             found = self._finished()
             left = limit - time.perf_counter()
             if found or left <= 0:
                 return found
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.2, _LONGEST_SLEEP_S)
+            self._wakeup.wait(min(left, _LOOK_S))
 
     def _finished(self) -> tuple[Completion, ...]:
         with self._lock:
@@ -459,7 +461,7 @@ class CudaBackend:
                 return True
             if time.perf_counter() > limit:
                 return False
-            time.sleep(_LONGEST_SLEEP_S)
+            time.sleep(1e-3)
 
 
 def _place_of(action: Action | None, work: tuple[Work, ...]) -> tuple[str | None, Work | None]:

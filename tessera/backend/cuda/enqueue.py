@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
 
-from tessera.backend.cuda.api import Driver, DriverError, Handle
+from tessera.backend.cuda.api import EXTERNAL, Driver, DriverError, Handle
 from tessera.backend.cuda.byte_pieces import pieces_of
 from tessera.backend.cuda.host_memory import SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move
@@ -63,16 +63,18 @@ class Parts:
 
 
 class Enqueuer:
-    """Writes the tape of one trace in one slot and lane."""
+    """Writes the tape of one trace in one slot and lane; `captured`: to be captured as a graph."""
 
     def __init__(
-        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers
-    ) -> None:
+        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, *,
+        captured: bool,
+    ) -> None:  # fmt: skip
         self.parts = parts
         self.trace = trace
         self.slot = slot
         self.lane = lane
         self.buffers = buffers
+        self.captured = captured
         self.tape = Tape()
         self.timed: list[Timed] = []
         self.served = parts.model.traces[trace]
@@ -320,7 +322,11 @@ class Enqueuer:
 
     def _stamp(self, device: str, queue: Queue, key: tuple[Any, ...]) -> Handle:
         event = self.parts.streams.event(device, key, timed=True)
-        self.call(device, "cuEventRecordWithFlags", event, self.stream(device, queue), 1)
+        if self.captured:
+            # Inside a graph a plain record is only an edge; this one is a node.
+            self.call(device, "cuEventRecordWithFlags", event, self.stream(device, queue), EXTERNAL)
+        else:
+            self.record(device, queue, event)
         return event
 
     def _trail(self, device: str, value: int) -> None:

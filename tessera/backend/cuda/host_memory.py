@@ -7,7 +7,11 @@ set then, and stays.
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Mapping
+
+import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, host_view
 from tessera.backend.cuda.faults import start_failed
@@ -45,10 +49,38 @@ class HostMemory:
         self._blocks.clear()
 
 
+class Recycled:
+    """Memory for results, used again once nobody has a result in it.
+
+    The pages of fresh memory are given by the system one by one when they are first written,
+    which takes longer than the copy. Every result, and every view of it, keeps its memory.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Bytes]] = {}
+
+    def copy_of(self, content: Bytes) -> Bytes:
+        """A copy in memory of its own."""
+        size = content.nbytes
+        if not size:
+            return content.copy()
+        kept = self._free.setdefault(size, [])
+        memory = kept.pop() if kept else np.empty(size, np.uint8)
+        # Views of an array refer to the object below it that is no array: this one.
+        holder = (ctypes.c_uint8 * size).from_buffer(memory.data)
+        result = np.frombuffer(memoryview(holder).cast("B"), np.uint8)
+        weakref.finalize(holder, kept.append, memory).atexit = False
+        result[:] = content
+        return result
+
+
 class SlotBuffers:
     """The inputs and outputs of one trace in one slot, on the host."""
 
-    def __init__(self, host: HostMemory, model: Model, trace: LoweredTrace) -> None:
+    def __init__(
+        self, host: HostMemory, recycled: Recycled, model: Model, trace: LoweredTrace
+    ) -> None:
+        self._recycled = recycled
         program = model.traces[trace.trace].program
         fillings = model.fillings[trace.trace]
         self.addresses: dict[BufferId, int] = {}
@@ -70,4 +102,4 @@ class SlotBuffers:
 
     def take(self) -> dict[str, Bytes]:
         """Copies of the outputs."""
-        return {name: view.copy() for name, view in self.outputs.items()}
+        return {name: self._recycled.copy_of(view) for name, view in self.outputs.items()}

@@ -63,7 +63,7 @@ def test_steady_state_neither_waits_nor_allocates() -> None:
         dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
     # A context becomes current once in every thread.
     calls = {n: c for n, c in fake.calls.items() if n not in ("cuEventQuery", "cuCtxSetCurrent")}
-    assert calls == {"cuGraphLaunch": 8, "cuEventRecord": 8}
+    assert calls == {"cuGraphLaunch": 8, "cuEventRecord": 8, "cuLaunchHostFunc": 8}
     assert fake.calls["cuCtxSetCurrent"] <= 2
     dispatcher.close()
     assert not fake.allocated

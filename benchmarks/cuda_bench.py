@@ -1,0 +1,106 @@
+"""What the GPU benchmarks share: models on the backend, requests through it, facts for the JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cuda_models import CudaModel
+from tessera.backend.cuda.api import Driver, bindings
+from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
+from tessera.ir.program import Launch
+from tessera.passes.lower_plan import lower_replica
+
+WHOLE = {"gpu": "cuda:0"}
+TWO = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
+THREE = {"a": "cuda:0:64sm", "b": "cuda:0:40sm", "c": "cuda:0:24sm"}
+
+
+def served(model: CudaModel, placements: Sequence[Sequence[str]], slots: int, lanes: int) -> Model:
+    """A replica of a model; every kernel is the sm_80 code."""
+    traces = []
+    for program in model.programs:
+        arches = tuple("sm_80" if isinstance(s, Launch) else "" for s in program.work())
+        traces.append(ServedTrace(name=model.name, program=program, arches=arches))
+    return Model(
+        lowered=lower_replica(model.programs, model.graphs, placements, slots=slots, lanes=lanes),
+        traces=tuple(traces),
+        weights=model.weights(),
+        states=[model.states(lane) for lane in range(lanes)],
+        fillings=[{} for _ in traces],
+    )
+
+
+def on_one(model: CudaModel, device: str = "gpu") -> list[list[str]]:
+    """Every step on one device."""
+    return [[device for _ in program.work()] for program in model.programs]
+
+
+def at_random(model: CudaModel, devices: Sequence[str], seed: int) -> list[list[str]]:
+    """A random device per step; every device gets a step of every trace."""
+    rng = random.Random(seed)
+    found = []
+    for program in model.programs:
+        steps = [rng.choice(devices) for _ in program.work()]
+        for device, step in zip(devices, rng.sample(range(len(steps)), len(devices)), strict=True):
+            steps[step] = device
+        found.append(steps)
+    return found
+
+
+def start(
+    model: Model, targets: Mapping[str, str], *, timeline: bool = False,
+    throttle: float | None = None, **options: Any,
+) -> CudaBackend:  # fmt: skip
+    """The backend on these targets."""
+    return CudaBackend(
+        model,
+        BackendOptions(targets=targets, timeline=timeline, throttle_bytes_per_s=throttle),
+        cuda=CudaOptions(**options),
+    )
+
+
+def requests(
+    backend: CudaBackend, model: CudaModel, plan: Sequence[tuple[int, int]], slots: int, lanes: int
+) -> tuple[list[Completion], list[Mapping[str, Bytes]]]:
+    """Requests (trace, lane) in order, then the states of all lanes; the backend stays open."""
+    dispatcher = Dispatcher(backend, slots=slots, lanes=lanes)
+    futures = [
+        dispatcher.submit(model.inputs(trace, number), trace=trace, lane=lane)
+        for number, (trace, lane) in enumerate(plan)
+    ]
+    done = [future.result(60) for future in futures]
+    states = [dispatcher.read_states(lane) for lane in range(lanes)]
+    if backend.memory is not None:
+        backend.memory.check_guards()
+    dispatcher.close()
+    return done, states
+
+
+def facts() -> dict[str, object]:
+    """Which machine and code this is."""
+    driver = Driver(bindings())
+    driver.initialise()
+    gpu = driver.gpus()[0]
+    smi = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {
+        "device": gpu.name, "sms": gpu.sms, "cuda": driver.version(),
+        "driver": smi.stdout.strip(), "when": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def write(path: str, name: str, result: dict[str, object]) -> None:
+    """One JSON file in the folder."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=1, sort_keys=True) + "\n"
+    (Path(path) / name).write_text(text)

@@ -1,0 +1,49 @@
+"""How a stream wakes a thread of the host: a semaphore of the C library, posted by the driver.
+
+The driver calls a C function when a stream gets there: `sem_post`, which needs neither Python nor
+its lock. The waiting thread sleeps in `sem_timedwait` and sees to it that nobody waits for ever.
+On systems without these functions a wait is a short sleep.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from typing import Any
+
+_SEMAPHORE_BYTES = 64
+_POLL_S = 50e-6
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Wakeup:
+    """A semaphore; `function` and `data` are what a stream is to call, 0 where there is none."""
+
+    def __init__(self) -> None:
+        self.function = 0
+        self._memory = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
+        self.data = ctypes.addressof(self._memory)
+        self._library: Any = None
+        if sys.platform.startswith("linux"):
+            self._library = ctypes.CDLL(None, use_errno=True)
+            self._library.sem_init(ctypes.c_void_p(self.data), 0, 0)
+            post = ctypes.cast(self._library.sem_post, ctypes.c_void_p).value
+            self.function = post or 0
+
+    def post(self) -> None:
+        """Wake a waiting thread from the host."""
+        if self._library is not None:
+            self._library.sem_post(ctypes.c_void_p(self.data))
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until somebody posts, or for so long at most."""
+        if self._library is None:
+            time.sleep(min(timeout_s, _POLL_S))
+            return
+        end = time.time() + timeout_s
+        until = _Time(int(end), int(end % 1 * 1e9))
+        self._library.sem_timedwait(ctypes.c_void_p(self.data), ctypes.byref(until))
