@@ -1,25 +1,30 @@
-"""`tessc plan`: place the steps of a trace on GPUs, and say what that is predicted to bring."""
+"""`tessc plan`: place the steps of traces on GPUs, and say what that is predicted to bring."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tessera import render
+from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
 
 DEFAULT_LINK = "100Gb/s"
+EXIT_INTERRUPTED = 130
+_OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
+_STRATEGIES = ("single", "dp", "layers", "phase", "attention", "kernel")
 
 if TYPE_CHECKING:
     from tessera.ir.machine import Machine
-    from tessera.planning import PlanReport
+    from tessera.planning import PlanOptions
 
 
-@click.command(short_help="Place the steps of a trace on GPUs.")
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.command(short_help="Place the steps of traces on GPUs.")
+@click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:PART]]...")
 @click.option("--gpus", metavar="LIST", help="The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
 @click.option(
@@ -27,13 +32,23 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--objective",
-    type=click.Choice(["throughput", "latency", "cost"]),
+    type=click.Choice(_OBJECTIVES),
     default="throughput",
     show_default=True,
     help="What to make best.",
 )
+@click.option("--strategy", type=click.Choice(_STRATEGIES), help="Take this baseline instead.")
 @click.option(
-    "--slots", type=click.IntRange(1, 64), help="Requests under way; default 4 if they fit."
+    "--placement", metavar="random:SEED|PATH", help="Take this placement instead, for experiments."
+)
+@click.option("--pareto", is_flag=True, help="Also list the plans that none beats in everything.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 64),
+    help="Requests under way; default as many as pay and fit.",
+)
+@click.option(
+    "--lanes", type=click.IntRange(1, 4096), help="Sets of state; default as many as slots."
 )
 @click.option(
     "--gap",
@@ -41,6 +56,12 @@ if TYPE_CHECKING:
     default=0.001,
     show_default=True,
     help="Stop when the plan is proven to be this near the best.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="SECONDS",
+    help="End the search by the clock; by default only counts end it.",
 )
 @click.option("--price", "prices", multiple=True, metavar="GPU=USD", help="Price per hour.")
 @click.option("--memory", multiple=True, metavar="GPU=SIZE", help="Memory, such as `l40s=40GB`.")
@@ -56,8 +77,13 @@ if TYPE_CHECKING:
 @click.option(
     "--forbid", "forbids", multiple=True, metavar="STEP=GPU", help="Never run them there."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@click.option("--emit", type=click.Choice(["lp"]), help="Print the integer program, and no plan.")
+@click.option("--explain", "steps", multiple=True, metavar="STEP", help="Say why `k17` is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option(
+    "--emit",
+    type=click.Choice(["lp", "launch"]),
+    help="Print the integer program or the launch programs, and write no plan.",
+)
 @click.option(
     "-o",
     "--output",
@@ -69,71 +95,106 @@ if TYPE_CHECKING:
 )
 @form_option
 @click.pass_obj
-def plan(
-    messages: Messages,
-    file: str,
-    gpus: str | None,
-    machine: str | None,
-    link: str,
-    objective: str,
-    slots: int | None,
-    gap: float,
-    prices: tuple[str, ...],
-    memory: tuple[str, ...],
-    profiles: tuple[str, ...],
-    pins: tuple[str, ...],
-    forbids: tuple[str, ...],
-    as_json: bool,
-    emit: str | None,
-    output: str,
-    form: str,
-) -> int:
-    """Place the steps of the trace FILE on GPUs, within their memory.
+def plan(messages: Messages, /, form: str, **given: Any) -> int:
+    """Place the steps of TRACEs on GPUs, within their memory.
 
     Prints the plan beside what one GPU, data parallelism and other splits would give, with a bound
     that no plan beats, and writes it to a file. If splitting does not pay, the plan does not split.
-    Without `--profile`, durations come from data sheets: take predictions with care.
+    Several traces are planned together; PART says how many requests of each there are. Without
+    TRACE, the one kernel graph (.tsg) in this folder is taken. Ctrl-C keeps the best plan so far:
+    it is written, and the exit code is 130.
 
     \b
     Examples:
       tessc plan trace.ptx --gpus a100,l40s
+      tessc plan prefill.ptx:1 decode.ptx:512 --gpus h100,rtx-pro-6000
       tessc plan trace.ptx --gpus 2xa100,l40s --objective cost --price a100=1.80
-      tessc plan trace.ptx --gpus h200:84sm,h200:48sm --json
+      tessc plan trace.ptx --gpus h200:84sm,h200:48sm --explain k17
     """
-    from tessera import planning
-    from tessera.ir.plan_text import print_plan
-
-    if (gpus is None) == (machine is None):
+    if (given["gpus"] is None) == (given["machine"] is None):
         raise click.UsageError("give the GPUs with either `--gpus` or `--machine`")
-    if machine is not None and (prices or memory or link != DEFAULT_LINK):
+    overrides = given["prices"] or given["memory"] or given["link"] != DEFAULT_LINK
+    if given["machine"] is not None and overrides:
         raise click.UsageError("a machine file says links, prices and memory itself")
+    if given["strategy"] is not None and given["placement"] is not None:
+        raise click.UsageError("`--strategy` and `--placement` exclude each other")
+    if given["objective"] == _OBJECTIVES[-1] and (given["strategy"] or given["placement"]):
+        raise click.UsageError(f"`--objective {_OBJECTIVES[-1]}` needs a search")
     messages = replace(messages, form=form)
+    watch = PlanWatch(visible=sys.stderr.isatty() and form != "json")
     try:
-        options = planning.PlanOptions(
-            gpus=gpus or "",
-            machine=None if machine is None else _machine(machine),
-            link=link,
-            objective=objective,
-            slots=slots,
-            gap=gap,
-            prices=tuple(_price(one) for one in prices),
-            memory=tuple(_memory(one) for one in memory),
-            profiles=profiles,
-            pins=pins,
-            forbids=forbids,
-        )
-        if emit == "lp":
-            write_data(planning.emit_lp(file, options).encode(), "-")
-            return 0
-        report = planning.plan(file, options)
-        write_data(print_plan(report.plan).encode(), output)
+        return _plan(messages, given, watch)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    messages.show(report.diagnostics)
-    text = _json(report) if as_json else _text(report, output)
+
+
+def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
+    from tessera import planning, report_plan, report_plan_json
+    from tessera.ir.plan_text import print_plan
+
+    traces = given["traces"] or (_only_graph(),)
+    options = _options(given)
+    if given["emit"] == "lp":
+        write_data(planning.emit_lp(traces, options).encode(), "-")
+        return 0
+    with watch:
+        found = planning.plan(
+            traces, options, watch.listen(), compare=given["emit"] is None, pareto=given["pareto"]
+        )
+    explained = [report_plan.explain_text(found, step) for step in given["steps"]]
+    if given["emit"] == "launch":
+        messages.show(found.diagnostics)
+        write_data(report_plan.launch_text(found.plan).encode(), "-")
+        return 0
+    output = given["output"]
+    write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output)
+    messages.show(found.diagnostics)
+    if given["as_json"]:
+        text = report_plan_json.plan_json(found, given["steps"])
+    else:
+        text = report_plan.plan_text(found, output) + "".join(explained)
     write_data(text.encode(errors="replace"), "-")
-    return 0
+    return EXIT_INTERRUPTED if watch.interrupted else 0
+
+
+def _only_graph() -> str:
+    """The one kernel graph in this folder."""
+    from tessera.planning import graphs_in
+
+    found = graphs_in(".")
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise click.UsageError(
+            "name a trace: there is no kernel graph (.tsg) in this folder, as `tessc analyze` "
+            "writes them"
+        )
+    listed = "\n".join(f"  {render.safe(name)}" for name in found)
+    raise click.UsageError(f"name a trace: there are several kernel graphs here:\n{listed}")
+
+
+def _options(given: dict[str, Any]) -> PlanOptions:
+    from tessera.planning import PlanOptions
+
+    machine = given["machine"]
+    return PlanOptions(
+        gpus=given["gpus"] or "",
+        machine=None if machine is None else _machine(machine),
+        link=given["link"],
+        objective=given["objective"],
+        strategy=given["strategy"],
+        placement=given["placement"],
+        slots=given["slots"],
+        lanes=given["lanes"],
+        gap=given["gap"],
+        seconds=given["time_limit"],
+        prices=tuple(_price(one) for one in given["prices"]),
+        memory=tuple(_memory(one) for one in given["memory"]),
+        profiles=given["profiles"],
+        pins=given["pins"],
+        forbids=given["forbids"],
+    )
 
 
 def _machine(path: str) -> Machine:
@@ -167,61 +228,3 @@ def _bad_override(option: str, text: str, example: str) -> TesseraError:
             "TSR3004", f"`{option} {text}` is not well formed", hint=f"write `{option} {example}`"
         )
     )
-
-
-def _json(report: PlanReport) -> str:
-    data = {"schema": "tessera-plan/1", **asdict(report.plan)}
-    return json.dumps(data, indent=2, default=lambda kind: kind.value) + "\n"
-
-
-def _text(report: PlanReport, output: str) -> str:
-    from tessera.frontend.gpus import describe_card
-    from tessera.frontend.quantities import format_bytes
-
-    plan = report.plan
-    lines = [f"machine, joined by {plan.link}:"]
-    lines += [f"  {describe_card(card)}" for card in report.machine.cards]
-    sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
-    lines.append(f"durations: {sources}")
-    split = any(len(r.lowered.devices) > 1 for r in plan.replicas)
-    said = "" if split else ": splitting a request does not pay"
-    lines.append(
-        f"plan: {plan.strategy}, for {plan.objective}, {plan.replicas[0].slots} slots{said}"
-    )
-    lines.append(f"  proven within {plan.gap:.2%} of the best (search ended by {plan.ended})")
-    for number, replica in enumerate(plan.replicas):
-        transfers = [move for placed in replica.traces for move in placed.transfers]
-        moved = sum(transfer.bytes for transfer in transfers)
-        lines.append(
-            f"  replica {number}: {replica.share:.1%} of requests, {len(transfers)} transfers, "
-            f"{format_bytes(moved)} moved"
-        )
-        for device in replica.lowered.devices:
-            steps = [step for placed in replica.traces for step in placed.steps]
-            here = [step for step in steps if step.device == device]
-            spent = sum(step.predicted_ns for step in here)
-            lines.append(f"    {device}: {len(here)} steps, {spent / 1e3:.1f} us")
-    for card in plan.cards:
-        used, room = format_bytes(card.used_bytes), format_bytes(card.capacity_bytes)
-        lines.append(f"  memory of {card.name}: {used} of {room}")
-    lines.append("")
-    lines += _table(report)
-    lines.append(f"wrote {output}")
-    return "\n".join(lines) + "\n"
-
-
-def _table(report: PlanReport) -> list[str]:
-    plan = report.plan
-    rows = [("", "requests/s", "latency us", "usd per million")]
-    every = [
-        (f"{plan.strategy} (this plan)", plan.period_ns, plan.latency_ns, plan.usd_per_request),
-        *((b.name, b.period_ns, b.latency_ns, b.usd_per_request) for b in plan.baselines),
-    ]
-    for name, period, latency, usd in every:
-        rate = 1e9 / period if period else 0.0
-        rows.append((name, f"{rate:.1f}", f"{latency / 1e3:.1f}", f"{usd * 1e6:.4f}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        f"  {row[0]:<{widths[0]}}  " + "  ".join(map(str.rjust, row[1:], widths[1:]))
-        for row in rows
-    ]

@@ -47,7 +47,7 @@ def restrict_steps(
     costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
 ) -> Costs | None:
     """Pin the steps of a pattern to devices, or forbid them there; None if either matches none."""
-    named = {d.id for d in machine.devices if _is_named(d, devices)}
+    named = {d.id for d in machine.devices if names_device(d, devices)}
     chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
     if not named or not chosen:
         return None
@@ -69,6 +69,7 @@ def restrict_steps(
     )
 
 
-def _is_named(device: Device, name: str) -> bool:
+def names_device(device: Device, name: str) -> bool:
+    """Whether a device is called so: by its name, its card's, or its kind's."""
     parts = device.name.partition(".")[0]
     return name in (device.name, parts, parts.rpartition("-")[0])

@@ -1,0 +1,117 @@
+"""`plan`: from traces and a list of GPUs to a proved plan, in one straight line.
+
+In: files and `PlanOptions`. Out: a `PlanReport`: the plan and what was found on the way. Raises
+`TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in the way
+and the smallest change that would help.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.costs import CostSource
+from tessera.ir.machine import Machine
+from tessera.ir.plan import Baseline, Plan
+from tessera.passes.partition_solve import write_lp
+from tessera.planning.alternatives import alone, frontier
+from tessera.planning.assemble import Setting
+from tessera.planning.durations import find_costs, unmeasured
+from tessera.planning.insight import Insight, find_insight
+from tessera.planning.options import OBJECTIVES, PAIR, PlanOptions, Watch
+from tessera.planning.pair import find_pair
+from tessera.planning.refusals import no_plan
+from tessera.planning.search import Decision, attempts, find_plan
+from tessera.planning.traces import TraceName, graphs_in, load_traces
+
+__all__ = [
+    "OBJECTIVES",
+    "Decision",
+    "PlanOptions",
+    "PlanReport",
+    "Setting",
+    "Watch",
+    "emit_lp",
+    "graphs_in",
+    "plan",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """A plan, the machine it is for, and how it came about."""
+
+    plan: Plan
+    machine: Machine
+    sources: tuple[tuple[CostSource, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+    setting: Setting
+    decision: Decision
+    insight: Insight
+    alternatives: tuple[Baseline, ...] = ()
+    frontier: tuple[Baseline, ...] = ()
+
+
+def plan(
+    traces: TraceName | Sequence[TraceName],
+    options: PlanOptions,
+    watch: Watch | None = None,
+    *,
+    compare: bool = True,
+    pareto: bool = False,
+) -> PlanReport:
+    """Plan traces for a machine. Each is a file, or `FILE:NUMBER` for its part of the requests.
+
+    `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
+    beats in throughput, latency and cost at once.
+    """
+    setting = _setting(traces, options)
+    find = find_pair if options.objective == PAIR else find_plan
+    decision = find(setting, watch or Watch())
+    whole = decision.choice.ended not in ("clock", "interrupted", "given")
+    return PlanReport(
+        plan=decision.plan,
+        machine=setting.machine,
+        sources=_sources(setting),
+        diagnostics=(
+            *(found for trace in setting.traces for found in trace.diagnostics),
+            *unmeasured(setting.costs, options.profiles),
+            *decision.diagnostics,
+        ),
+        setting=setting,
+        decision=decision,
+        insight=find_insight(decision),
+        alternatives=alone(setting, decision) if compare and whole else (),
+        frontier=frontier(setting, decision) if pareto else (),
+    )
+
+
+def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> str:
+    """The integer program behind a throughput plan, in the LP format."""
+    setting = _setting(traces, options)
+    planning = next(attempts(setting)).planning
+    if not all(task.allowed() for task in planning.problem.tasks):
+        raise no_plan(planning, setting.costs, setting.machine)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.lp"
+        write_lp(planning.problem, str(target))
+        return target.read_text("utf-8")
+
+
+def _setting(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> Setting:
+    loaded = load_traces(traces)
+    machine = options.find_machine()
+    costs = tuple(find_costs(loaded, machine, options))
+    return Setting(traces=loaded, machine=machine, costs=costs, options=options)
+
+
+def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:
+    """How many durations come from where."""
+    counts: dict[CostSource, int] = {}
+    for costs in setting.costs:
+        for source, count in costs.sources():
+            counts[source] = counts.get(source, 0) + count
+    return tuple(counts.items())

@@ -1,0 +1,92 @@
+"""What else there is: as many GPUs of one kind alone, and the plans that none beats in everything.
+
+In: a `Setting` and a `Decision`. Out: baselines, predicted by the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.gpus import Entry, build_machine
+from tessera.ir.machine import Card, Machine
+from tessera.ir.plan import Baseline
+from tessera.passes.partition_plans import choose
+from tessera.passes.partition_solve import SolveOptions
+from tessera.planning.assemble import Attempt, Setting, baseline_of
+from tessera.planning.durations import find_costs
+from tessera.planning.options import PAIR
+from tessera.planning.search import Decision, build_problem
+
+_ALONE_GAP = 0.01  # a comparison needs no more
+
+
+def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
+    """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
+    found = []
+    for machine, name in _machines(setting.machine):
+        options = replace(setting.options, pins=(), forbids=(), machine=machine)
+        costs = tuple(find_costs(setting.traces, machine, options))
+        other = replace(setting, machine=machine, costs=costs, options=options)
+        attempt = decision.attempt
+        planning = build_problem(other, attempt.slots, attempt.lanes)
+        objective = "throughput" if options.objective == PAIR else options.objective
+        best = choose(planning.problem, objective, SolveOptions(gap=max(options.gap, _ALONE_GAP)))
+        if best is not None:
+            found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
+    return tuple(found)
+
+
+def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
+    """The machine with all cards of one kind, for each kind; none if there is only one."""
+    kinds: dict[tuple[str, int, float | None], Card] = {}
+    for card in machine.cards:
+        kinds.setdefault((card.gpu.key, card.memory_bytes, card.usd_per_hour), card)
+    if len(kinds) < 2:
+        return
+    count = len(machine.cards)
+    for card in kinds.values():
+        try:
+            made = build_machine((Entry(count=count, gpu=card.gpu),), machine.link_name)
+        except TesseraError:
+            continue  # the link is of a kind that these cards do not have
+        cards = tuple(
+            replace(one, memory_bytes=card.memory_bytes, usd_per_hour=card.usd_per_hour)
+            for one in made.cards
+        )
+        yield (
+            replace(made, cards=cards, transfer_ns=machine.transfer_ns),
+            f"{count}x {card.gpu.key}",
+        )
+
+
+def frontier(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
+    """The candidates of all objectives that no other beats, the fastest first."""
+    attempt: Attempt = decision.attempt
+    problem = attempt.planning.problem
+    every = list(decision.choice.candidates)
+    for objective in ("throughput", "latency", "cost"):
+        if objective != decision.choice.objective:
+            found = choose(problem, objective, SolveOptions(gap=setting.options.gap))
+            every += found.candidates if found is not None else ()
+    return tuple(sorted(_best(map(baseline_of, every)), key=lambda one: one.period_ns))
+
+
+def _best(rows: Iterable[Baseline]) -> list[Baseline]:
+    """Those that none beats; of equal ones the first."""
+    kept: list[Baseline] = []
+    for row in rows:
+        if any(_beats(other, row) or _values(other) == _values(row) for other in kept):
+            continue
+        kept = [other for other in kept if not _beats(row, other)] + [row]
+    return kept
+
+
+def _values(row: Baseline) -> tuple[float, float, float]:
+    return row.period_ns, row.latency_ns, row.usd_per_request
+
+
+def _beats(one: Baseline, other: Baseline) -> bool:
+    pairs = list(zip(_values(one), _values(other), strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

@@ -1,0 +1,112 @@
+"""What a plan tells people: kinds of steps and where they went, what limits it, what would help.
+
+In: a `Setting` and a `Decision`. Out: plain records; `report_plan` writes them down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.ir.costs import Costs, Duration
+from tessera.ir.machine import Device, Machine
+from tessera.ir.plan import Plan
+from tessera.passes.partition_plans import Candidate
+from tessera.planning.assemble import Setting
+from tessera.planning.search import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelClass:
+    """Steps of one name. `ns` is their time in all on each kind of device, None where one of them
+    cannot run; `placed` counts them by device, over all replicas."""
+
+    name: str
+    steps: int
+    kinds: tuple[str, ...]
+    ns: tuple[float | None, ...]
+    placed: tuple[tuple[str, int], ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """How much the choice matters."""
+        times = [ns for ns in self.ns if ns]
+        return max(times) / min(times) if len(times) > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """What limits a plan, largest first, in time per request; and what would help, in words."""
+
+    limits: tuple[tuple[str, float], ...] = ()
+    helpers: tuple[str, ...] = ()
+
+
+def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
+    """Every kind of step, the most time first."""
+    kinds = device_kinds(setting.machine)
+    several = len(setting.traces) > 1
+    found = []
+    for trace, costs in enumerate(setting.costs):
+        prefix = f"{setting.traces[trace].planned.name}: " if several else ""
+        for name in dict.fromkeys(step.name for step in costs.steps):
+            found.append(_class(setting.machine, plan, trace, costs, name, prefix, kinds))
+    return sorted(found, key=lambda one: -max(ns or 0.0 for ns in one.ns))
+
+
+def device_kinds(machine: Machine) -> dict[str, Device]:
+    """One device for each kind: a GPU's key, with its SMs where it is a slice."""
+    found: dict[str, Device] = {}
+    for device in machine.devices:
+        gpu = machine.gpu_of(device)
+        found.setdefault(gpu.key if device.sms == gpu.sms else f"{gpu.key}:{device.sms}sm", device)
+    return found
+
+
+def _class(
+    machine: Machine,
+    plan: Plan,
+    trace: int,
+    costs: Costs,
+    name: str,
+    prefix: str,
+    kinds: dict[str, Device],
+) -> KernelClass:
+    steps = [step for step in costs.steps if step.name == name]
+    times: list[float | None] = []
+    for device in kinds.values():
+        here = [step.on_device[device.id] for step in steps]
+        known = [cost.ns for cost in here if isinstance(cost, Duration)]
+        times.append(sum(known) if len(known) == len(here) else None)
+    placed = Counter(
+        step.device
+        for replica in plan.replicas
+        for step in replica.traces[trace].steps
+        if step.name == name
+    )
+    return KernelClass(
+        name=f"{prefix}{name}", steps=len(steps), kinds=tuple(kinds), ns=tuple(times),
+        placed=tuple(sorted(placed.items())),
+    )  # fmt: skip
+
+
+def find_insight(decision: Decision) -> Insight:
+    """What limits the plan that was decided on."""
+    return Insight(limits=limits_of(decision), helpers=())
+
+
+def limits_of(decision: Decision) -> tuple[tuple[str, float], ...]:
+    """Every load per request, the largest first."""
+    problem = decision.attempt.planning.problem
+    names = problem.resources()
+    loads = _loads(decision.chosen, len(names))
+    found = [(str(name), load) for name, load in zip(names, loads, strict=True)]
+    return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+
+def _loads(chosen: Candidate, count: int) -> Sequence[float]:
+    return [
+        sum(one.measure.loads[index] * one.share for one in chosen.replicas)
+        for index in range(count)
+    ]

@@ -1,0 +1,77 @@
+"""What a plan is asked for: `PlanOptions`, the same record for the command line and the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.frontend.gpus import DEFAULT_LINK, machine_of
+from tessera.ir.machine import Machine
+
+OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
+PAIR = "latency+throughput"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What to plan for. `machine` wins over `gpus`.
+
+    No `slots` or `lanes` is as many as pay, within memory. `strategy` takes a baseline in place of
+    the best plan; `placement` is `random:SEED` or a file, and takes that. `pins` and `forbids` are
+    `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend on the machine
+    that makes it; without it only counts end it.
+    """
+
+    gpus: str = ""
+    machine: Machine | None = None
+    link: str = DEFAULT_LINK
+    objective: str = "throughput"
+    strategy: str | None = None
+    placement: str | None = None
+    slots: int | None = None
+    lanes: int | None = None
+    gap: float = 0.001
+    seconds: float | None = None
+    prices: tuple[tuple[str, float], ...] = ()
+    memory: tuple[tuple[str, int], ...] = ()
+    profiles: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"`objective` is one of {', '.join(OBJECTIVES)}")
+        if min(self.slots or 1, self.lanes or 1) < 1 or not self.gap >= 0:
+            raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
+        if self.strategy is not None and self.placement is not None:
+            raise ValueError("`strategy` and `placement` exclude each other")
+        if self.objective == PAIR and (self.strategy or self.placement):
+            raise ValueError(f"`{PAIR}` needs a search: no `strategy`, no `placement`")
+
+    def text(self) -> str:
+        """The one text form of what decides the plan, but for machine and traces."""
+        chosen = (
+            ("objective", self.objective), ("strategy", self.strategy),
+            ("placement", self.placement), ("slots", self.slots or "auto"),
+            ("lanes", self.lanes or "auto"), ("gap", repr(self.gap)), ("seconds", self.seconds),
+            *(("pin", rule) for rule in self.pins), *(("forbid", rule) for rule in self.forbids),
+        )  # fmt: skip
+        return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
+
+    def find_machine(self) -> Machine:
+        """The machine that is given or named."""
+        return self.machine or machine_of(
+            self.gpus, self.link, prices=dict(self.prices), memory=dict(self.memory)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who listens while a plan is searched for.
+
+    `on_progress(bound, incumbent)` hears of both in the unit of the search, infinite while there
+    is none. The search ends with the best found so far once `should_stop()` is true.
+    """
+
+    on_progress: Callable[[float, float], None] | None = None
+    should_stop: Callable[[], bool] | None = None

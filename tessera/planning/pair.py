@@ -1,0 +1,105 @@
+"""Two ways to serve in one plan, for latency and for throughput, whose memory fits together.
+
+In: a `Setting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen that
+loses least against the best of each; memory is the sum of all areas, since both stay resident.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.ir.plan import Plan
+from tessera.passes.partition_plans import Candidate, Choice
+from tessera.planning.assemble import Attempt, Setting, assemble, lower_candidate, used_bytes
+from tessera.planning.options import PAIR, Watch
+from tessera.planning.refusals import NO_PLAN, no_plan
+from tessera.planning.search import (
+    Decision,
+    attempts,
+    build_problem,
+    choose_best,
+    findings_of,
+    refusal_of,
+    was_ended,
+)
+
+POLICIES = ("latency", "throughput")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How to serve under one policy."""
+
+    attempt: Attempt
+    choice: Choice
+    chosen: Candidate
+
+
+def find_pair(setting: Setting, watch: Watch) -> Decision:
+    """The best two ways that fit together and are proved."""
+    refused: list[Diagnostic] = []
+    attempt = None
+    for attempt in attempts(setting):
+        slots = setting.options.slots or 1
+        quick = Attempt(
+            slots=slots, lanes=attempt.lanes,
+            planning=build_problem(setting, slots, attempt.lanes),
+        )  # fmt: skip
+        fast = choose_best(setting, quick, "latency", watch)
+        wide = choose_best(setting, attempt, "throughput", watch)
+        if fast is None or wide is None:
+            continue
+        for first, second in _pairs(quick, fast, attempt, wide):
+            plan = _join(setting, first, second)
+            findings = findings_of(setting, plan)
+            if not findings:
+                return Decision(
+                    plan=plan, attempt=attempt, choice=wide, chosen=second.chosen,
+                    diagnostics=(*refused, *was_ended(wide, second.chosen)),
+                )  # fmt: skip
+            refused.append(refusal_of(plan.strategy, findings))
+    assert attempt is not None
+    if refused:
+        raise TesseraError(refused[0], exit_code=NO_PLAN)
+    raise no_plan(attempt.planning, setting.costs, setting.machine)
+
+
+def _pairs(
+    quick: Attempt, fast: Choice, attempt: Attempt, wide: Choice
+) -> Iterator[tuple[_Way, _Way]]:
+    """Pairs that may fit together, those that lose least first."""
+
+    def loss(pair: tuple[Candidate, Candidate]) -> float:
+        return pair[0].latency_ns / fast.best.latency_ns + pair[1].period_ns / wide.best.period_ns
+
+    rooms = attempt.planning.problem.rooms
+    for one, other in sorted(itertools.product(fast.candidates, wide.candidates), key=loss):
+        both = zip(one.memory, other.memory, rooms, strict=True)
+        if all(a + b <= room.bytes for a, b, room in both):
+            yield (
+                _Way(attempt=quick, choice=fast, chosen=one),
+                _Way(attempt=attempt, choice=wide, chosen=other),
+            )
+
+
+def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
+    """One plan with the replicas of both."""
+    base = assemble(setting, wide.attempt, wide.choice, wide.chosen)
+    quick = lower_candidate(setting, fast.attempt, fast.chosen, POLICIES[0])
+    replicas = (*quick, *(replace(one, policy=POLICIES[1]) for one in base.replicas))
+    gap = fast.chosen.latency_ns / fast.choice.bound - 1.0 if fast.choice.bound > 0 else 0.0
+    return replace(
+        base,
+        objective=PAIR,
+        strategy=f"{fast.chosen.name} + {wide.chosen.name}",
+        latency_ns=fast.chosen.latency_ns,
+        gap=max(base.gap, gap, 0.0),
+        replicas=replicas,
+        cards=tuple(
+            replace(one, used_bytes=used_bytes(setting.machine, card.id, replicas))
+            for one, card in zip(base.cards, setting.machine.cards, strict=True)
+        ),
+    )

@@ -1,0 +1,74 @@
+"""Why there is no plan, and the smallest change with which there would be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.quantities import format_bytes
+from tessera.ir.costs import Costs, Duration
+from tessera.ir.machine import Machine
+from tessera.passes.partition_infeasible import Obstacle, find_obstacle
+from tessera.passes.plan_problem import RESERVED_BYTES, Planning
+
+NO_PLAN = 3
+_MOST_REASONS = 4
+
+
+def no_plan(planning: Planning, costs: Sequence[Costs], machine: Machine) -> TesseraError:
+    """The constraint in the way, by how much, and what would help."""
+    obstacle = find_obstacle(planning.problem)
+    if obstacle.kind == "task":
+        found = _no_gpu(obstacle, planning, costs, machine)
+    elif obstacle.kind == "links":
+        found = error(
+            "TSR3012", "steps that depend on each other must be on GPUs that no link joins",
+            hint="join the GPUs with a link, or offer one that can run all the steps",
+        )  # fmt: skip
+    else:
+        found = _no_memory(obstacle, machine)
+    return TesseraError(found, exit_code=NO_PLAN)
+
+
+def _no_gpu(
+    obstacle: Obstacle, planning: Planning, costs: Sequence[Costs], machine: Machine
+) -> Diagnostic:
+    name = obstacle.tasks[0]
+    index = [task.name for task in planning.problem.tasks].index(name)
+    steps = [step for one in costs for step in one.steps]
+    why = [
+        f"{device.name}: {cost.reason}"
+        for step, task in zip(steps, planning.task_of, strict=True)
+        if task == index
+        for device, cost in zip(machine.devices, step.on_device, strict=True)
+        if not isinstance(cost, Duration)
+    ]
+    return error(
+        "TSR3011", f"no GPU of the machine can run `{name}`",
+        notes=tuple(dict.fromkeys(why))[:_MOST_REASONS],
+        hint="add a GPU that can, or a variant of the module for one of these",
+    )  # fmt: skip
+
+
+def _no_memory(obstacle: Obstacle, machine: Machine) -> Diagnostic:
+    need, have = format_bytes(obstacle.need_bytes), format_bytes(obstacle.have_bytes)
+    hint = None
+    if obstacle.extra_bytes:
+        name, extra = min(
+            (
+                (name, count + _missing_reserve(machine, name))
+                for name, count in obstacle.extra_bytes
+            ),
+            key=lambda pair: pair[1],
+        )
+        hint = f"with {format_bytes(extra)} more on `{name}` it fits; or add a GPU"
+    return error(
+        "TSR3010", "the model does not fit in the memory of these GPUs",
+        notes=(f"one copy of all buffers takes {need}, the GPUs have {have} in all",), hint=hint,
+    )  # fmt: skip
+
+
+def _missing_reserve(machine: Machine, name: str) -> int:
+    """Bytes that a card lacks of what is kept back before any buffer."""
+    card = next(card for card in machine.cards if card.name == name)
+    return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)

@@ -1,0 +1,156 @@
+"""Find a plan: solve, lower, prove; with fewer slots where memory is short.
+
+In: a `Setting`. Out: a `Decision`. A candidate becomes a plan only if its launch programs fit the
+memory and `passes.check_plan` proves them; otherwise the next best is taken, and that is said. So
+nothing leaves here that is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.ir.access import AccessKind
+from tessera.ir.plan import Plan
+from tessera.ir.program import Role
+from tessera.ir.verify_plan import verify_plan
+from tessera.passes.check_plan import check_plan
+from tessera.passes.partition_plans import Candidate, Choice, choose
+from tessera.passes.partition_solve import SolveOptions
+from tessera.passes.plan_problem import Planning, problem_of
+from tessera.planning.assemble import Attempt, Setting, assemble, overflows
+from tessera.planning.options import Watch
+from tessera.planning.placements import GIVEN, given_choice
+from tessera.planning.refusals import NO_PLAN, no_plan
+
+AUTO_SLOTS = (4, 2, 1)
+MOST_SLOTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A proved plan, the candidate behind it, and what it was chosen from."""
+
+    plan: Plan
+    attempt: Attempt
+    choice: Choice
+    chosen: Candidate
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def find_plan(setting: Setting, watch: Watch) -> Decision:
+    """The best plan that fits and is proved; raises with exit code 3 where there is none."""
+    refused: list[Diagnostic] = []
+    attempt = None
+    for attempt in attempts(setting):
+        choice = choose_best(setting, attempt, setting.options.objective, watch)
+        if choice is None:
+            continue
+        for chosen in choice.candidates[: 1 if choice.ended == GIVEN else None]:
+            plan = assemble(setting, attempt, choice, chosen)
+            findings = findings_of(setting, plan)
+            if not findings:
+                found = was_ended(choice, chosen)
+                return Decision(
+                    plan=plan, attempt=attempt, choice=choice, chosen=chosen,
+                    diagnostics=(*refused, *found),
+                )  # fmt: skip
+            refused.append(refusal_of(chosen.name, findings))
+    assert attempt is not None
+    if refused:
+        raise TesseraError(refused[0], exit_code=NO_PLAN)
+    raise no_plan(attempt.planning, setting.costs, setting.machine)
+
+
+def attempts(setting: Setting) -> Iterator[Attempt]:
+    """Slots and lanes to try, the most wanted first."""
+    options = setting.options
+    counts: tuple[int, ...] = AUTO_SLOTS
+    if runs_alone(setting) or (options.objective == "latency" and options.slots is None):
+        counts = (1,)
+    elif options.slots is not None:
+        counts = (options.slots,)
+    for slots in counts:
+        lanes = options.lanes or slots
+        yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+
+
+def runs_alone(setting: Setting) -> bool:
+    """Whether a launch may write a module variable: then one request runs at a time."""
+    return any(
+        access.kind is not AccessKind.READ
+        and trace.graph.buffers[access.buffer].role is Role.VARIABLE
+        for trace in setting.traces
+        for node in trace.graph.nodes
+        for access in node.accesses
+    )
+
+
+def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
+    """The best plans for an objective, best first, or the one that the user asks for."""
+    problem, options = attempt.planning.problem, setting.options
+    choice = given_choice(setting, attempt)
+    if choice is None or options.strategy is not None:
+        searched = choose(problem, objective, SolveOptions(gap=options.gap))
+        choice = searched if choice is None else _beside(choice, searched)
+    if choice is None or not runs_alone(setting):
+        return choice
+    lone = tuple(one for one in choice.candidates if len(one.replicas) == 1)
+    return replace(choice, candidates=lone) if lone else None
+
+
+def _beside(given: Choice, searched: Choice | None) -> Choice:
+    """What was asked for, with what else there is."""
+    if searched is None:
+        return given
+    others = tuple(one for one in searched.candidates if one.name != given.best.name)
+    return replace(given, candidates=(*given.candidates, *others), bound=searched.bound)
+
+
+def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
+    """What stands against a plan."""
+    flaws = tuple(verify_plan(plan))
+    if flaws:
+        raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")
+    if overflows(plan):
+        over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
+        return (
+            error("TSR3010", f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
+                  f"which has {over.capacity_bytes}"),
+        )  # fmt: skip
+    return check_plan(
+        plan,
+        [trace.program for trace in setting.traces],
+        [trace.graph for trace in setting.traces],
+    )
+
+
+def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
+    """That a candidate is not used, and why."""
+    return warning(
+        "TSR3018", f"the plan `{name}` was given up: {findings[0].headline}",
+        notes=tuple(note for one in findings[:2] for note in one.notes),
+        hint="the next best plan is tried; please report this if it is not about memory",
+    )  # fmt: skip
+
+
+def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
+    """A search that was cut short says so."""
+    if choice.ended not in ("clock", "interrupted"):
+        return []
+    value = chosen.value(choice.objective)
+    gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
+    why = "the time limit" if choice.ended == "clock" else "an interrupt"
+    return [
+        warning(
+            "TSR3019", f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            notes=(f"its distance from the best possible is at most: {gap}",),
+            hint="with more time the same command may find a better plan",
+        )
+    ]  # fmt: skip
+
+
+def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
+    """What the planner has to solve for so many slots and lanes."""
+    return problem_of(setting.traces[0].graph, setting.machine, setting.costs[0], slots=slots)

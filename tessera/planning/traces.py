@@ -1,0 +1,186 @@
+"""The traces of a plan: found, read and analysed.
+
+In: files as the user names them: a trace, a kernel graph (`.tsg`) that names its trace, each with
+`:NUMBER`, its part of the requests. Out: `LoadedTrace`s. Weights and states of equal name are one
+buffer for all traces, so they have to be alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.driver import load
+from tessera.frontend.readfile import read_source
+from tessera.frontend.tsg import parse_graph
+from tessera.ir.graph import KernelGraph, TraceReference
+from tessera.ir.plan import PlannedTrace, text_digest
+from tessera.ir.program import Program, Role
+from tessera.ir.trace_text import print_program
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences import Dependences
+
+GRAPH_ENDING = ".tsg"
+TraceName = str | os.PathLike[str]
+_WEIGHTED = re.compile(r"(.+):((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
+_SHARED = (Role.WEIGHT, Role.STATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTrace:
+    """A trace with its graph; `share` of all requests are of it."""
+
+    planned: PlannedTrace
+    program: Program
+    graph: KernelGraph
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def load_traces(names: TraceName | Sequence[TraceName]) -> tuple[LoadedTrace, ...]:
+    """The traces behind the names, with shares that add up to 1."""
+    given = [names] if isinstance(names, str | os.PathLike) else list(names)
+    parts = [_part(os.fspath(name)) for name in given]
+    total = sum(weight for _, weight in parts)
+    labels = _labels([path for path, _ in parts])
+    found = tuple(
+        _load(path, weight / total, label)
+        for (path, weight), label in zip(parts, labels, strict=True)
+    )
+    _check_shared(found)
+    return found
+
+
+def graphs_in(folder: TraceName) -> tuple[str, ...]:
+    """The kernel graphs in a folder, by name."""
+    return tuple(sorted(one.name for one in Path(folder).glob(f"*{GRAPH_ENDING}") if one.is_file()))
+
+
+def _part(name: str) -> tuple[str, float]:
+    """`decode.ptx:512`, unless a file has that very name."""
+    match = _WEIGHTED.fullmatch(name)
+    if match is None or os.path.exists(name):
+        return name, 1.0
+    weight = float(match[2])
+    if not 0 < weight < float("inf"):
+        raise TesseraError(
+            error("TSR3006", f"`{name}` must have a number above zero behind the `:`",
+                  hint="write `FILE:NUMBER`, such as `decode.ptx:512`")
+        )  # fmt: skip
+    return match[1], weight
+
+
+def _labels(paths: list[str]) -> list[str]:
+    """A name for each trace: that of its file, numbered where it comes again."""
+    found: list[str] = []
+    for path in paths:
+        stem = Path(path).stem or "trace"
+        number, name = 2, stem
+        while name in found:
+            name, number = f"{stem}-{number}", number + 1
+        found.append(name)
+    return found
+
+
+def _load(path: str, share: float, label: str) -> LoadedTrace:
+    given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
+    trace = path if given is None else _trace_of(path, given.trace)
+    program = load(trace)
+    facts = AnalysisManager(program).get(Dependences)
+    if not facts.graph.nodes:
+        raise TesseraError(
+            error("TSR3013", f"there is nothing to plan in `{trace}`",
+                  notes=("it has no launch, memset, memcpy or op record",))
+        )  # fmt: skip
+    text = print_program(program)
+    planned = PlannedTrace(
+        name=label, share=share, digest=text_digest(text), text=text,
+        contents_digest=_contents_digest(program, trace),
+    )  # fmt: skip
+    findings = list(facts.diagnostics)
+    if given is not None:
+        findings += _compare(path, trace, given, planned.digest, facts.graph)
+    return LoadedTrace(
+        planned=planned, program=program, graph=facts.graph, diagnostics=tuple(findings)
+    )
+
+
+# --- kernel graphs -----------------------------------------------------------------------------
+
+
+def _read_graph(path: str) -> KernelGraph:
+    return parse_graph(read_source(path).text, path)
+
+
+def _trace_of(path: str, reference: TraceReference | None) -> str:
+    """The file of the trace that a graph names: where it says, or beside the graph."""
+    again = "run `tessc analyze` on the trace, or give `tessc plan` the trace itself"
+    if reference is None:
+        raise TesseraError(
+            error("TSR3007", f"`{path}` does not say which trace it is of", hint=again)
+        )
+    folder = os.path.dirname(path)
+    places = [os.path.join(folder, one) for one in (reference.path, Path(reference.path).name)]
+    found = next((place for place in places if os.path.isfile(place)), None)
+    if found is None:
+        raise TesseraError(
+            error("TSR3007", f"the trace of `{path}` is not there: `{places[0]}`", hint=again)
+        )
+    return os.path.normpath(found)
+
+
+def _compare(
+    path: str, trace: str, given: KernelGraph, digest: str, graph: KernelGraph
+) -> Iterable[Diagnostic]:
+    """A graph is never trusted: what the analysis finds counts."""
+    assert given.trace is not None
+    if given.trace.digest != digest:
+        raise TesseraError(
+            error("TSR3007", f"`{trace}` has changed since `{path}` was made",
+                  hint=f"run `tessc analyze {trace}` again, or plan for the trace itself")
+        )  # fmt: skip
+    if given != graph:
+        yield warning(
+            "TSR3008", f"`{path}` is not what the analysis of `{trace}` finds",
+            notes=("the analysis is used: a graph may be changed by hand, a proof may not",),
+            hint=f"run `tessc analyze {trace}` to write it anew",
+        )  # fmt: skip
+
+
+# --- several traces ----------------------------------------------------------------------------
+
+
+def _check_shared(traces: Sequence[LoadedTrace]) -> None:
+    """Buffers of equal name that outlive a request are one, so they have to be alike."""
+    seen: dict[str, tuple[str, int, Role]] = {}
+    for trace in traces:
+        for buffer in trace.program.buffers:
+            if buffer.role not in _SHARED:
+                continue
+            first, size, role = seen.setdefault(
+                buffer.name, (trace.planned.name, buffer.bytes, buffer.role)
+            )
+            if (size, role) != (buffer.bytes, buffer.role):
+                raise TesseraError(
+                    error("TSR3009",
+                          f"the traces do not fit together: `{buffer.name}` differs",
+                          notes=(f"a {role.value} of {size} bytes in `{first}`",
+                                 f"a {buffer.role.value} of {buffer.bytes} bytes in "
+                                 f"`{trace.planned.name}`"),
+                          hint="weights and states of equal name are one buffer: rename one")
+                )  # fmt: skip
+
+
+def _contents_digest(program: Program, trace: str) -> str:
+    """The digest of the file of contents beside the trace; empty where there is none."""
+    if program.resident is None or os.path.basename(program.resident) != program.resident:
+        return ""
+    path = os.path.join(os.path.dirname(trace), program.resident)
+    if not os.path.isfile(path) or os.path.islink(path):
+        return ""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

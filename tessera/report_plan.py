@@ -1,0 +1,301 @@
+"""What people read about a plan: the machine, what went where and why, what limits it, and what
+else there is.
+
+In: a `PlanReport`. Out: text. Numbers that decide something stand beside what they are compared
+with: a step's time on every kind of GPU, a plan beside its baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tessera.frontend.gpus import describe_card
+from tessera.frontend.quantities import format_bytes
+from tessera.ir.costs import Barred, Duration
+from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import HOST
+from tessera.ir.launch_text import lowered_lines
+from tessera.ir.plan import Baseline, PlacedStep, Plan, Replica
+from tessera.planning import PlanReport
+from tessera.planning.explain import Elsewhere, StepReason, explain_step
+from tessera.planning.insight import KernelClass, kernel_classes
+
+_MOST_CLASSES = 12
+_MOST_KINDS = 4
+_MOST_REASONS = 6
+_LONGEST_NAME = 52
+
+
+def plan_text(report: PlanReport, output: str) -> str:
+    """The whole report."""
+    blocks = (
+        _machine(report),
+        _verdict(report),
+        _replicas(report.plan),
+        _classes(report),
+        _excluded(report),
+        _limits(report),
+        _comparison(report),
+    )
+    lines = [line for block in blocks for line in block]
+    return "\n".join([*lines, *([f"wrote {output}"] if output else [])]) + "\n"
+
+
+def _machine(report: PlanReport) -> Iterator[str]:
+    yield f"machine, joined by {report.plan.link}:"
+    yield from (f"  {describe_card(card)}" for card in report.machine.cards)
+    if len(report.plan.traces) > 1:
+        shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
+        yield f"requests: {', '.join(shares)}"
+    sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
+    yield f"durations: {sources}"
+
+
+def _verdict(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    split = any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
+    many = len(plan.devices) > 1
+    said = ": splitting a request does not pay" if many and not split else ""
+    yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
+    yield (
+        f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us, "
+        f"${plan.usd_per_request * 1e6:.4f} per million requests"
+    )
+    if plan.ended == "given":
+        yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
+    else:
+        yield f"  proven within {plan.gap:.2%} of the best (search ended by {plan.ended})"
+    yield "  every launch program is proved: order, bytes, memory, no deadlock"
+
+
+def _replicas(plan: Plan) -> Iterator[str]:
+    for number, replica in enumerate(plan.replicas):
+        moves = [
+            move
+            for trace in replica.lowered.traces
+            for move in trace.transfers
+            if HOST not in (move.source, move.target)
+        ]
+        policy = f" for {replica.policy}" if replica.policy else ""
+        yield (
+            f"  replica {number}{policy}: {replica.share:.1%} of requests, "
+            f"{_count(replica.slots, 'slot')}, {_count(replica.lanes, 'lane')}, "
+            f"{_count(len(moves), 'transfer')}, {format_bytes(sum(m.size for m in moves))} moved"
+        )
+        for device in replica.lowered.devices:
+            yield f"    {_device_line(replica, device)}"
+    for card in plan.cards:
+        used, room = format_bytes(card.used_bytes), format_bytes(card.capacity_bytes)
+        yield f"  memory of {card.name}: {used} of {room}"
+
+
+def _device_line(replica: Replica, device: str) -> str:
+    here = [step for placed in replica.traces for step in placed.steps if step.device == device]
+    spent = sum(step.predicted_ns for step in here)
+    return f"{device}: {_count(len(here), 'step')}, {_us(spent)} us"
+
+
+# --- what went where ---------------------------------------------------------------------------
+
+
+def _classes(report: PlanReport) -> Iterator[str]:
+    found = kernel_classes(report.setting, report.plan)
+    kinds = found[0].kinds[:_MOST_KINDS] if found else ()
+    if len(found[0].kinds if found else ()) < 2:
+        return
+    rows = [("what went where", "steps", *(f"{kind} us" for kind in kinds), "ratio", "on")]
+    rows += [_class_row(one, len(kinds)) for one in found[:_MOST_CLASSES]]
+    yield ""
+    yield from _table(rows, left=(0, len(rows[0]) - 1))
+    if len(found) > _MOST_CLASSES:
+        yield f"  and {len(found) - _MOST_CLASSES} kinds of steps more"
+
+
+def _class_row(one: KernelClass, kinds: int) -> tuple[str, ...]:
+    times = ["-" if ns is None else _us(ns) for ns in one.ns[:kinds]]
+    ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+    where = ", ".join(f"{device} {count}" for device, count in one.placed)
+    return (_short(one.name), str(one.steps), *times, ratio, where)
+
+
+def _excluded(report: PlanReport) -> Iterator[str]:
+    """Where steps cannot run, and why; one line per reason."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for costs in report.setting.costs:
+        for step in costs.steps:
+            for device, cost in zip(report.machine.devices, step.on_device, strict=True):
+                if isinstance(cost, Barred):
+                    found.setdefault((device.name, cost.reason), {})[step.name] = None
+    if not found:
+        return
+    yield ""
+    yield "kept off a GPU:"
+    for (where, reason), names in list(found.items())[:_MOST_REASONS]:
+        listed = list(names)
+        more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+        yield f"  {', '.join(listed[:3])}{more} not on {where}: {reason}"
+    if len(found) > _MOST_REASONS:
+        yield f"  and {len(found) - _MOST_REASONS} reasons more; `--explain STEP` has them"
+
+
+# --- what limits it ----------------------------------------------------------------------------
+
+
+def _limits(report: PlanReport) -> Iterator[str]:
+    limits = report.insight.limits
+    if not limits:
+        return
+    name, ns = limits[0]
+    yield ""
+    yield f"bottleneck: {name}, {_us(ns)} us per request"
+    others = [(name, ns) for name, ns in limits[1:4] if ns > 0]
+    if others:
+        yield "  then " + ", ".join(f"{name} {_us(ns)} us" for name, ns in others)
+    for helper in report.insight.helpers:
+        yield f"  {helper}"
+
+
+# --- beside what else there is -----------------------------------------------------------------
+
+
+def _comparison(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    memory = sum(card.used_bytes for card in plan.cards)
+    mine = Baseline(
+        name=f"{plan.strategy} (this plan)", period_ns=plan.period_ns,
+        latency_ns=plan.latency_ns, usd_per_request=plan.usd_per_request, memory_bytes=memory,
+    )  # fmt: skip
+    yield ""
+    yield from comparison_table([mine, *plan.baselines])
+    if report.alternatives:
+        yield "in place of this machine:"
+        yield from comparison_table(report.alternatives)
+    if report.frontier:
+        yield "no plan found is better in one and no worse in the others:"
+        yield from comparison_table(report.frontier)
+
+
+def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
+    """Ways to serve requests, side by side."""
+    cells = [("", "requests/s", "latency us", "usd per million", "memory")]
+    cells += [
+        (
+            one.name, _rate(one.period_ns), _us(one.latency_ns),
+            f"{one.usd_per_request * 1e6:.4f}", format_bytes(one.memory_bytes),
+        )
+        for one in rows
+    ]  # fmt: skip
+    return _table(cells)
+
+
+def _table(rows: Sequence[tuple[str, ...]], left: Iterable[int] = (0,)) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: compilers put whole expressions into them."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:24]}...{name[27 - _LONGEST_NAME :]}"
+
+
+def _rate(period_ns: float) -> str:
+    return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:.1f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def explained(cost: Duration | Barred) -> str:
+    """A duration with its source and error bar, or why there is none."""
+    if isinstance(cost, Barred):
+        return f"cannot run: {cost.reason}"
+    return f"{_us(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}"
+
+
+# --- one step ----------------------------------------------------------------------------------
+
+
+def explain_text(report: PlanReport, step: str) -> str:
+    """Why a step is where it is, in every replica."""
+    reasons = explain_step(report.setting, report.decision, step)
+    return "\n" + "\n".join(line for one in reasons for line in _reason(report, one)) + "\n"
+
+
+def _reason(report: PlanReport, one: StepReason) -> Iterator[str]:
+    several = len(report.plan.replicas) > 1
+    of = f" of {one.trace}" if len(report.plan.traces) > 1 else ""
+    where = next(other.device for other in one.elsewhere if other.here)
+    yield f"k{one.step} {one.name}{of}: on {where}" + (
+        f" in replica {one.replica}" if several else ""
+    )
+    for reason in one.pins:
+        yield f"  pinned: {reason}"
+    if one.together:
+        listed = ", ".join(f"k{other}" for other in one.together[:8])
+        more = f" and {len(one.together) - 8} more" if len(one.together) > 8 else ""
+        yield f"  stays with {listed}{more}"
+    for other in one.elsewhere:
+        yield f"  {other.device}: {explained(other.cost)}" + _moved(report.plan, other)
+    devices = {s.step: s.device for s in _steps_of(report, one)}
+    for verb, edges in (("needs", one.needs), ("feeds", one.feeds)):
+        for edge in edges[:8]:
+            other_step = edge.source if verb == "needs" else edge.target
+            again = " of the request before" if edge.carried and verb == "needs" else ""
+            again = " of the next request" if edge.carried and verb == "feeds" else again
+            away = "" if devices[other_step] == where else f", on {devices[other_step]}"
+            name = _graph(report, one).buffers[edge.buffer].name
+            yield f"  {verb} {format_bytes(edge.bytes)} of {name}: k{other_step}{again}{away}"
+        if len(edges) > 8:
+            yield f"  {verb} {len(edges) - 8} more"
+
+
+def _moved(plan: Plan, other: Elsewhere) -> str:
+    if other.here:
+        return f", {other.arch}, chosen" if other.arch else ", chosen"
+    if other.period_ns is None or other.latency_ns is None:
+        return "" if isinstance(other.cost, Barred) else "; it does not fit there"
+    return (
+        f"; there: period {_change(other.period_ns, plan.period_ns)}, "
+        f"latency {_change(other.latency_ns, plan.latency_ns)}"
+    )
+
+
+def _change(new: float, old: float) -> str:
+    return f"{new / old - 1:+.2%}" if old > 0 else "-"
+
+
+def _steps_of(report: PlanReport, one: StepReason) -> Sequence[PlacedStep]:
+    names = [trace.name for trace in report.plan.traces]
+    return report.plan.replicas[one.replica].traces[names.index(one.trace)].steps
+
+
+def _graph(report: PlanReport, one: StepReason) -> KernelGraph:
+    return next(t.graph for t in report.setting.traces if t.planned.name == one.trace)
+
+
+# --- launch programs ---------------------------------------------------------------------------
+
+
+def launch_text(plan: Plan) -> str:
+    """The launch programs of all replicas, as they stand in the plan file."""
+    lines: list[str] = []
+    for number, replica in enumerate(plan.replicas):
+        lines.append(
+            f"// replica {number}: {replica.share:.1%} of requests, {replica.slots} slots, "
+            f"{replica.lanes} lanes"
+        )
+        lines += lowered_lines(replica.lowered)
+    return "\n".join(lines) + "\n"
