@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.driver import load
+from tessera.driver import analysis_manager, load
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsg import parse_graph
 from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
 from tessera.ir.program import Program, Role
 from tessera.ir.trace_text import print_program
-from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 
 GRAPH_ENDING = ".tsg"
@@ -90,7 +89,7 @@ def _load(path: str, share: float, label: str) -> LoadedTrace:
     given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
     trace = path if given is None else _trace_of(path, given.trace)
     program = load(trace)
-    facts = AnalysisManager(program).get(Dependences)
+    facts = analysis_manager(program, os.path.dirname(trace) or ".").get(Dependences)
     if not facts.graph.nodes:
         raise TesseraError(
             error("TSR3013", f"there is nothing to plan in `{trace}`",
