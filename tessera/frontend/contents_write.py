@@ -60,12 +60,18 @@ def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer,
         Path(temporary).unlink(missing_ok=True)
 
 
+def numpy_type(buffer: Buffer) -> np.dtype[np.generic] | None:
+    """NumPy's type for the elements of a buffer, if it has one."""
+    kind = None if buffer.dtype is None else _NUMPY_TYPES.get(buffer.dtype.value)
+    return None if kind is None else np.dtype(kind)
+
+
 def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
     """The bytes of a buffer in its own type and shape, if NumPy has that type."""
-    kind = None if buffer.dtype is None else _NUMPY_TYPES.get(buffer.dtype.value)
+    kind = numpy_type(buffer)
     if kind is None:
         return content
-    array: npt.NDArray[np.generic] = content.view(np.dtype(kind))
+    array: npt.NDArray[np.generic] = content.view(kind)
     return array if buffer.shape is None else array.reshape(buffer.shape)
 
 

@@ -97,9 +97,9 @@ class Status:
     """Signs of life of one device: when it last beat and did something, and what it is running."""
 
     def __init__(self, memory: mmap.mmap, index: int) -> None:
-        words = np.frombuffer(memory, dtype=np.int64)
-        width = STATUS_BYTES // 8
-        self._words: Array = words[index * width : (index + 1) * width]
+        self._words: Array = np.frombuffer(
+            memory, dtype=np.int64, count=STATUS_BYTES // 8, offset=index * STATUS_BYTES
+        )
 
     def beat(self, *, busy: bool) -> None:
         """The process is alive, and at work."""

@@ -144,10 +144,11 @@ class CpuBackend:
             ends[one][other], ends[other][one] = Pipe()
         try:
             for index, name in enumerate(names):
+                status = Status(shared, index)
                 here, there = Pipe()
                 with there:
                     process = _launch(there, ends[name], memory)
-                self._devices[name] = _Device(name, process, here, Status(shared, index))
+                self._devices[name] = _Device(name, process, here, status)
             for index, device in enumerate(self._devices.values()):
                 setup = Setup(device.name, index, _only(self.model, device.name), self._options)
                 self._send(device, setup)
