@@ -60,7 +60,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlFlow:
-    """The graph of a function. The trees give the immediate (post-)dominator by block index."""
+    """The graph of a function. The trees give the immediate (post-)dominator by block index.
+
+    `leaving` are the reachable blocks from which control may leave the function.
+    """
 
     blocks: tuple[Block, ...]
     order: tuple[int, ...]
@@ -68,6 +71,7 @@ class ControlFlow:
     post_dominators: tuple[int | None, ...]
     loops: tuple[Loop, ...]
     reducible: bool
+    leaving: frozenset[int] = frozenset()
 
     def dominates(self, above: int, below: int) -> bool:
         """Whether every path from the entry to `below` goes through `above`."""
@@ -103,7 +107,8 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
         blocks=blocks,
         order=tuple(order),
         dominators=tuple(dominators),
-        post_dominators=tuple(_post_dominators(edges, reachable)),
+        post_dominators=post_dominators(edges, reachable),
+        leaving=frozenset(i for i in reachable if EXIT in edges[i]),
         loops=loops,
         reducible=reducible,
     )
@@ -216,7 +221,7 @@ def _meet(tree: dict[int, int], rank: dict[int, int], left: int, right: int) -> 
     return left
 
 
-def _post_dominators(edges: list[list[int]], reachable: set[int]) -> list[int | None]:
+def post_dominators(edges: list[list[int]], reachable: set[int]) -> tuple[int | None, ...]:
     """Dominators of the inverted graph, with a node of its own for the exit."""
     last = len(edges)
     inverted: list[list[int]] = [[] for _ in range(last + 1)]
@@ -226,7 +231,7 @@ def _post_dominators(edges: list[list[int]], reachable: set[int]) -> list[int | 
         for target in targets:
             inverted[last if target == EXIT else target].append(source)
     tree = _immediate_dominators(inverted, _depth_first(inverted, last), last)
-    return [EXIT if parent == last else parent for parent in tree[:last]]
+    return tuple(EXIT if parent == last else parent for parent in tree[:last])
 
 
 def _find_loops(

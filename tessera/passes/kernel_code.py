@@ -28,6 +28,7 @@ from tessera.ir.opcodes import (
     type_bits,
     widened_meaning,
 )
+from tessera.passes.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.inline_calls import inline_calls
 from tessera.passes.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.lane_ops import Function, lane_function
@@ -54,7 +55,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCode:
-    """A kernel cut down to what its accesses hang on."""
+    """A kernel cut down to what its accesses hang on.
+
+    `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
+    """
 
     module: ptx.Module
     function: ptx.Function
@@ -64,6 +68,8 @@ class KernelCode:
     widths: dict[str, int]
     needed: frozenset[str]
     odd_parameters: frozenset[str]
+    doomed: frozenset[int]
+    meets: tuple[int | None, ...]
     needs: tuple[KernelNeed, ...] = ()
     quiet_calls: frozenset[str] = frozenset()
 
@@ -79,6 +85,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     widths = {r.name: type_bits(r.type) for r in flat.registers}
     meanings = [_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
+    doomed = doomed_blocks(flat, flow)
     blocks = tuple(
         tuple(
             step
@@ -96,6 +103,8 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         widths=widths,
         needed=frozenset(needed),
         odd_parameters=odd_parameters(flat, meanings),
+        doomed=doomed,
+        meets=meeting_blocks(flat, flow, doomed),
         needs=kernel_needs(flat, flow, meanings),
         quiet_calls=quiet_calls(module, flat),
     )

@@ -112,14 +112,15 @@ class LaunchReport:
     def _pins(self) -> tuple[Pin, ...]:
         found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
         for (index, _), why in self.footprint.unresolved.items():
-            source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
-            found.append(
-                Pin(
-                    f"the address of `{self.code.opcode_text(index)}` comes from memory{source}",
-                    self._span(why if why >= 0 else index),
-                )
-            )
+            found.append(Pin(self._unresolved(index, why), self._span(why if why >= 0 else index)))
         return tuple(dict.fromkeys(found))
+
+    def _unresolved(self, index: int, why: int) -> str:
+        text = f"the address of `{self.code.opcode_text(index)}`"
+        if why == index:
+            return f"{text} is a number that points into no buffer of the trace"
+        source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
+        return f"{text} comes from memory{source}"
 
     def _span(self, index: int) -> Span | None:
         return None if index < 0 else instruction_span(self.code, index)

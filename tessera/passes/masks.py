@@ -49,6 +49,14 @@ class Mask:
             return None
         return Mask(may, self.strong & certain, self.sure & certain)
 
+    def unless(self, condition: Lanes) -> Mask | None:
+        """Those for which a condition may fail, given that it does not hold for anybody here."""
+        gone = condition.lo.astype(np.bool_)
+        if condition.span is not None:
+            gone = gone & ~condition.span.astype(np.bool_)
+        found = self.without(gone)
+        return found if found.any() else None
+
     def without(self, threads: Array) -> Mask:
         """The others."""
         rest = ~threads

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tessera.ir import ptx
 from tessera.ir.layout import size_bytes
+from tessera.passes.doomed_blocks import NEVER_RETURNS
 from tessera.passes.inline_calls import call_parts
 from tessera.passes.kernel_code import Step
 from tessera.passes.lanes import Lanes
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 CALL_READ = -1
 """The number that stands for what a call reads, where others have the number of an effect."""
 
-_NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 _PINNED = {
     "malloc": "it allocates memory on the device by `malloc`, which is no buffer of the trace",
     "free": "it frees memory on the device by `free`, which is no buffer of the trace",
@@ -47,7 +47,7 @@ def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
     """What a call that stayed does to registers, local words and memory."""
     callee, results, arguments = call_parts(step.instruction)
     name = callee or "?"
-    if name in _NEVER_RETURNS:
+    if name in NEVER_RETURNS:
         return
     if name == "vprintf" and arguments:
         why = _print(runner, step, arguments[0], mask)

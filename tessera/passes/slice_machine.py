@@ -6,7 +6,8 @@ followed (`pins`).
 Three sets of threads travel with control: those that *may* be here; the *strong* ones among
 them, for which registers hold what they would hold on the way here; and the *sure* ones among
 those, which come here whatever the data. A branch whose condition is known per thread splits
-the sets. One whose condition is not:
+the sets. Nobody takes a way that ends in a trap: launches end normally. A branch whose condition
+is not known:
 - inside an `if`: both sides run one after the other on a copy of the registers, and the
   registers are joined where the sides meet again (the post-dominator). Being sure counts for the
   side only; what a thread surely writes on both sides, it surely writes (`both_ways`);
@@ -121,6 +122,12 @@ class SliceMachine(StepRunner):
             self._pend(pending, target, mask)
             return
         taken = self.predicate(instruction.guard)
+        if step.meaning.flow is Flow.TRAP or target in self.code.doomed:
+            self._pend(pending, following, mask.unless(taken))
+            return
+        if following in self.code.doomed:
+            self._pend(pending, target, mask.unless(invert(taken)))
+            return
         if taken.span is not None:
             open_ = taken.span.astype(np.bool_)
             mask = self._open_branch(block, (target, following), mask, open_, pending)
@@ -168,7 +175,7 @@ class SliceMachine(StepRunner):
         chosen = mask.strong & open_
         if not chosen.any():
             return mask
-        meet = self.code.flow.post_dominators[block]
+        meet = self.code.meets[block]
         deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
         if self._is_forward(block, ways) and self.depth < deepest:
             self._fork(block, ways, mask, chosen, pending)
@@ -181,7 +188,7 @@ class SliceMachine(StepRunner):
         rank, loop = self.rank[block], self.loop_of[block]
         if any(way != EXIT and self.rank[way] <= rank for way in ways):
             return False
-        meet = self.code.flow.post_dominators[block]
+        meet = self.code.meets[block]
         if loop is None:
             return meet is not None
         inside = self.code.flow.loops[loop].blocks
@@ -197,7 +204,7 @@ class SliceMachine(StepRunner):
         chosen: Array,
         pending: dict[int, Mask],
     ) -> None:
-        meet = self.code.flow.post_dominators[block]
+        meet = self.code.meets[block]
         assert meet is not None
         before, outer, guarded = self.registers, self.side, self.guarded_writes
         sides: list[dict[Key, Lanes]] = []
@@ -244,7 +251,7 @@ class SliceMachine(StepRunner):
         weak = mask.may & chosen
         for way in dict.fromkeys(ways):
             self._pend(pending, way, Mask(weak, NONE, NONE))
-        meet = self.code.flow.post_dominators[block]
+        meet = self.code.meets[block]
         if meet is not None and meet != EXIT and self.rank[meet] <= self.rank[block]:
             meet = self._after_loop(block)
         strong = mask.strong & chosen
@@ -315,7 +322,7 @@ class SliceMachine(StepRunner):
         """Where everybody comes who is in a loop around this block: outside all loops."""
         meet: int | None = block
         while meet is not None and meet != EXIT and self.loop_of[meet] is not None:
-            meet = self.code.flow.post_dominators[meet]
+            meet = self.code.meets[meet]
         return meet
 
 
