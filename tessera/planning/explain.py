@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.costs import Cost
 from tessera.ir.graph import Edge
+from tessera.passes.partition_plans import candidate_of
 from tessera.planning.assemble import Setting, split_placement, variant_on
-from tessera.planning.candidates import candidate_of
 from tessera.planning.search import Decision
 
 _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")

@@ -6,13 +6,11 @@ In: a `Setting` and a `Decision`. Out: plain records; `report_plan` writes them 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
-from tessera.passes.partition_plans import Candidate
 from tessera.planning.assemble import Setting
 from tessera.planning.search import Decision
 
@@ -93,20 +91,4 @@ def _class(
 
 def find_insight(decision: Decision) -> Insight:
     """What limits the plan that was decided on."""
-    return Insight(limits=limits_of(decision), helpers=())
-
-
-def limits_of(decision: Decision) -> tuple[tuple[str, float], ...]:
-    """Every load per request, the largest first."""
-    problem = decision.attempt.planning.problem
-    names = problem.resources()
-    loads = _loads(decision.chosen, len(names))
-    found = [(str(name), load) for name, load in zip(names, loads, strict=True)]
-    return tuple(sorted(found, key=lambda pair: -pair[1]))
-
-
-def _loads(chosen: Candidate, count: int) -> Sequence[float]:
-    return [
-        sum(one.measure.loads[index] * one.share for one in chosen.replicas)
-        for index in range(count)
-    ]
+    return Insight(limits=decision.chosen.limits, helpers=())

@@ -16,7 +16,7 @@ from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
-from tessera.passes.partition_plans import Candidate, Choice, choose
+from tessera.passes.partition_plans import Candidate, Choice, choose, slots_needed
 from tessera.passes.partition_solve import SolveOptions
 from tessera.passes.plan_problem import Planning, problem_of
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
@@ -42,25 +42,56 @@ class Decision:
 def find_plan(setting: Setting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
     refused: list[Diagnostic] = []
-    attempt = None
+    tried = None
     for attempt in attempts(setting):
+        tried = attempt
         choice = choose_best(setting, attempt, setting.options.objective, watch)
         if choice is None:
             continue
-        for chosen in choice.candidates[: 1 if choice.ended == GIVEN else None]:
-            plan = assemble(setting, attempt, choice, chosen)
-            findings = findings_of(setting, plan)
-            if not findings:
-                found = was_ended(choice, chosen)
-                return Decision(
-                    plan=plan, attempt=attempt, choice=choice, chosen=chosen,
-                    diagnostics=(*refused, *found),
-                )  # fmt: skip
-            refused.append(refusal_of(chosen.name, findings))
-    assert attempt is not None
+        for one in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
+            decision = _first_proved(setting, *one, refused)
+            if decision is not None:
+                return decision
+    assert tried is not None
     if refused:
         raise TesseraError(refused[0], exit_code=NO_PLAN)
-    raise no_plan(attempt.planning, setting.costs, setting.machine)
+    raise no_plan(tried.planning, setting.costs, setting.machine)
+
+
+def _first_proved(
+    setting: Setting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
+) -> Decision | None:
+    """The best candidate that becomes a plan; those that do not are noted."""
+    for chosen in choice.candidates[: 1 if choice.ended == GIVEN else None]:
+        plan = assemble(setting, attempt, choice, chosen)
+        findings = findings_of(setting, plan)
+        if not findings:
+            return Decision(
+                plan=plan, attempt=attempt, choice=choice, chosen=chosen,
+                diagnostics=(*refused, *was_ended(choice, chosen)),
+            )  # fmt: skip
+        refused.append(refusal_of(chosen.name, findings))
+        if findings[0].code == "TSR3010" and attempt.slots > 1:
+            return None  # fewer slots lose less than another plan
+    return None
+
+
+def _with_more_slots(
+    setting: Setting, attempt: Attempt, choice: Choice, watch: Watch
+) -> Iterator[tuple[Attempt, Choice]]:
+    """The same with as many slots as keep the busiest load busy, where that is better."""
+    options = setting.options
+    wanted = min(MOST_SLOTS, slots_needed(choice.best))
+    fixed = options.slots is not None or options.objective == "latency" or runs_alone(setting)
+    if fixed or wanted <= attempt.slots or choice.ended in ("clock", "interrupted"):
+        return
+    lanes = options.lanes or wanted
+    more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
+    found = choose_best(setting, more, options.objective, watch)
+    if found is not None and found.best.value(found.objective) < choice.best.value(
+        choice.objective
+    ):
+        yield more, found
 
 
 def attempts(setting: Setting) -> Iterator[Attempt]:
@@ -89,15 +120,22 @@ def runs_alone(setting: Setting) -> bool:
 
 def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
     """The best plans for an objective, best first, or the one that the user asks for."""
-    problem, options = attempt.planning.problem, setting.options
     choice = given_choice(setting, attempt)
-    if choice is None or options.strategy is not None:
-        searched = choose(problem, objective, SolveOptions(gap=options.gap))
+    if choice is None or setting.options.strategy is not None:
+        searched = choose(
+            attempt.planning.problem, objective, solve_options(setting),
+            on_progress=watch.on_progress, should_stop=watch.should_stop,
+        )  # fmt: skip
         choice = searched if choice is None else _beside(choice, searched)
     if choice is None or not runs_alone(setting):
         return choice
     lone = tuple(one for one in choice.candidates if len(one.replicas) == 1)
     return replace(choice, candidates=lone) if lone else None
+
+
+def solve_options(setting: Setting) -> SolveOptions:
+    """The limits of a search."""
+    return SolveOptions(gap=setting.options.gap, seconds=setting.options.seconds)
 
 
 def _beside(given: Choice, searched: Choice | None) -> Choice:
