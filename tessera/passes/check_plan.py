@@ -18,6 +18,7 @@ Source: design, sections 5 and 6.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Diagnostic
@@ -50,13 +51,21 @@ def check_plan(
     for device in sorted(set(card_of.values()) - set(cards)):
         findings.add("TSR4013", f"a device of the plan is of card `{device}`, which is not there")
     for number, replica in enumerate(plan.replicas):
-        _check_header(number, replica, card_of, programs, findings)
+        _check_header(number, replica, card_of, programs, graphs, findings)
+        _check_arches(replica, plan, findings)
     if findings.found:
         return findings.result()
     for replica in plan.replicas:
         placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
         _check_replica(replica.lowered, programs, graphs, placements, findings)
-    check_capacity([one.lowered for one in plan.replicas], card_of, cards, findings)
+    used = check_capacity([one.lowered for one in plan.replicas], card_of, cards, findings)
+    for card in plan.cards:
+        if card.used_bytes != used[card.name]:
+            findings.add(
+                "TSR4013",
+                f"the plan says that it takes {card.used_bytes} bytes of `{card.name}`, and takes "
+                f"{used[card.name]}",
+            )
     if len(plan.replicas) > 1 and any(map(writes_variables, programs, graphs)):
         findings.add(
             "TSR4013",
@@ -151,6 +160,7 @@ def _check_header(
     replica: Replica,
     card_of: Mapping[str, str],
     programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
     findings: Findings,
 ) -> None:
     """Whether a replica and its launch programs speak of the same slots, devices and steps."""
@@ -168,19 +178,29 @@ def _check_header(
         if not 0 <= placed.trace < len(programs):
             findings.add("TSR4013", f"replica {number} is for trace {placed.trace}: there is none")
         else:
-            _check_steps(number, placed, programs[placed.trace], findings)
+            trace = placed.trace
+            _check_steps(number, placed, programs[trace], graphs[trace], findings)
     traces = [placed.trace for placed in replica.traces]
     if len(set(traces)) < len(traces):
         findings.add("TSR4013", f"replica {number} has one trace twice")
 
 
-def _check_steps(number: int, placed: PlacedTrace, program: Program, findings: Findings) -> None:
-    """Every step is placed once, in order, with code that its module has."""
+def _check_steps(
+    number: int, placed: PlacedTrace, program: Program, graph: KernelGraph, findings: Findings
+) -> None:
+    """Every step is placed once, in order, under its name, with code that its module has."""
     if [step.step for step in placed.steps] != list(range(len(placed.steps))):
         findings.add(
             "TSR4013", f"replica {number} does not place the steps of trace {placed.trace} in order"
         )
         return
+    for step, node in zip(placed.steps, graph.nodes, strict=False):
+        if step.name != node.name:
+            findings.add(
+                "TSR4013",
+                f"step {step.step} of replica {number} is called `{step.name}`, and `{node.name}` "
+                "in its trace",
+            )
     for step, work in zip(placed.steps, program.work(), strict=False):
         known = {""}
         if isinstance(work, Launch):
@@ -190,4 +210,25 @@ def _check_steps(number: int, placed: PlacedTrace, program: Program, findings: F
                 "TSR4013",
                 f"step `#{step.step} {step.name}` of replica {number} is to run code for "
                 f"`{step.arch}`, which its module does not have",
+            )
+
+
+_ARCH = re.compile(r"sm_(\d+)([af]?)")
+
+
+def _check_arches(replica: Replica, plan: Plan, findings: Findings) -> None:
+    """Code runs on its own architecture and later ones, unless its name says that it does not."""
+    arch_of = {card.name: card.arch for card in plan.cards}
+    on = {device.name: arch_of.get(device.card, "") for device in plan.devices}
+    for step in (step for placed in replica.traces for step in placed.steps):
+        code, here = _ARCH.fullmatch(step.arch), _ARCH.fullmatch(on.get(step.device, ""))
+        if code is None or here is None:
+            continue
+        made, there = int(code[1]), int(here[1])
+        runs = {"": made <= there, "a": made == there, "f": made <= there < made // 10 * 10 + 10}
+        if not runs[code[2]]:
+            findings.add(
+                "TSR4013",
+                f"step `#{step.step} {step.name}` is to run code for `{step.arch}` on "
+                f"`{step.device}`, which is `{here[0]}`",
             )

@@ -291,8 +291,8 @@ def check_capacity(
     card_of: Mapping[str, str],
     capacities: Mapping[str, int],
     findings: Findings,
-) -> None:
-    """The areas of all devices of a card, slices too, fit in what it has."""
+) -> dict[str, int]:
+    """The areas of all devices of a card, slices too, fit in what it has; what they take."""
     used = dict.fromkeys(capacities, 0)
     for replica in replicas:
         for area in replica.areas:
@@ -306,3 +306,4 @@ def check_capacity(
                 f"the plan needs {need} bytes on `{card}`, which has {capacities[card]}",
                 hint="plan again, with fewer slots or for GPUs with more memory",
             )
+    return used
