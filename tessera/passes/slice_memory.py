@@ -69,10 +69,10 @@ def _sized(
         grown = lanes.add(address, length, 64)
         runner.recorder.add(step.index, number, grown, 1, mask.may, NONE)
         return
-    for count in np.unique(size.lo):
-        here = mask.narrow(Lanes((size.lo == count).astype(U64)))
+    for count in lanes.distinct(size):
+        here = mask.narrow(Lanes((size.lo == U64(count)).astype(U64)))
         if count > 0 and here is not None:
-            runner.note(step, number, address, int(count), here)
+            runner.note(step, number, address, count, here)
 
 
 def _source_size(runner: StepRunner, step: Step, place: int, size: Lanes) -> Lanes:

@@ -19,11 +19,12 @@ from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
-from tessera.passes.kernel_code import Step
+from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lane_ops import PREDICATES, extend, invert
 from tessera.passes.lanes import MASK, U64, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
-from tessera.passes.scene import parameter_bytes
+from tessera.passes.recorder import Recorder
+from tessera.passes.scene import Box, Scene, parameter_bytes
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_calls import run_call
 from tessera.passes.slice_contents import contents_value
@@ -42,6 +43,10 @@ class StepRunner(Operands):
     """
 
     arriving: Mask = Mask(ALL, ALL, ALL)
+
+    def __init__(self, code: KernelCode, scene: Scene, box: Box | None, recorder: Recorder) -> None:
+        super().__init__(code, scene, box, recorder)
+        self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
 
     # --- results ---------------------------------------------------------------------------
 
@@ -128,19 +133,13 @@ class StepRunner(Operands):
             self._write(step, name, result, mask)
 
     def _source_values(self, step: Step) -> Iterator[Lanes]:
-        opcode = step.instruction.opcode
-        types = [m for m in opcode.modifiers if is_type(m)]
-        bits = min(64, type_bits(types[-1])) if types else 64
-        sources = [Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE]
-        place = 0
-        for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
-            if role not in sources:
-                continue
-            width = _source_bits(opcode, place, bits)
-            if role is Role.PREDICATE:
-                width = 1
-            yield self.value(operand, width, step.index)
-            place += 1
+        sources = self._sources.get(step.index)
+        if sources is None:
+            sources = self._sources[step.index] = tuple(_sources(step))
+        return (
+            operand if isinstance(operand, Lanes) else self.value(operand, bits, step.index)
+            for operand, bits in sources
+        )
 
     def _is_vector_move(self, step: Step) -> bool:
         return any(isinstance(o, ptx.Vector) for o in step.instruction.operands)
@@ -278,6 +277,8 @@ class StepRunner(Operands):
         if not is_load:
             self.unknown_results(step, mask)
             return
+        if not any(name in self.code.needed for name in step.targets):
+            return
         operand = step.instruction.operands[step.effects[0].operand]
         address = self.address(operand, step.index)
         width = (type_bits(types[0]) + 7) // 8
@@ -373,6 +374,23 @@ class StepRunner(Operands):
                     del self.registers[other]
             if known or mask.strong.all():
                 self.assign(key, value, mask)
+
+
+def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
+    """The operands that a step computes with and their widths; constants as values."""
+    opcode = step.instruction.opcode
+    types = [m for m in opcode.modifiers if is_type(m)]
+    bits = min(64, type_bits(types[-1])) if types else 64
+    place = 0
+    for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
+        if role not in {Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE}:
+            continue
+        width = 1 if role is Role.PREDICATE else _source_bits(opcode, place, bits)
+        if isinstance(operand, ptx.Integer):
+            yield lanes.scalar(operand.value, width), width
+        else:
+            yield operand, width
+        place += 1
 
 
 def _source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
