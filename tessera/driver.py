@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
+from tessera.frontend.analysis_cache import AnalysisCache
 from tessera.frontend.cache import ModuleCache
 from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
 from tessera.frontend.contents_write import write_contents
@@ -86,9 +87,8 @@ def analysis_manager(program: Program, folder: str) -> AnalysisManager:
     A file of contents that is missing or cannot be used is left to whoever needs it.
     """
     from tessera.passes.access_regions import AccessRegions
-    from tessera.passes.base import AnalysisManager
 
-    manager = AnalysisManager(program)
+    manager = _remembering(program)
     tried: set[int] = set()
     while program.resident is not None:
         wanted = [b for b in manager.get(AccessRegions).wanted if b not in tried]
@@ -97,7 +97,20 @@ def analysis_manager(program: Program, folder: str) -> AnalysisManager:
         if not found:
             break
         program = replace(program, known=(*program.known, *found))
-        manager = AnalysisManager(program)
+        manager = _remembering(program)
+    return manager
+
+
+def _remembering(program: Program) -> AnalysisManager:
+    """The analyses of a program, with what the cache holds of its kernels."""
+    from tessera.passes.access_regions import AccessRegions
+    from tessera.passes.base import AnalysisManager
+
+    settings = read_settings()
+    folder = settings.cache_dir if settings.use_cache else None
+    store = None if folder is None else AnalysisCache(folder)
+    manager = AnalysisManager(program)
+    manager.provide(AccessRegions.remembering(program, store))
     return manager
 
 

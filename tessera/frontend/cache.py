@@ -17,9 +17,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
-import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,12 +27,18 @@ from tessera.diagnostics import Source
 from tessera.frontend.bulk import collector_paused
 from tessera.frontend.cache_codec import decode_body, decode_record, encode_body, encode_record
 from tessera.frontend.grammar import PACKAGE, grammar_text
+from tessera.frontend.private_files import (
+    CHECKSUM_BYTES,
+    checksum,
+    is_private,
+    read_private,
+    trim,
+    write_whole,
+)
 from tessera.ir import ptx
 
 FORMAT = 1
 SUFFIX = ".module"
-MAX_FOLDER_BYTES = 1 << 30
-_CHECKSUM_BYTES = 16
 # What decides how a text becomes a module; two releases that differ here share no files.
 _SOURCES = (
     "frontend/ptx*.py",
@@ -44,10 +47,6 @@ _SOURCES = (
     "ir/verify_ptx.py",
     "ir/opcodes/**/*.py",
 )
-
-
-def _checksum(data: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
 
 
 @functools.cache
@@ -98,9 +97,9 @@ class CachedModule:
                 yield item
 
     def _decode(self, entry: tuple[str, int, int, str]) -> tuple[ptx.Statement, ...]:
-        _, start, size, checksum = entry
+        _, start, size, expected = entry
         data = self.data[start : start + size]
-        if _checksum(data).hex() != checksum:
+        if checksum(data).hex() != expected:
             raise ValueError("checksum of a body does not match")
         return decode_body(data)
 
@@ -113,10 +112,10 @@ class ModuleCache:
 
     def find(self, source: Source) -> CachedModule | None:
         """The cached module of a source's text, or None."""
-        if not _is_private(self.folder):
+        if not is_private(self.folder):
             return None
         try:
-            data = _read_private(self.folder / (content_key(source.text) + SUFFIX))
+            data = read_private(self.folder / (content_key(source.text) + SUFFIX))
             return None if data is None else _decode_file(data, source)
         except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
             return None
@@ -125,64 +124,11 @@ class ModuleCache:
         """Keep a module under its source's text."""
         with contextlib.suppress(OSError, RecursionError, OverflowError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not _is_private(self.folder):
+            if not is_private(self.folder):
                 return
             name = content_key(source.text) + SUFFIX
-            _write_whole(self.folder / name, _encode_file(module, is_clean))
-            self._trim()
-
-    def _trim(self) -> None:
-        """Drop the files least recently written once the folder has grown too large."""
-        files = sorted(_entries(self.folder), key=lambda entry: entry[1])
-        excess = sum(size for _, _, size in files) - MAX_FOLDER_BYTES
-        for path, _, size in files:
-            if excess <= 0:
-                return
-            path.unlink(missing_ok=True)
-            excess -= size
-
-
-def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    yield Path(entry.path), status.st_mtime, status.st_size
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether a folder is ours and nobody else can put files into it."""
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return False
-    ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-    return stat.S_ISDIR(status.st_mode) and ours and not status.st_mode & 0o022
-
-
-def _read_private(path: Path) -> bytes | None:
-    """The bytes of a plain file of ours; links and others' files are passed over."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-        return file.read() if stat.S_ISREG(status.st_mode) and ours else None
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+            write_whole(self.folder / name, _encode_file(module, is_clean))
+            trim(self.folder)
 
 
 def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
@@ -194,7 +140,7 @@ def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
         entry = None
         if isinstance(item, ptx.Function) and item.body is not None:
             blob = encode_body(item.body)
-            entry = [item.name, offset, len(blob), _checksum(blob).hex()]
+            entry = [item.name, offset, len(blob), checksum(blob).hex()]
             blobs.append(blob)
             offset += len(blob)
             item = replace(item, body=None)
@@ -205,18 +151,18 @@ def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
     header = [module.version, module.target, module.address_size, is_clean]
     index = json.dumps([header, items, bodies], separators=(",", ":")).encode("ascii")
     size = len(index).to_bytes(8, "little")
-    return b"".join((magic(), _checksum(index), size, index, *blobs))
+    return b"".join((magic(), checksum(index), size, index, *blobs))
 
 
 def _decode_file(data: bytes, source: Source) -> CachedModule | None:
     line = magic()
-    start = len(line) + _CHECKSUM_BYTES + 8
+    start = len(line) + CHECKSUM_BYTES + 8
     if not data.startswith(line) or len(data) < start:
         return None
-    checksum = data[len(line) : len(line) + _CHECKSUM_BYTES]
+    expected = data[len(line) : len(line) + CHECKSUM_BYTES]
     size = int.from_bytes(data[start - 8 : start], "little")
     index = memoryview(data)[start : start + size]
-    if _checksum(index) != checksum:
+    if checksum(index) != expected:
         return None
     (version, target, address_size, is_clean), items, bodies = json.loads(bytes(index))
     module = ptx.Module(

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, assert_never
 
 from tessera.diagnostics import Span
 from tessera.ir import program as ir
+from tessera.ir import ptx
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
 from tessera.ir.graph import ContentsDigest
 from tessera.ir.region import Interval
@@ -25,15 +26,16 @@ from tessera.passes.footprint import Footprint, find_footprint
 from tessera.passes.idle_parameters import idle_parameters, without_values
 from tessera.passes.initial_pointers import initial_pointers
 from tessera.passes.kernel_code import KernelCode, prepare_kernel
+from tessera.passes.kernel_memory import KernelFacts, KernelMemory, Store
 from tessera.passes.launch_needs import launch_needs
-from tessera.passes.launch_pattern import Pattern, launch_pattern
+from tessera.passes.launch_pattern import Buffers, Pattern, PatternContents, launch_pattern
 from tessera.passes.launch_report import LaunchReport, StepAccesses, anywhere, combine_variants
 from tessera.passes.launch_scene import Setting, TooManyObjects, Words, build_setting
 from tessera.passes.operand_bytes import operand_bytes
 from tessera.passes.regions import may_region, must_region, region_bytes
 
 _WEIGHT = ir.Role.WEIGHT
-_Scene = tuple[ir.ModuleVariant, KernelCode, Setting]
+_Scene = tuple[ir.ModuleVariant, Setting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +58,28 @@ class AccessRegions:
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Walk the program in order, so that overwritten pointer tables are known."""
-        walker = _Walker(program)
+        return cls.remembering(program, None)
+
+    @classmethod
+    def remembering(cls, program: ir.Program, store: Store | None) -> Self:
+        """The same, with what a store holds of kernels seen before; it gets what is new."""
+        walker = _Walker(program, store)
         while True:
             steps = tuple(walker.step(step) for step in program.work())
             if not walker.restart():
+                walker.close()
                 return cls(steps, walker.contents(), walker.wanted())
 
 
 class _Walker:
     """The state of the walk: prepared kernels, footprints by scene, intact pointer tables."""
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, program: ir.Program, store: Store | None) -> None:
         self.program = program
+        self.store = store
+        self.memories: dict[tuple[int, str], KernelMemory] = {}
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
-        self.idle: dict[tuple[int, str, str], frozenset[str]] = {}
+        self.facts: dict[tuple[int, str, str], KernelFacts] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
         self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.known = _known_weights(program)
@@ -95,12 +105,27 @@ class _Walker:
         weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
         return tuple(b for b in weights if b not in self.known)
 
-    def _note_contents(self, step: ir.Launch, scenes: list[_Scene]) -> None:
-        for variant, _, setting in scenes:
+    def _contents(self, step: ir.Launch, scenes: list[_Scene], buffers: Buffers) -> PatternContents:
+        """Which of the buffers of a launch its footprints looked into."""
+        looked_up: set[ir.BufferId | None] = set()
+        asked: set[ir.BufferId | None] = set()
+        for variant, setting in scenes:
             footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
-            self.looked_up.update(setting.buffers[zone] for zone in footprint.looked_up)
-            found = (setting.buffers.get(zone) for zone in footprint.asked)
-            self.asked.update(buffer for buffer in found if buffer is not None)
+            looked_up.update(setting.buffers[zone] for zone in footprint.looked_up)
+            asked.update(setting.buffers.get(zone) for zone in footprint.asked)
+        return PatternContents(
+            looked_up=tuple(i for i, buffer in enumerate(buffers) if buffer in looked_up),
+            asked=tuple(i for i, buffer in enumerate(buffers) if buffer in asked),
+        )
+
+    def _note(self, contents: PatternContents, buffers: Buffers) -> None:
+        self.looked_up.update(buffers[place] for place in contents.looked_up)
+        self.asked.update(buffers[place] for place in contents.asked)
+
+    def close(self) -> None:
+        """Keep what was found out."""
+        for memory in self.memories.values():
+            memory.close()
 
     def restart(self) -> bool:
         """Whether a step may write pointers of module variables: they are none then, from the
@@ -169,38 +194,53 @@ class _Walker:
         """The accesses of a launch whichever variant of its module runs."""
         variants = self.program.modules[step.module].variants
         try:
-            scenes = [self._scene(step, variant) for variant in variants]
+            scenes = [(variant, self._scene(step, variant)) for variant in variants]
         except TooManyObjects:
             code = self._code(step, variants[0])
             return self._anything(step, code, "it has too many pointers")
-        buffers, key = launch_pattern(self.program, step, [setting for _, _, setting in scenes])
-        known = self.patterns.get(key)
+        buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
+        known = self._pattern(step, key, buffers)
         if known is not None:
-            self._note_contents(step, scenes)
+            self._note(known.contents, buffers)
             return known.report(step.id, buffers)
         reports = [self._variant(step, *scene) for scene in scenes]
-        self._note_contents(step, scenes)
+        contents = self._contents(step, scenes, buffers)
+        self._note(contents, buffers)
         report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
         if report.pins or report.diagnostics:
             return report
-        report = replace(report, pattern=len(self.patterns))
-        self.patterns[key] = Pattern(report, buffers)
-        return report
+        found = self._add_pattern(step, key, Pattern(report, buffers, contents))
+        memory = self._memory(step)
+        if memory is not None:
+            memory.keep(key, found)
+        return found.first
 
-    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant) -> _Scene:
-        code = self._code(step, variant)
+    def _pattern(self, step: ir.Launch, key: object, buffers: Buffers) -> Pattern | None:
+        """The pattern of a launch, if one like it was seen before, here or earlier."""
+        known = self.patterns.get((step.module, step.kernel, key))
+        memory = None if known is not None else self._memory(step)
+        if memory is None:
+            return known
+        found = memory.find(key, step.id, self._name(step), buffers)
+        return None if found is None else self._add_pattern(step, key, found)
+
+    def _add_pattern(self, step: ir.Launch, key: object, found: Pattern) -> Pattern:
+        found.first = replace(found.first, pattern=len(self.patterns))
+        self.patterns[step.module, step.kernel, key] = found
+        return found
+
+    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant) -> Setting:
+        facts = self._facts(step, variant)
+        function = _kernel(variant, step.kernel)
         variables = self.variables.get(step.module, {})
         tables: dict[ir.BufferId, Words] = dict(self.tables)
-        idle = self.idle[int(step.module), variant.arch, step.kernel]
-        launch = without_values(ir.for_arch(step, variant.arch), code.function, idle)
-        setting = build_setting(
-            launch, code.function, variables, tables, code.odd_parameters, self.known
-        )
-        return variant, code, setting
+        launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
+        return build_setting(launch, function, variables, tables, facts.odd, self.known)
 
     def _variant(
-        self, step: ir.Launch, variant: ir.ModuleVariant, code: KernelCode, setting: Setting
+        self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting
     ) -> StepAccesses:
+        code = self._code(step, variant)
         key = (step.module, variant.arch, step.kernel, setting.key)
         footprint = self.footprints.get(key)
         if footprint is None:
@@ -210,6 +250,29 @@ class _Walker:
         name = self._name(step)
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
+    def _memory(self, step: ir.Launch) -> KernelMemory | None:
+        """What is remembered of a kernel; nothing where its module has no text."""
+        module = self.program.modules[step.module]
+        if self.store is None or not all(variant.text for variant in module.variants):
+            return None
+        key = (int(step.module), step.kernel)
+        if key not in self.memories:
+            self.memories[key] = KernelMemory(self.store, module, step.kernel)
+        return self.memories[key]
+
+    def _facts(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelFacts:
+        key = (int(step.module), variant.arch, step.kernel)
+        if key not in self.facts:
+            memory = self._memory(step)
+            found = None if memory is None else memory.find_facts(variant.arch)
+            if found is None:
+                code = self._code(step, variant)
+                found = KernelFacts(code.odd_parameters, idle_parameters(code))
+                if memory is not None:
+                    memory.keep_facts(variant.arch, found)
+            self.facts[key] = found
+        return self.facts[key]
+
     def _name(self, step: ir.Launch) -> str:
         return f"{self.program.modules[step.module].name}.{step.kernel}"
 
@@ -217,9 +280,7 @@ class _Walker:
         key = (int(step.module), variant.arch, step.kernel)
         code = self.codes.get(key)
         if code is None:
-            function = next(f for f in variant.ptx.kernels() if f.name == step.kernel)
-            code = self.codes[key] = prepare_kernel(variant.ptx, function)
-            self.idle[key] = idle_parameters(code)
+            code = self.codes[key] = prepare_kernel(variant.ptx, _kernel(variant, step.kernel))
         return code
 
     def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
@@ -236,6 +297,10 @@ class _Walker:
                 *findings.needs(name, needs, step.span),
             ),
         )
+
+
+def _kernel(variant: ir.ModuleVariant, name: str) -> ptx.Function:
+    return next(function for function in variant.ptx.kernels() if function.name == name)
 
 
 def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:

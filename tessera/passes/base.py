@@ -54,6 +54,10 @@ class AnalysisManager:
         self._results: dict[type[Any], Any] = {}
         self._active: list[type[Any]] = []
 
+    def provide(self, result: A) -> None:
+        """Use a result that was found in another way, such as with the help of a cache."""
+        self._results[type(result)] = result
+
     def get(self, key: type[A]) -> A:
         """The result of an analysis, computed on the first call."""
         found = self._results.get(key)

@@ -1,8 +1,8 @@
 """Launches that differ in nothing but the buffers they get.
 
 In: a launch with the settings of its variants. Out: its buffers in order of appearance, and a key
-that is equal for launches whose accesses are the same up to these buffers. The key holds the
-kernel, the scenes, the sizes and roles of the buffers, and which zones share one, so that buffers
+that is equal for launches of one kernel whose accesses are the same up to these buffers. The key
+holds the scenes, the sizes and roles of the buffers, and which zones share one, so that buffers
 of equal launches correspond one to one.
 """
 
@@ -34,8 +34,16 @@ def launch_pattern(
             places = tuple(order.setdefault(buffer, len(order)) for buffer in targets)
             zones.append((zone, places))
     kinds = tuple((program.buffers[b].bytes, program.buffers[b].role) for b in order)
-    kernel = (launch.module, launch.kernel, launch.cooperative, launch.cluster)
-    return tuple(order), (kernel, tuple(zones), kinds)
+    asks = (launch.cooperative, launch.cluster)
+    return tuple(order), (asks, tuple(zones), kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternContents:
+    """Which of its buffers decided what a launch touches, and which could if they were known."""
+
+    looked_up: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -44,6 +52,7 @@ class Pattern:
 
     first: StepAccesses
     buffers: Buffers
+    contents: PatternContents = PatternContents()
     _known: dict[Buffers, tuple[Access, ...]] = field(default_factory=dict)
 
     def report(self, step: ir.LaunchId, buffers: Buffers) -> StepAccesses:

@@ -10,6 +10,7 @@ runs of equal descriptors become one with a further dimension.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -115,18 +116,32 @@ def _fold(
 @lru_cache(maxsize=1024)
 def region_bytes(region: Region, size: int) -> Array:
     """The bytes of a region in a buffer of `size` bytes."""
-    match region:
-        case Affine():
-            return intervals.union(list(map(_descriptor_bytes, region.pieces)))
-        case Interval():
-            return intervals.interval(region.start, region.end)
-        case _:
-            return intervals.interval(0, size)
+    return regions_bytes((region,), size)
 
 
-def _descriptor_bytes(piece: Descriptor) -> Array:
-    starts = np.array([piece.offset], dtype=np.int64)
-    for dimension in piece.dimensions:
+def regions_bytes(regions: Iterable[Region], size: int) -> Array:
+    """The bytes of any of some regions.
+
+    Pieces that repeat alike are put together before they are repeated: what the stores of an
+    unrolled loop leave between each other is often nothing.
+    """
+    alike: dict[tuple[Dimension, ...], list[tuple[int, int]]] = {}
+    for region in regions:
+        match region:
+            case Affine():
+                for piece in region.pieces:
+                    run = (piece.offset, piece.offset + piece.width)
+                    alike.setdefault(piece.dimensions, []).append(run)
+            case Interval():
+                alike.setdefault((), []).append((region.start, region.end))
+            case _:
+                return intervals.interval(0, size)
+    parts = [_repeat(intervals.from_pairs(runs), along) for along, runs in alike.items()]
+    return intervals.union(parts)
+
+
+def _repeat(runs: Array, dimensions: tuple[Dimension, ...]) -> Array:
+    for dimension in reversed(dimensions):
         steps = dimension.stride * np.arange(dimension.count, dtype=np.int64)
-        starts = (starts[:, None] + steps).ravel()
-    return np.stack([starts, starts + piece.width], axis=1)
+        runs = intervals.union([(steps[:, None, None] + runs).reshape(-1, 2)])
+    return runs

@@ -17,7 +17,7 @@ from tessera.ir.region import Affine, Interval
 from tessera.passes import intervals
 from tessera.passes.lanes import Array
 from tessera.passes.launch_report import StepAccesses
-from tessera.passes.regions import region_bytes
+from tessera.passes.regions import region_bytes, regions_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,7 @@ class StepTotals:
         for (buffer, kind, ends), places in groups.items():
             size = self.program.buffers[buffer].bytes
             regions = dict.fromkeys(step.accesses[place].region for place in places)
-            parts = [region_bytes(region, size) for region in regions]
-            found = intervals.clip(intervals.union(parts), 0, size)
+            found = intervals.clip(regions_bytes(regions, size), 0, size)
             if len(found):
                 totals.append(
                     Total(buffer=buffer, kind=kind, ends=ends, found=found, places=tuple(places))

@@ -11,6 +11,7 @@ import pytest
 
 from tessera.diagnostics import Source
 from tessera.frontend import cache as cache_module
+from tessera.frontend import private_files
 from tessera.frontend.cache import ModuleCache
 from tessera.frontend.ptx import load_module, parse_module
 from tessera.ir import ptx
@@ -189,7 +190,7 @@ def test_many_writers_at_once(folder: Path) -> None:
 
 def test_the_folder_is_kept_below_its_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, _, path = stored(folder)
-    monkeypatch.setattr(cache_module, "MAX_FOLDER_BYTES", 2 * path.stat().st_size + 100)
+    monkeypatch.setattr(private_files, "MAX_FOLDER_BYTES", 2 * path.stat().st_size + 100)
     os.utime(path, (1, 1))
     for name in ("b", "c", "d"):
         load_module(Source("a.ptx", TEXT.replace("first", name)), cache)
