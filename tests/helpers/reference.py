@@ -14,6 +14,7 @@ _GROUPS = {
     "3": "Planning",
     "4": "Lowering",
     "5": "Running",
+    "6": "Capture",
     "9": "Tessera itself",
 }
 
