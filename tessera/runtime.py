@@ -101,10 +101,10 @@ class Runtime:
         timeline: bool = False,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`."""
-        opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy)
+        source = None if data is None else os.fspath(data)
+        opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy, data=source)
         choice = choose_backend(opened, backend, targets or {})
         count = sum(replica.lowered.lanes for replica in opened.replicas)
-        source = None if data is None else os.fspath(data)
         materials = read_materials(opened, lanes=count, seed=seed, data=source)
         self.plan = opened.plan
         self.backend = choice.backend

@@ -61,7 +61,9 @@ class Prepared:
 
 def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
     """Read and check all that a run needs."""
-    opened = open_plan(given, slots=options.slots, lanes=options.lanes, policy=options.policy)
+    opened = open_plan(
+        given, slots=options.slots, lanes=options.lanes, policy=options.policy, data=options.data
+    )
     choice = choose_backend(opened, options.backend, options.targets)
     lanes = sum(replica.lowered.lanes for replica in opened.replicas)
     materials = read_materials(

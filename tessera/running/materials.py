@@ -2,7 +2,7 @@
 
 In: an open plan, the file that `--data` or the trace names, and a seed. Out: contents by buffer
 name. A trace names a plain file in the folder of the plan, and nothing else is ever opened on its
-word; the file must be the one that the plan was made with.
+word.
 
 What no file gives is seeded: weights by the seed, the states of lane n by seed + n, the inputs of
 request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
@@ -12,7 +12,6 @@ of the others where a seed would only give zeros (integers, untyped bytes).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -90,8 +89,8 @@ def read_materials(
     fillings: list[dict[str, Bytes]] = []
     first: list[dict[str, Bytes]] = []
     with ExitStack() as stack:
-        for index, program in enumerate(opened.programs):
-            contents = stack.enter_context(_open(opened, index, program, data, seed))
+        for program in opened.programs:
+            contents = stack.enter_context(_open(opened, program, data, seed))
             fillings.append({})
             first.append({})
             for buffer in program.declared_buffers():
@@ -152,15 +151,9 @@ def _merge(
     weights[buffer.name] = given
 
 
-def _open(opened: OpenPlan, index: int, program: Program, data: str | None, seed: int) -> Contents:
-    planned = opened.plan.traces[index]
+def _open(opened: OpenPlan, program: Program, data: str | None, seed: int) -> Contents:
     if data is not None:
-        _check_digest(data, planned.contents_digest, planned.name)
         return _open_data(opened, program, data, seed)
-    if program.resident is not None and planned.contents_digest:
-        path = os.path.join(opened.folder, os.path.basename(program.resident))
-        if os.path.isfile(path) and not os.path.islink(path):
-            _check_digest(path, planned.contents_digest, planned.name)
     return open_contents(program, opened.folder, seed=seed)
 
 
@@ -180,23 +173,6 @@ def _open_data(opened: OpenPlan, program: Program, data: str, seed: int) -> Cont
             arrays.close()
             raise TesseraError(problem)
     return Contents(arrays, seed)
-
-
-def _check_digest(path: str, wanted: str, trace: str) -> None:
-    if not wanted:
-        return
-    try:
-        with open(path, "rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return  # opening it for its contents says what is wrong
-    if found != wanted:
-        raise TesseraError(
-            error("TSR5057", f"`{path}` is not the file that the plan was made with",
-                  notes=(f"trace `{trace}` was planned with contents of sha256 {wanted[:16]}, "
-                         f"this file has {found[:16]}",),
-                  hint="bring the file back, or plan again with `tessc plan`")
-        )  # fmt: skip
 
 
 def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:

@@ -8,20 +8,20 @@ mean that the programs are lowered again, and judged again.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
-from tessera.driver import read_program
+from tessera.driver import analysis_manager, read_program
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import parse_plan
 from tessera.ir.graph import KernelGraph
-from tessera.ir.plan import Plan, Replica, text_digest
+from tessera.ir.plan import Plan, PlannedTrace, Replica, text_digest
 from tessera.ir.plan_text import FORMAT
 from tessera.ir.program import Program
-from tessera.passes.base import AnalysisManager
 from tessera.passes.check_plan import check_plan
 from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
@@ -72,8 +72,13 @@ def open_plan(
     slots: int | None = None,
     lanes: int | None = None,
     policy: str | None = None,
+    data: str | None = None,
 ) -> OpenPlan:
-    """Read, analyse and check a plan; raises `TesseraError` where it cannot be run."""
+    """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
+
+    Contents of weights count in the analysis, as when the plan was made. They come from the file
+    that `data` names, or from the one beside the plan, which must not have changed.
+    """
     if isinstance(given, Plan):
         plan, name, folder = given, "<plan>", "."
     else:
@@ -81,7 +86,10 @@ def open_plan(
         plan, name = parse_plan(source.text, source.name), source.name
         folder = os.path.dirname(os.path.abspath(source.name))
     programs, findings = _programs(plan, name)
-    graphs = tuple(AnalysisManager(program).get(Dependences).graph for program in programs)
+    if data is None:
+        for program, trace in zip(programs, plan.traces, strict=True):
+            _check_contents(program, folder, trace)
+    graphs = tuple(_graph(program, folder, data) for program in programs)
     plan = _resized(plan, programs, graphs, slots, lanes)
     wrong = check_plan(plan, programs, graphs)
     if wrong:
@@ -90,6 +98,33 @@ def open_plan(
         name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
         replicas=_chosen(plan, policy, name), diagnostics=findings,
     )  # fmt: skip
+
+
+def _graph(program: Program, folder: str, data: str | None) -> KernelGraph:
+    if data is not None:
+        folder, name = os.path.split(os.path.abspath(data))
+        program = replace(program, resident=name)
+    return analysis_manager(program, folder).get(Dependences).graph
+
+
+def _check_contents(program: Program, folder: str, trace: PlannedTrace) -> None:
+    """The file of contents beside the plan must be the one that the plan was made with."""
+    name = program.resident
+    if name is None or not trace.contents_digest or os.path.basename(name) != name:
+        return
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path) or os.path.islink(path):
+        return  # reading its contents says what is wrong
+    with open(path, "rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != trace.contents_digest:
+        raise TesseraError(
+            error("TSR5057", f"`{path}` is not the file that the plan was made with",
+                  notes=(f"trace `{trace.name}` was planned with contents of sha256 "
+                         f"{trace.contents_digest[:16]}, this file has {found[:16]}",),
+                  hint="bring the file back, plan again with `tessc plan`, or name it with "
+                  "`--data`: the plan is then proved for it")
+        )  # fmt: skip
 
 
 def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
@@ -116,6 +151,8 @@ def _resized(
     lanes: int | None,
 ) -> Plan:
     """The plan with other numbers of slots and lanes, its programs made anew."""
+    if slots is None and lanes is None:
+        return plan
     replicas = []
     for replica in plan.replicas:
         wanted = (slots or replica.slots, lanes or replica.lanes)
@@ -127,7 +164,14 @@ def _resized(
             placements[placed.trace] = [step.device for step in placed.steps]
         lowered = lower_replica(programs, graphs, placements, slots=wanted[0], lanes=wanted[1])
         replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))
-    return replace(plan, replicas=tuple(replicas))
+    card_of = {device.name: device.card for device in plan.devices}
+    used = dict.fromkeys((card.name for card in plan.cards), 0)
+    for replica in replicas:
+        for device in replica.lowered.devices:
+            if card_of.get(device) in used:
+                used[card_of[device]] += replica.lowered.memory_bytes(device)
+    cards = tuple(replace(card, used_bytes=used[card.name]) for card in plan.cards)
+    return replace(plan, replicas=tuple(replicas), cards=cards)
 
 
 def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tessera.frontend.trace import parse_trace
 from tessera.ir import program as ir
+from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.plan import (
     PlacedStep,
@@ -56,13 +57,14 @@ def plan_of(
         traces=tuple(
             _planned(index, program, shares, contents) for index, program in enumerate(programs)
         ),
-        replicas=(replica_of(programs, placements, lowered, arch),),
+        replicas=(replica_of(programs, graphs, placements, lowered, arch),),
         baselines=(),
     )  # fmt: skip
 
 
 def replica_of(
     programs: Sequence[ir.Program],
+    graphs: Sequence[KernelGraph],
     placements: Sequence[Sequence[str]],
     lowered: LoweredReplica,
     arch: str | None = None,
@@ -71,8 +73,10 @@ def replica_of(
     return Replica(
         share=share, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered,
         traces=tuple(
-            PlacedTrace(trace=index, steps=_steps(program, placed, arch), transfers=())
-            for index, (program, placed) in enumerate(zip(programs, placements, strict=True))
+            PlacedTrace(trace=index, steps=_steps(program, graph, placed, arch), transfers=())
+            for index, (program, graph, placed) in enumerate(
+                zip(programs, graphs, placements, strict=True)
+            )
         ),
     )  # fmt: skip
 
@@ -89,14 +93,16 @@ def _planned(
     )  # fmt: skip
 
 
-def _steps(program: ir.Program, placed: Sequence[str], arch: str | None) -> tuple[PlacedStep, ...]:
+def _steps(
+    program: ir.Program, graph: KernelGraph, placed: Sequence[str], arch: str | None
+) -> tuple[PlacedStep, ...]:
     found = []
     for step, device in zip(program.work(), placed, strict=True):
         chosen = ""
         if isinstance(step, ir.Launch):
             module = program.modules[step.module]
             chosen = (module.variant(arch or "") or module.variants[0]).arch
-        name = step.kernel if isinstance(step, ir.Launch) else type(step).__name__.lower()
+        name = graph.nodes[step.id].name
         found.append(PlacedStep(step=int(step.id), name=name, device=device, arch=chosen,
                                 predicted_ns=1.0, error=0.5, source="estimate"))  # fmt: skip
     return tuple(found)

@@ -1,0 +1,162 @@
+"""`tessc run plan.tsp`: what it prints, writes and keeps when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.command import tessc
+from tests.helpers.naps import BUFFERS, SLEEP
+from tests.helpers.plan_files import plan_of, write_plan
+from tests.helpers.random_traces import random_program
+from tests.helpers.traces import trace
+
+
+def sleeping(folder: Path, second: str = "doze", **more: int) -> str:
+    """A plan with a step on `a` and one on `b`, each of 50 ms."""
+    steps = f"""
+    launch m.doze grid=1,1,1 block=1,1,1 args=[h, x]
+    launch m.{second} grid=1,1,1 block=1,1,1 args=[y, h]
+    """
+    return write_plan(folder, plan_of([trace(BUFFERS, SLEEP, steps)], [["a", "b"]], **more))
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+    program = random_program(7)
+    placement = ["ab"[n % 2] for n in range(len(program.steps))]
+    return write_plan(tmp_path_factory.mktemp("plan"), plan_of([program], [placement]))
+
+
+def test_a_run_with_everything(plan: str, tmp_path: Path) -> None:
+    outputs, timeline = tmp_path / "out.npz", tmp_path / "run.json"
+    result = tessc(
+        "run", plan, "--requests", "5", "--verify", "--outputs", str(outputs),
+        "--timeline", str(timeline), "--map", "a=cpu,b=cpu",
+    )  # fmt: skip
+    assert (result.code, result.err) == (0, "")
+    for words in ("ran 5 requests", "requests/s", "p99", "busy", "between devices",
+                  "behind compute", "verified: 5 requests and the states of 2 lanes"):  # fmt: skip
+        assert words in result.text
+    with np.load(outputs, allow_pickle=False) as arrays:
+        assert arrays["y0"].shape == (5, 64)
+        assert arrays["s0"].shape == (2, 64)
+        assert arrays["tessera.requests"].tolist() == [0, 1, 2, 3, 4]
+    rows = json.loads(timeline.read_text())["traceEvents"]
+    assert {row["args"]["request"] for row in rows if row["ph"] == "X"} == set(range(5))
+
+
+def test_fewer_slots_and_json(plan: str) -> None:
+    result = tessc(
+        "run", plan, "--requests", "2", "--slots", "1", "--lanes", "1", "--json",
+        "--backend", "cpu",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    report = json.loads(result.text)
+    assert report["finished"] == [0, 1]
+    assert report["complete"] is True
+    assert report["verified"] is None
+    assert len(report["states"]) == 1
+
+
+def test_without_gpus_a_plan_is_rehearsed(plan: str) -> None:
+    result = tessc("run", plan, "--requests", "1")
+    assert result.code == 0
+    assert "warning[TSR5058]" in result.err
+
+
+def test_a_fault_keeps_what_had_finished(tmp_path: Path) -> None:
+    """`stop` traps unless its input is zero: the third request has another input."""
+    path = sleeping(tmp_path, "stop", slots=1, lanes=1)
+    inputs, outputs = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(inputs, x=np.array([[2**32 - 1], [2**32 - 1], [1], [2**32 - 1]], np.uint32))
+    result = tessc(
+        "run", path, "--backend", "cpu", "--inputs", str(inputs), "--outputs", str(outputs)
+    )
+    assert result.code == 6
+    assert "error[TSR5012]" in result.err
+    assert "device `b`, request 2, launch #1 `m.stop`" in result.err
+    assert "plan.tsp(trace0):" in result.err
+    assert "finished      2 of 4: 0, 1" in result.text
+    with np.load(outputs, allow_pickle=False) as arrays:
+        assert arrays["tessera.requests"].tolist() == [0, 1]
+        assert arrays["y"].tolist() == [[0], [0]]
+
+
+def test_a_damaged_plan_is_refused_before_anything_runs(plan: str, tmp_path: Path) -> None:
+    text = Path(plan).read_text()
+    lines = [line for line in text.splitlines() if " send " not in f" {line} "]
+    assert len(lines) < len(text.splitlines())
+    broken = tmp_path / "broken.tsp"
+    broken.write_text("\n".join(lines) + "\n")
+    result = tessc("run", str(broken), "--backend", "cpu", "--outputs", str(tmp_path / "o.npz"))
+    assert result.code == 1
+    assert result.err.startswith("error[TSR")
+    assert not (tmp_path / "o.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arch", "sm_80"], "`--arch` is for traces only"),
+        (["--throttle", "fast"], "takes a speed"),
+        (["--map", "q=cpu"], "which the plan does not use"),
+        (["--map", "a"], "cannot be used"),
+    ],
+)
+def test_wrong_usage(plan: str, arguments: list[str], message: str) -> None:
+    result = tessc("run", plan, *arguments)
+    assert result.code == 2
+    assert message in result.err
+
+
+def marked(mark: str) -> list[str]:
+    """Processes with a mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", ["interrupt", "kill"])
+def test_ended_in_the_middle(tmp_path: Path, how: str) -> None:
+    """Ctrl-C keeps what had finished; after both no process is left."""
+    path, outputs, mark = sleeping(tmp_path), tmp_path / "out.npz", uuid.uuid4().hex
+    command = [sys.executable, "-m", "tessera", "run", path, "--backend", "cpu", "--requests",
+               "400", "--outputs", str(outputs)]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TESSERA_TEST_MARK": mark},
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while len(marked(mark)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    deadline = time.monotonic() + 5
+    while marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked(mark) == []
+    assert "Traceback" not in err
+    if how == "interrupt":
+        assert process.returncode == 130
+        assert "error[TSR5056]: interrupted after" in err
+        with np.load(outputs, allow_pickle=False) as arrays:
+            done = arrays["tessera.requests"].tolist()
+        assert 0 < len(done) < 400
+        assert f"finished      {len(done)} of 400" in out
