@@ -6,7 +6,7 @@ In: a `KernelGraph`. Out: text and JSON values; nothing is printed here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from tessera.ir.graph import Edge, GraphBuffer, KernelGraph, Node
 from tessera.ir.region import region_text
 from tessera.passes import intervals
 from tessera.passes.prefix_cuts import prefix_cuts
-from tessera.passes.regions import region_bytes
+from tessera.passes.regions import regions_bytes
 
 _MOST_EDGES = 400
 _LONGEST_REGION = 60
@@ -31,25 +31,37 @@ class Total:
     certain: int
 
 
-def totals(graph: KernelGraph, node: Node) -> tuple[Total, ...]:
-    """Per buffer, in order of first access."""
-    by_buffer: dict[int, list[Access]] = {}
-    for access in node.accesses:
-        by_buffer.setdefault(access.buffer, []).append(access)
-    return tuple(_total(graph.buffers[b], found) for b, found in by_buffer.items())
+class Totals:
+    """The totals of the nodes of a graph; launches of one pattern share regions, and so sizes."""
 
+    def __init__(self, graph: KernelGraph) -> None:
+        self.graph = graph
+        self._sizes: dict[tuple[object, ...], int] = {}
 
-def _total(buffer: GraphBuffer, accesses: list[Access]) -> Total:
-    def size(chosen: Iterable[Access]) -> int:
-        parts = [region_bytes(a.region, buffer.bytes) for a in chosen]
-        return intervals.size(intervals.clip(intervals.union(parts), 0, buffer.bytes))
+    def of(self, node: Node) -> tuple[Total, ...]:
+        """Per buffer, in order of first access."""
+        by_buffer: dict[int, list[Access]] = {}
+        for access in node.accesses:
+            by_buffer.setdefault(access.buffer, []).append(access)
+        return tuple(self._total(self.graph.buffers[b], a) for b, a in by_buffer.items())
 
-    return Total(
-        buffer,
-        size(a for a in accesses if a.kind.reads),
-        size(a for a in accesses if a.kind.writes),
-        size(a for a in accesses if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST),
-    )
+    def _total(self, buffer: GraphBuffer, accesses: list[Access]) -> Total:
+        written = [a for a in accesses if a.kind is AccessKind.WRITE]
+        return Total(
+            buffer,
+            self._size(buffer, [a for a in accesses if a.kind.reads]),
+            self._size(buffer, [a for a in accesses if a.kind.writes]),
+            self._size(buffer, [a for a in written if a.certainty is Certainty.MUST]),
+        )
+
+    def _size(self, buffer: GraphBuffer, chosen: list[Access]) -> int:
+        # The graph keeps its regions, so that an id stands for one of them.
+        key = (buffer.bytes, *(id(access.region) for access in chosen))
+        size = self._sizes.get(key)
+        if size is None:
+            found = regions_bytes((access.region for access in chosen), buffer.bytes)
+            size = self._sizes[key] = intervals.size(intervals.clip(found, 0, buffer.bytes))
+        return size
 
 
 def address_class(node: Node) -> str:
@@ -81,12 +93,13 @@ def graph_blocks(graph: KernelGraph) -> Iterator[str]:
 
 
 def _step_rows(graph: KernelGraph) -> Iterator[str]:
+    totals = Totals(graph)
     for node in graph.nodes:
         yield f"  #{node.id} {node.name} ({address_class(node)})"
         if node.pins:
             yield "       may touch every buffer"
             continue
-        found = totals(graph, node)
+        found = totals.of(node)
         reads = [_amount(t.buffer, t.reads) for t in found if t.reads]
         writes = [_amount(t.buffer, t.writes) + _certainty(t) for t in found if t.writes]
         if reads:
