@@ -249,7 +249,8 @@ def trace_text(layers: int) -> str:
 def _record(index: int, use: Use, text: str, layer: Layer) -> str:
     entry = _ENTRY.search(text)
     threads = _THREADS.search(text)
-    assert entry is not None and threads is not None
+    assert entry is not None
+    assert threads is not None
     grid, args = use.launch(layer)
     grid = (*grid, 1, 1)[:3]
     missing = entry[2].count(".param") - len(args)
