@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tessera import __version__, cli_check, cli_gpus, cli_plan, cli_run, cli_trace, codes, render
+from tessera import (
+    __version__,
+    cli_check,
+    cli_gpus,
+    cli_plan,
+    cli_profile,
+    cli_run,
+    cli_trace,
+    codes,
+    render,
+)
 from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
 from tessera.messages import Messages, ReaderGone, form_option, write_data
 from tessera.output import write_file
@@ -255,6 +265,7 @@ cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
 cli.add_command(cli_check.check)
 cli.add_command(cli_trace.trace)
+cli.add_command(cli_profile.profile)
 
 
 # --- the process -------------------------------------------------------------------------------

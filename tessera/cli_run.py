@@ -153,7 +153,7 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
     options = driver.RunOptions(
         arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
     )
-    with _progress(messages, "steps") as on_step:
+    with progress(messages, "steps") as on_step:
         report = driver.run(file, options, on_step)
     if outputs is not None:
         driver.write_outputs(report, outputs)
@@ -174,13 +174,13 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
     messages.show(prepared.notes)
-    with _progress(messages, "requests") as on_progress:
+    with progress(messages, "requests") as on_progress:
         outcome = run_prepared(prepared, on_progress)
     written = _write_results(outcome, given["outputs"], given["timeline"])
     verdict, code = None, outcome.exit_code
     if given["verify"] and outcome.done and code != EXIT_INTERRUPTED:
         try:
-            with _progress(messages, "requests verified") as on_progress:
+            with progress(messages, "requests verified") as on_progress:
                 verdict = verify_run(outcome, prepared, on_progress)
         except TesseraError as failure:
             messages.show(failure.diagnostics)
@@ -231,7 +231,7 @@ def _write_results(outcome: Outcome, outputs: str | None, timeline: str | None) 
 
 
 @contextmanager
-def _progress(messages: Messages, what: str) -> Iterator[Any]:
+def progress(messages: Messages, what: str) -> Iterator[Any]:
     """A bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty() or messages.form == "json":
         yield None

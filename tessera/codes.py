@@ -215,6 +215,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6006", "a kernel cannot be compiled for another GPU", _WARNING),
     Code("TSR6007", "the model is not named well"),
     Code("TSR6008", "the model's own code failed"),
+    Code("TSR6009", "there is no such GPU to measure on"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

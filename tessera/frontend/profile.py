@@ -5,6 +5,9 @@
 
 In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name
 of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
+Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`: times with caches
+warm and cold, and beside a busy neighbour on the rest of the GPU), and so may the file (`machine`,
+`wholes`, `transfers`): `tessc profile` writes them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from tessera.ir.costs import Measured, Profile
 
 SCHEMA = "tessera-profile/1"
 _KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
+_TIMES = ("warm_ns", "cold_ns", "beside_compute_ns", "beside_memory_ns")
+_MORE = {"machine", "wholes", "transfers"}
 
 
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
@@ -28,7 +33,7 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
         raise bad_profile(f"`{name}` is not JSON: {problem}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise bad_profile(f"`{name}` is no profile: its `schema` must be `{SCHEMA}`")
-    if set(data) != {"schema", "program", "rows"} or not isinstance(data["program"], str):
+    if set(data) - _MORE != {"schema", "program", "rows"} or not isinstance(data["program"], str):
         raise bad_profile(f"`{name}` must have the keys schema, program (a text) and rows")
     if not isinstance(data["rows"], list):
         raise bad_profile(f"`rows` of `{name}` must be a list")
@@ -40,13 +45,14 @@ def _row(row: Any, where: str) -> Measured:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     for key in row:
-        if key not in _KEYS:
+        if key not in _KEYS and key not in _TIMES:
             raise bad_profile(f"{where} has an unknown key `{key}`")
     gpu = find_gpu(_field(row, "gpu", where))
     error_bar = _field({"error": 0.05, **row}, "error", where)
     ns = _field(row, "ns", where)
     if not 0 < ns < float("inf") or not 0 <= error_bar < float("inf"):
         raise bad_profile(f"{where} has a time or an error that is no number above zero")
+    more = {key: _time(row[key], key, where) for key in _TIMES if key in row}
     return Measured(
         step=_field(row, "step", where),
         name=_field(row, "name", where),
@@ -54,7 +60,20 @@ def _row(row: Any, where: str) -> Measured:
         sms=_field({"sms": gpu.sms, **row}, "sms", where),
         ns=float(ns),
         error=float(error_bar),
+        beside_ns=_beside(more),
     )
+
+
+def _beside(more: dict[str, float]) -> float | None:
+    """The time beside a neighbour that does a bit of both."""
+    both = [more[key] for key in ("beside_compute_ns", "beside_memory_ns") if key in more]
+    return sum(both) / len(both) if both else None
+
+
+def _time(value: Any, key: str, where: str) -> float:
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise bad_profile(f"`{key}` of {where} is no time")
+    return float(value)
 
 
 def _field(row: dict[str, Any], key: str, where: str) -> Any:

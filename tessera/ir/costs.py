@@ -66,7 +66,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The time of one step on `sms` SMs of a kind of GPU."""
+    """The time of one step on `sms` SMs of a kind of GPU; `beside_ns` with the others at work."""
 
     step: int
     name: str
@@ -74,6 +74,7 @@ class Measured:
     sms: int
     ns: float
     error: float
+    beside_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,221 @@
+"""`profile`: measure every step of a trace on GPUs and slices of GPUs of this machine.
+
+In: a trace and a list of devices (`h200,h200:84sm`). Out: a profile, as the JSON that
+`tessc plan --profile` reads: for every step and device a time with its spread, cold and warm caches
+told apart, beside a busy neighbour for slices, and transfers by size.
+
+The time that plans use lies between warm and cold: at the same share of the way for all steps, such
+that they add up to what the whole trace takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics import TesseraError, error
+from tessera.driver import analysis_manager, load
+from tessera.frontend.contents import open_contents, open_contents_file
+from tessera.frontend.gpus import Entry, parse_gpus
+from tessera.frontend.profile import SCHEMA
+from tessera.ir.graph import KernelGraph
+from tessera.ir.machine import Gpu
+from tessera.ir.plan import text_digest
+from tessera.ir.program import Launch, Program, Role, Work
+from tessera.ir.trace_text import print_program
+from tessera.passes.dependences import Dependences
+from tessera.passes.lower_plan import lower_replica
+from tessera.planning.assemble import variant_on
+
+if TYPE_CHECKING:
+    from tessera.backend.cuda.api import Driver, GpuFacts
+    from tessera.backend.cuda.profile import DeviceTimes
+    from tessera.backend.service import Model
+
+_DEVICE, _BESIDE = "measured", "beside"
+_LEAST_SLICE = 8
+_FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    """What to measure, and how often."""
+
+    devices: str
+    repeats: int = 9
+    data: str | None = None
+    seed: int = 0
+
+
+def profile(
+    path: str | os.PathLike[str],
+    options: ProfileOptions,
+    on_step: Callable[[int, int], None] | None = None,
+    driver: Driver | None = None,
+) -> dict[str, Any]:
+    """The profile of a trace as JSON data; `on_step` hears of steps done and steps in all."""
+    from tessera.backend.cuda.targets import open_driver
+
+    program = load(path)
+    driver = open_driver(driver)
+    there = driver.gpus()
+    entries = parse_gpus(options.devices)
+    places = [_ordinal(entry.gpu, there) for entry in entries]
+    graph = analysis_manager(program, _folder(path)).get(Dependences).graph
+    rows: list[dict[str, Any]] = []
+    transfers: list[dict[str, Any]] = []
+    wholes: list[dict[str, Any]] = []
+    count = len(graph.nodes) * len(entries)
+    for place, (entry, ordinal) in enumerate(zip(entries, places, strict=True)):
+
+        def tell(done: int, total: int, before: int = place) -> None:
+            if on_step is not None:
+                on_step(before * total + done, count)
+
+        times = _measure(program, graph, path, entry, ordinal, options, tell, driver)
+        share = _share(times)
+        rows += _rows(graph, entry.gpu, times, share)
+        wholes.append({"gpu": entry.gpu.key, "sms": times.sms, "ns": times.whole_ns,
+                       "cold_share": round(share, 3)})  # fmt: skip
+        transfers += [{"gpu": entry.gpu.key, "sms": times.sms, "kind": one.kind,
+                       "bytes": one.bytes, "ns": one.ns} for one in times.transfers]  # fmt: skip
+    used = there[places[0]]
+    machine = {"gpu": used.name, "cuda": driver.version(), "sms": used.sms,
+               "repeats": options.repeats}  # fmt: skip
+    return {
+        "schema": SCHEMA, "program": program_digest(program), "machine": machine, "rows": rows,
+        "wholes": wholes, "transfers": transfers,
+    }  # fmt: skip
+
+
+def profile_text(data: dict[str, Any]) -> str:
+    """The profile as its file holds it: a row per line."""
+    parts = []
+    for key, value in data.items():
+        if isinstance(value, list):
+            lines = ",\n".join("  " + json.dumps(row) for row in value)
+            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def program_digest(program: Program) -> str:
+    """The digest by which plans and profiles know a trace."""
+    return text_digest(print_program(program))
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    return os.path.dirname(os.fspath(path)) or "."
+
+
+def _ordinal(gpu: Gpu, there: tuple[GpuFacts, ...]) -> int:
+    """The GPU of this machine that a name of the table means."""
+    words = gpu.name.lower().replace("-", " ").split()
+    for facts in there:
+        name = facts.name.lower().replace("-", " ").split()
+        if words[0] in name or gpu.key.split("-")[0] in name:
+            return facts.ordinal
+    found = ", ".join(facts.name for facts in there) or "no GPU"
+    raise TesseraError(
+        error("TSR6009", f"there is no {gpu.name} in this machine", notes=(f"it has {found}",),
+              hint="profile on a machine that has one; `tessc plan` takes several profiles"),
+        exit_code=4,
+    )  # fmt: skip
+
+
+def _measure(
+    program: Program,
+    graph: KernelGraph,
+    path: str | os.PathLike[str],
+    entry: Entry,
+    ordinal: int,
+    options: ProfileOptions,
+    on_step: Callable[[int, int], None],
+    driver: Driver,
+) -> DeviceTimes:
+    from tessera.backend.cuda.backend import CudaBackend
+    from tessera.backend.cuda.profile import Profiler
+    from tessera.backend.service import BackendOptions
+
+    targets = {_DEVICE: f"cuda:{ordinal}"}
+    if entry.sms is not None:
+        targets[_DEVICE] += f":{entry.sms}sm"
+        left = entry.gpu.sms - entry.sms
+        if left >= _LEAST_SLICE:
+            targets[_BESIDE] = f"cuda:{ordinal}:{left}sm"
+    model = _model(program, graph, path, entry.gpu, options, tuple(targets))
+    backend = CudaBackend(model, BackendOptions(targets=targets, timeline=False), driver=driver)
+    try:
+        profiler = Profiler(backend, options.repeats)
+        try:
+            return profiler.measure(on_step)
+        finally:
+            profiler.close()
+    finally:
+        backend.close()
+
+
+def _model(
+    program: Program,
+    graph: KernelGraph,
+    path: str | os.PathLike[str],
+    gpu: Gpu,
+    options: ProfileOptions,
+    devices: tuple[str, ...],
+) -> Model:
+    """The whole trace on one device."""
+    from tessera.backend.service import Model, ServedTrace
+
+    work = tuple(program.work())
+    arches = tuple(variant_on(program, step, gpu.arch) for step in work)
+    for step, arch in zip(work, arches, strict=True):
+        if isinstance(step, Launch) and not arch:
+            raise TesseraError(_no_variant(step, gpu), exit_code=4)
+    lowered = lower_replica([program], [graph], [[_DEVICE] * len(work)], slots=1, lanes=1)
+    opened = (
+        open_contents(program, _folder(path), seed=options.seed)
+        if options.data is None
+        else open_contents_file(program, options.data, seed=options.seed)
+    )
+    with opened as contents:
+        given = {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
+    return Model(
+        lowered=replace(lowered, devices=devices),
+        traces=(ServedTrace(name="trace", program=program, arches=arches),),
+        weights=given, states=(given,), fillings=({},),
+    )  # fmt: skip
+
+
+def _no_variant(step: Work, gpu: Gpu) -> Any:
+    return error("TSR6009", f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
+                 step.span, hint="trace the model with `--for` this GPU")  # fmt: skip
+
+
+def _share(times: DeviceTimes) -> float:
+    """How far from warm to cold the steps are when the whole trace runs."""
+    warm = sum(step.warm_ns for step in times.steps)
+    cold = sum(step.cold_ns for step in times.steps)
+    if cold <= warm:
+        return 0.0
+    return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0)
+
+
+def _rows(graph: KernelGraph, gpu: Gpu, times: DeviceTimes, share: float) -> list[dict[str, Any]]:
+    rows = []
+    for step in times.steps:
+        ns = step.warm_ns + share * (step.cold_ns - step.warm_ns)
+        row: dict[str, Any] = {
+            "step": step.step, "name": graph.nodes[step.step].name,
+            "gpu": gpu.key, "sms": times.sms,
+            "ns": round(ns, 1), "error": round(max(step.spread, 0.02), 4),
+            "warm_ns": round(step.warm_ns, 1), "cold_ns": round(step.cold_ns, 1),
+        }  # fmt: skip
+        if step.beside_compute_ns is not None and step.beside_memory_ns is not None:
+            row["beside_compute_ns"] = round(step.beside_compute_ns, 1)
+            row["beside_memory_ns"] = round(step.beside_memory_ns, 1)
+        rows.append(row)
+    return rows
