@@ -14,15 +14,21 @@ from tessera.render import safe
 @click.command(short_help="Prove a plan right, or say what is wrong.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option(
+    "--data",
+    type=click.Path(),
+    metavar="PATH",
+    help="Take the contents that decide accesses from this file, not from the one beside a plan.",
+)
 @form_option
 @click.pass_obj
-def check(messages: Messages, file: str, as_json: bool, form: str) -> int:
+def check(messages: Messages, file: str, as_json: bool, data: str | None, form: str) -> int:
     """Check FILE: a plan (`.tsp`), or a trace or PTX file; `-` reads a trace or PTX.
 
     The traces inside a plan are analysed again, and its launch programs are proved against them by
     code that shares nothing with the planner: for every request and every order in which the
     devices may work, each step finds the bytes that one device would have given it. Nothing is
-    run, and no contents are needed. The exit code is 0 if the plan is proved, 1 if not.
+    run. The exit code is 0 if the plan is proved, 1 if not.
 
     Of a trace or a PTX file the errors and warnings are shown, as by `tessc analyze`.
 
@@ -37,7 +43,9 @@ def check(messages: Messages, file: str, as_json: bool, form: str) -> int:
     messages = replace(messages, form=form)
     try:
         if file != "-" and is_plan(file):
-            return _check_plan(messages, file, as_json)
+            return _check_plan(messages, file, as_json, data)
+        if data is not None:
+            raise click.UsageError("`--data` is for plans only", click.get_current_context())
         return _check_trace(messages, file, as_json)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
@@ -48,12 +56,12 @@ def check(messages: Messages, file: str, as_json: bool, form: str) -> int:
         return failure.exit_code
 
 
-def _check_plan(messages: Messages, file: str, as_json: bool) -> int:
+def _check_plan(messages: Messages, file: str, as_json: bool, data: str | None) -> int:
     from tessera.report_check import check_json, check_text
     from tessera.running.open_plan import open_plan
 
     with messages.waiting(file):
-        opened = open_plan(file)
+        opened = open_plan(file, data=data)
     messages.show(opened.diagnostics)
     text = check_json(opened) if as_json else check_text(opened)
     write_data(text.encode(errors="replace"), "-")

@@ -28,9 +28,7 @@ NOTHING: Array = np.zeros((0, 2), dtype=np.int64)
 def ranges_of(pairs: Iterable[tuple[int, int]]) -> Array:
     """Ranges from pairs, in any order."""
     listed = [pair for pair in pairs if pair[0] < pair[1]]
-    if not listed:
-        return NOTHING
-    return join([np.array(listed, dtype=np.int64)])
+    return join([np.array(listed, dtype=np.int64)]) if listed else NOTHING
 
 
 def join(parts: Sequence[Array]) -> Array:
@@ -51,6 +49,8 @@ def minus(left: Array, right: Array) -> Array:
     """The bytes of `left` that are not in `right`."""
     if len(left) == 0 or len(right) == 0:
         return left
+    if len(left) == len(right) and (left == right).all():
+        return NOTHING
     bounds = np.unique(np.concatenate([left.ravel(), right.ravel()]))
     kept = np.zeros(len(bounds), dtype=np.bool_)
     kept[places(bounds, left)] = True
@@ -78,9 +78,9 @@ def boundaries(length: int, parts: Iterable[Array]) -> Array:
 def places(bounds: Array, ranges: Array) -> Index:
     """The atoms that make up ranges whose ends are all among the boundaries."""
     if len(ranges) == 1:
-        first, last = np.searchsorted(bounds, ranges[0])
-        return slice(int(first), int(last))
-    ends = np.searchsorted(bounds, ranges)
+        first, last = bounds.searchsorted(ranges[0]).tolist()
+        return slice(first, last)
+    ends = bounds.searchsorted(ranges)
     counts = ends[:, 1] - ends[:, 0]
     shift = ends[:, 0] - (np.cumsum(counts) - counts)
     return np.arange(counts.sum()) + np.repeat(shift, counts)

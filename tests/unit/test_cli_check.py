@@ -203,3 +203,8 @@ def test_a_hostile_plan_is_judged_and_never_a_crash() -> None:
         verdicts[(codes(changed) or ["proved"])[0]] += 1
     assert verdicts["unreadable"] > 20
     assert sum(count for code, count in verdicts.items() if code.startswith("TSR")) > 5
+
+
+def test_contents_are_for_plans(path: Path, tmp_path: Path) -> None:
+    assert tessc("check", str(MLP), "--data", "x.npz").code == 2
+    assert tessc("check", str(path), "--data", str(tmp_path / "x.npz")).code == 0  # none decides
