@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,6 +121,8 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
         raise click.UsageError("`--strategy` and `--placement` exclude each other")
     if given["objective"] == _OBJECTIVES[-1] and (given["strategy"] or given["placement"]):
         raise click.UsageError(f"`--objective {_OBJECTIVES[-1]}` needs a search")
+    if not isfinite(given["gap"]) or not isfinite(given["time_limit"] or 0.0):
+        raise click.UsageError("`--gap` and `--time-limit` must be finite numbers")
     messages = replace(messages, form=form)
     watch = PlanWatch(visible=sys.stderr.isatty() and form != "json")
     try:

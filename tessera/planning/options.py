@@ -41,7 +41,8 @@ class PlanOptions:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise ValueError(f"`objective` is one of {', '.join(OBJECTIVES)}")
-        if min(self.slots or 1, self.lanes or 1) < 1 or not self.gap >= 0:
+        counts = [count for count in (self.slots, self.lanes) if count is not None]
+        if min(counts, default=1) < 1 or not self.gap >= 0:
             raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
         if self.strategy is not None and self.placement is not None:
             raise ValueError("`strategy` and `placement` exclude each other")
