@@ -5,10 +5,11 @@ what is over on the queues of its own device when it begins; or None where some 
 which is reported.
 
 Before: queues are done in order; what follows a wait comes after the event; a receive ends after
-its send has read the bytes. The clock of an operation says, per queue, how many operations are over
-before it begins. A send may end long before its receive begins, so clocks draw no conclusion from
-that. It may also end only when its receive takes the bytes: an order counts as possible only if it
-is possible then too, with both ends of a transfer done as one.
+its send has read the bytes, and its memory is the transfer's from when it begins. The clock of an
+operation says, per queue, how many operations are over before it begins. A send may end long before
+its receive begins, so clocks draw no conclusion from that. It may also end only when its receive
+takes the bytes: an order counts as possible only if it is possible then too, with both ends of a
+transfer done as one.
 """
 
 from __future__ import annotations
@@ -101,9 +102,10 @@ class _Walk:
         source, target = (op, other) if isinstance(op.operation, Send) else (other, op)
         source_key, target_key = (source.device, source.queue), (target.device, target.queue)
         self._done(source_key, source)
+        # The clock of the receive itself: its memory is the transfer's as soon as it begins.
+        self._done(target_key, target)
         clock = self.clocks[target_key]
         np.maximum(clock, self.clocks[source_key], out=clock)
-        self._done(target_key, target)
         return [other_key]
 
     def partner(self, op: Op) -> Op | None:
