@@ -14,7 +14,7 @@ ready := $(VENV)/.ready
 .PHONY: help setup demo test check format types imports pytest slow bench clean
 
 help:
-	@echo "make demo     summarise a trace, run two without a GPU, check one against NumPy"
+	@echo "make demo     analyse a trace, plan it for two GPUs, run and verify the plan without one"
 	@echo "make test     everything that has to pass: check, then the tests"
 	@echo "make check    formatting, lint, types and layering only"
 	@echo "make format   rewrite the sources in the house format"
@@ -36,10 +36,15 @@ $(ready): pyproject.toml
 	@touch $(ready)
 
 demo: $(ready)
-	$(python) -m tessera analyze examples/traces/mlp.ptx
 	@mkdir -p out
-	$(python) -m tessera run examples/traces/dit.ptx --outputs out/dit.npz
-	$(python) examples/01_run_a_trace.py
+	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
+	$(python) -m tessera analyze examples/traces/dit.ptx -o out/dit.txt
+	@sed -n '/^steps/,/^  #4/p' out/dit.txt; echo "  ... all of it is in out/dit.txt"
+	@echo "--- plan: which of its kernels run on an A100 and which on an L40S"
+	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
+	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"
+	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
+	@echo "--- open out/dit.timeline.json at https://ui.perfetto.dev to see who did what when"
 
 check: format-check types imports
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tessera.ir.program import Program
     from tessera.ir.ptx import Module
     from tessera.planning import PlanOptions, PlanReport, plan
+    from tessera.running import PlanRunOptions, run_plan
+    from tessera.runtime import Runtime
 
 __version__ = "0.1.0"
 
@@ -25,13 +27,16 @@ __all__ = [
     "Plan",
     "PlanOptions",
     "PlanReport",
+    "PlanRunOptions",
     "Program",
     "Report",
+    "Runtime",
     "TesseraError",
     "__version__",
     "analyze",
     "load",
     "plan",
+    "run_plan",
 ]
 
 _HOMES = {
@@ -40,12 +45,15 @@ _HOMES = {
     "Plan": "tessera.ir.plan",
     "PlanOptions": "tessera.planning",
     "PlanReport": "tessera.planning",
+    "PlanRunOptions": "tessera.running",
     "Program": "tessera.ir.program",
     "Report": "tessera.driver",
+    "Runtime": "tessera.runtime",
     "TesseraError": "tessera.diagnostics",
     "analyze": "tessera.driver",
     "load": "tessera.driver",
     "plan": "tessera.planning",
+    "run_plan": "tessera.running",
 }
 
 

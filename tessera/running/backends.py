@@ -58,6 +58,7 @@ def choose_backend(
 ) -> Choice:
     """What to run on; exit code 4 where what is asked for is not there."""
     devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
+    targets = {_device(name, devices): target for name, target in targets.items()}
     for name in targets:
         if name not in devices:
             raise TesseraError(
@@ -86,6 +87,12 @@ def choose_backend(
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=NO_DEVICE)
     return Choice(backend="cuda", targets=matched)
+
+
+def _device(name: str, devices: Sequence[str]) -> str:
+    """The device that a name stands for: `a100` is `a100-0` where that is the only one."""
+    kin = [one for one in devices if re.fullmatch(re.escape(name) + r"-\d+", one)]
+    return kin[0] if name not in devices and len(kin) == 1 else name
 
 
 def _match(

@@ -73,3 +73,9 @@ def test_slices_of_a_card_share_its_gpu(opened: OpenPlan) -> None:
     sliced = replace(opened, plan=replace(opened.plan, devices=devices))
     choice = choose_backend(sliced, "auto", {}, (A100,))
     assert dict(choice.targets) == {"a": "cuda:0:54sm", "b": "cuda:0:54sm"}
+
+
+def test_a_kind_of_gpu_stands_for_its_only_device() -> None:
+    plan = plan_of([random_program(1, steps=2)], [["a100-0", "l40s-0"]])
+    choice = choose_backend(open_plan(plan), "auto", {"a100": "cuda:0", "l40s": "cuda:1"}, (A100,))
+    assert choice.targets == {"a100-0": "cuda:0", "l40s-0": "cuda:1"}

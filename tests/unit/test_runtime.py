@@ -1,0 +1,195 @@
+"""`tessera.Runtime`: requests from a program, from threads, and mistakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.backend.service import Completion
+from tessera.diagnostics import TesseraError
+from tessera.ir.data_type import DataType
+from tessera.ir.program import Buffer, BufferId, Program, Role
+from tessera.runtime import Result, Runtime, read_inputs
+from tests.helpers.plan_files import plan_of, write_plan
+from tests.helpers.traces import COPY, trace
+
+BUFFERS = """
+buffer x bytes=64 role=input dtype=f32 shape=4x4
+buffer s bytes=64 role=state dtype=f32 shape=16
+buffer y bytes=64 role=output dtype=f32 shape=4x4
+buffer old bytes=64 role=output dtype=f32 shape=16
+"""
+STEPS = """
+launch m.copy grid=1,1,1 block=16,1,1 args=[old, s, u32:16]
+launch m.copy grid=1,1,1 block=16,1,1 args=[s, x, u32:16]
+launch m.copy grid=1,1,1 block=16,1,1 args=[y, s, u32:16]
+"""
+
+
+def program() -> Program:
+    """`y` is the input; `old` is that of the lane's request before."""
+    return trace(BUFFERS, COPY, STEPS)
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    plan = plan_of([program()], [["a", "b", "a"]], slots=2, lanes=3)
+    path = write_plan(tmp_path_factory.mktemp("runtime"), plan)
+    with Runtime(path, backend="cpu") as made:
+        yield made
+
+
+def values(number: float) -> np.ndarray:
+    return np.full((4, 4), number, np.float32)
+
+
+def test_a_request(runtime: Runtime) -> None:
+    result = runtime.submit({"x": values(3)}, lane=0).result(30)
+    assert sorted(result) == ["old", "y"]
+    assert result["y"].dtype == np.float32
+    np.testing.assert_array_equal(result["y"], values(3))
+    assert result.latency_ns > 0
+
+
+def test_lanes_keep_their_order_and_their_states(runtime: Runtime) -> None:
+    futures = [
+        (lane, n, runtime.submit({"x": values(10 * n + lane)}, lane=lane))
+        for n in range(1, 4)
+        for lane in (1, 2)
+    ]
+    for lane, n, future in futures:
+        result = future.result(30)
+        assert result["y"][0, 0] == 10 * n + lane
+        if n > 1:
+            assert result["old"][0] == 10 * (n - 1) + lane
+    assert runtime.states(1)["s"][0] == 31
+
+
+def test_requests_from_threads(runtime: Runtime) -> None:
+    found: dict[int, float] = {}
+
+    def send(number: int) -> None:
+        result = runtime.submit({"x": values(number)}, lane=number % 3).result(30)
+        found[number] = float(result["y"][1, 1])
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: float(number) for number in range(9)}
+
+
+class Dlpack:
+    """An array that speaks only DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **more: Any) -> Any:
+        return self._array.__dlpack__(**more)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        values(5),
+        np.asfortranarray(values(5)),
+        values(5).view(np.uint8),
+        Dlpack(values(5)),
+        values(5).tolist(),
+    ],
+    ids=["array", "columns first", "bytes", "dlpack", "lists"],
+)
+def test_kinds_of_arrays(given: Any) -> None:
+    if isinstance(given, list):
+        given = np.array(given, np.float32)
+    content = read_inputs(program(), {"x": given})["x"]
+    assert content.dtype == np.uint8
+    np.testing.assert_array_equal(content.view(np.float32), values(5).reshape(-1))
+
+
+def test_arrays_are_not_copied() -> None:
+    given = values(1)
+    assert np.shares_memory(read_inputs(program(), {"x": given})["x"], given)
+    assert np.shares_memory(read_inputs(program(), {"x": Dlpack(given)})["x"], given)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input `x` is missing"),
+        ({"x": values(1), "z": values(1)}, "`z` is no input"),
+        ({"x": values(1)[:2]}, "takes 64 bytes, not 32"),
+        ({"x": values(1).astype(np.int32)}, "is of type float32, not int32"),
+        ({"x": "text"}, "is of type float32"),
+    ],
+)
+def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(TesseraError, match=message) as failure:
+        read_inputs(program(), inputs)
+    assert failure.value.diagnostics[0].code == "TSR5053"
+
+
+@pytest.mark.parametrize("more", [{"lane": 3}, {"lane": -1}, {"trace": "other"}, {"trace": 1}])
+def test_requests_that_do_not_fit(runtime: Runtime, more: dict[str, Any]) -> None:
+    with pytest.raises(TesseraError, match="TSR5053"):
+        runtime.submit({"x": values(1)}, **more)
+
+
+def test_a_closed_runtime(tmp_path: Path) -> None:
+    runtime = Runtime(plan_of([program()], [["a", "b", "a"]]), backend="cpu")
+    future = runtime.submit({"x": values(2)})
+    runtime.close()
+    assert future.result(0)["y"][0, 0] == 2
+    with pytest.raises(TesseraError, match="TSR5050"):
+        runtime.submit({"x": values(1)})
+    runtime.close()
+
+
+def test_leaving_through_an_exception_does_not_wait() -> None:
+    futures = []
+
+    def fail() -> None:
+        with Runtime(plan_of([program()], [["a", "b", "a"]]), backend="cpu") as runtime:
+            futures.append(runtime.submit({"x": values(2)}))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert futures[0].done()
+
+
+def test_two_traces_share_states() -> None:
+    put = trace(BUFFERS, COPY, "launch m.copy grid=1,1,1 block=16,1,1 args=[s, x, u32:16]")
+    get = trace(BUFFERS, COPY, "launch m.copy grid=1,1,1 block=16,1,1 args=[y, s, u32:16]")
+    plan = plan_of([put, get], [["a"], ["b"]], lanes=2, shares=[0.5, 0.5])
+    with Runtime(plan, backend="cpu") as runtime:
+        assert runtime.traces == ("trace0", "trace1")
+        with pytest.raises(TesseraError, match="say which trace"):
+            runtime.submit({"x": values(0)})
+        for lane in (0, 1):
+            runtime.submit({"x": values(7 + lane)}, lane=lane, trace="trace0")
+        for lane in (0, 1):
+            result = runtime.submit({"x": values(0)}, lane=lane, trace=1).result(30)
+            assert result["y"][0, 0] == 7 + lane
+
+
+def test_results_in_types_that_numpy_lacks() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    buffer = Buffer(
+        id=BufferId(0), name="y", bytes=4, role=Role.OUTPUT, dtype=DataType.BF16, shape=(2, 1)
+    )
+    content = np.array([0x3F80, 0x4000], np.uint16).view(np.uint8)
+    done = Completion(request=0, outputs={"y": content}, started_ns=0, ended_ns=1)
+    tensor = Result(Program(buffers=(buffer,)), done).torch("y")
+    assert tensor.dtype is torch.bfloat16
+    assert tensor.tolist() == [[1.0], [2.0]]
