@@ -229,7 +229,8 @@ def _takes(spec: OperandSpec, shape: str) -> bool:
         return spec.shape in {"", "group"}
     if spec.shape:
         return spec.shape == shape
-    return shape in {"", "vector"}
+    # A vector of registers is a value too, but never a descriptor: it is the other form of wgmma.
+    return shape == "" or (shape == "vector" and spec.role is not Role.DESCRIPTOR)
 
 
 def _describe(form: Form, layout: tuple[OperandSpec, ...], modifiers: tuple[str, ...]) -> Meaning:

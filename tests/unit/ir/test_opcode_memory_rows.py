@@ -1,0 +1,211 @@
+"""Every memory row of the opcode table, held against a second account written from the ISA.
+
+Executor and analysis share the table, so each would believe a wrong row. Here every row with an
+effect on memory has at least one instruction in `memory_forms.txt` whose effects were written by
+hand; the last test corrupts every row in turn (what it does, where, how much, to which operand)
+and checks that the comparison notices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import Source
+from tessera.frontend.ptx import parse_source
+from tessera.ir import ptx
+from tessera.ir.opcodes import lookup
+from tessera.ir.opcodes.notation import EffectSpec, Form, OperandSpec
+from tessera.ir.opcodes.records import (
+    Access,
+    Bytes,
+    Extent,
+    Matrix,
+    MemoryEffect,
+    Rows,
+    SizeOperand,
+    TensorBox,
+    UnknownExtent,
+)
+
+FORMS = Path(__file__).parents[2] / "data" / "opcodes" / "memory_forms.txt"
+_CACHES = (
+    lookup.meaning,
+    lookup.arity,
+    lookup._meaning_by_shape,
+    lookup._shapes_fit,
+    lookup._fitting_forms,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An instruction and the effects that the ISA gives it, in the words of the data file."""
+
+    instruction: ptx.Instruction
+    effects: tuple[str, ...]
+
+
+def read_examples() -> list[Example]:
+    lines = [line.split(" => ") for line in FORMS.read_text().splitlines() if " => " in line]
+    lines = [line for line in lines if not line[0].startswith("#")]
+    body = "\n".join(f"{text};" for text, _ in lines)
+    text = f".version 9.4\n.target sm_107a\n.entry k() {{\n{body}\n}}\n"
+    module = parse_source(Source("<forms>", text))
+    function = next(iter(module.kernels()))
+    assert function.body is not None
+    instructions = [s for s in function.body if isinstance(s, ptx.Instruction)]
+    found = zip(instructions, lines, strict=True)
+    return [Example(i, tuple(sorted(_split(words)))) for i, (_, words) in found]
+
+
+def _split(words: str) -> list[str]:
+    """One text per effect; commas also stand inside the words for a matrix."""
+    return re.split(r", (?=\d+ [a-z_]+ [a-z])", words.strip())
+
+
+def spelled(effect: MemoryEffect) -> str:
+    """An effect in the words of the data file."""
+    where = f"{effect.operand} {effect.access.value} {effect.space}"
+    return f"{where} {_extent(effect.extent)}"
+
+
+def _extent(extent: Extent) -> str:
+    match extent:
+        case Bytes(count):
+            return str(count)
+        case SizeOperand(index):
+            return f"size {index}"
+        case Rows(count, lanes):
+            return f"rows {lanes} {count}"
+        case Matrix(rows, row_bits, element_bits, stride):
+            text = f"matrix {rows} x {row_bits} bits, {element_bits} bits"
+            return text if stride is None else f"{text}, stride {stride}"
+        case TensorBox():
+            return "box"
+        case UnknownExtent():
+            return "any"
+
+
+def effects_of(example: Example) -> tuple[str, ...] | None:
+    """What the table says; None where it does not have the form."""
+    meaning = lookup.meaning_of(example.instruction)
+    if meaning is None or not meaning.fits:
+        return None
+    return tuple(sorted(map(spelled, meaning.effects)))
+
+
+def form_of(example: Example) -> Form:
+    """The row that an instruction is looked up in."""
+    opcode = example.instruction.opcode
+    shapes = tuple(map(lookup._shape, example.instruction.operands))
+    forms = lookup._fitting_forms(opcode)
+    form, _ = next(lookup._layouts(forms, opcode.modifiers, len(shapes), shapes))
+    return form
+
+
+EXAMPLES = read_examples()
+TABLE = dict(lookup._FORMS)
+ROWS = [form for forms in TABLE.values() for form in forms if any(s.effect for s in form.operands)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: str(e.instruction.opcode))
+def test_the_table_agrees_with_the_isa(example: Example) -> None:
+    assert effects_of(example) == example.effects
+
+
+def test_every_memory_row_has_an_example() -> None:
+    covered = {id(form_of(example)) for example in EXAMPLES}
+    missing = [".".join(form.name) for form in ROWS if id(form) not in covered]
+    assert not missing
+
+
+# --- corruption --------------------------------------------------------------------------------
+
+_OTHER_ACCESS = {
+    Access.READ: Access.WRITE,
+    Access.WRITE: Access.READ,
+    Access.ATOMIC: Access.READ,
+    Access.REDUCE: Access.WRITE,
+    Access.UPDATE: Access.WRITE,
+    Access.PREFETCH: Access.READ,
+    Access.ASYNC_READ: Access.ASYNC_WRITE,
+    Access.ASYNC_WRITE: Access.ASYNC_READ,
+    Access.ASYNC_REDUCE: Access.ASYNC_WRITE,
+    Access.ASYNC_UPDATE: Access.ASYNC_WRITE,
+    Access.MBARRIER: Access.READ,
+    Access.MBARRIER_TEST: Access.MBARRIER,
+}
+
+
+def _other_effects(effect: EffectSpec) -> Iterator[tuple[str, EffectSpec | None]]:
+    yield "access", replace(effect, access=_OTHER_ACCESS[effect.access])
+    yield "space", replace(effect, space="local" if effect.space != "local" else "global")
+    extents = {"type": ("1", "4", "?"), "?": ("1",), "box": ("?",)}
+    if effect.extent.isdigit():
+        others: tuple[str, ...] = (str(2 * int(effect.extent)), str(int(effect.extent) // 2))
+    else:
+        others = extents.get(effect.extent, ("16", "?"))
+    for other in others:
+        yield f"extent {other}", replace(effect, extent=other)
+    yield "nothing", None
+
+
+def corruptions(form: Form) -> Iterator[tuple[str, Form]]:
+    """Every row that differs from this one in one word about memory."""
+    for place, spec in enumerate(form.operands):
+        if spec.effect is None:
+            continue
+        for what, effect in _other_effects(spec.effect):
+            yield f"{spec.word} {what}", _with(form, place, replace(spec, effect=effect))
+        for other, neighbour in enumerate(form.operands):
+            if other != place and neighbour.effect is None and not neighbour.when:
+                moved = _with(form, place, replace(spec, effect=None))
+                moved = _with(moved, other, replace(neighbour, effect=spec.effect))
+                yield f"{spec.word} operand {other}", moved
+
+
+def _with(form: Form, place: int, spec: OperandSpec) -> Form:
+    operands = (*form.operands[:place], spec, *form.operands[place + 1 :])
+    return replace(form, operands=operands)
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, old: Form, new: Form) -> None:
+    forms = TABLE[old.name]
+    changed = tuple(new if form is old else form for form in forms)
+    monkeypatch.setitem(lookup._FORMS, old.name, changed)
+    _forget()
+
+
+def _forget() -> None:
+    for cached in _CACHES:
+        cached.cache_clear()
+
+
+@pytest.fixture
+def clean_table() -> Iterator[None]:
+    yield
+    _forget()
+
+
+@pytest.mark.usefixtures("clean_table")
+def test_a_corrupted_row_is_noticed() -> None:
+    examples: dict[int, list[Example]] = {}
+    for example in EXAMPLES:
+        examples.setdefault(id(form_of(example)), []).append(example)
+    unnoticed: list[str] = []
+    count = 0
+    for form in ROWS:
+        for what, changed in corruptions(form):
+            count += 1
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                _install(monkeypatch, form, changed)
+                if all(effects_of(e) == e.effects for e in examples[id(form)]):
+                    unnoticed.append(f"{'.'.join(form.name)}: {what}")
+            _forget()
+    assert count > 500
+    assert not unnoticed
