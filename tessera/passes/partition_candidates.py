@@ -117,8 +117,9 @@ def _floors(
         if problem.slots is not None:
             floor = times.latency_ns * replica.share / problem.slots
             floors["slots"] = max(floors.get("slots", 0.0), floor)
-        if problem.lanes is not None:
-            for name, length in times.cycles:
+        for name, alone, length in times.cycles:
+            lanes = 1 if alone else problem.lanes
+            if lanes is not None:
                 key = f"cycle {name}"
-                floors[key] = max(floors.get(key, 0.0), length * replica.share / problem.lanes)
+                floors[key] = max(floors.get(key, 0.0), length * replica.share / lanes)
     return latency, list(floors.items())

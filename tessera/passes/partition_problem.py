@@ -105,12 +105,14 @@ class SharedLoad:
 class Cycle:
     """What a lane's next request waits for: from the start of one task to the end of another.
 
-    Cycles of one name share a state, so a lane runs them one after the other.
+    Cycles of one name share a state, so a lane runs them one after the other. `alone`: all lanes
+    share it, so requests run one after the other.
     """
 
     name: str
     first: int
     last: int
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class RequestTimes:
     """Per unit of the mix: the sum over traces of how often each runs times its request's time."""
 
     latency_ns: float
-    cycles: tuple[tuple[str, float], ...] = ()
+    cycles: tuple[tuple[str, bool, float], ...] = ()  # (name, alone, nanoseconds)
 
 
 def latency_of(problem: Problem, placement: Placement) -> float:
@@ -37,16 +37,16 @@ def request_times(problem: Problem, placement: Placement) -> RequestTimes:
     for task, end in zip(problem.tasks, ends, strict=True):
         longest[task.trace] = max(longest.get(task.trace, 0.0), end)
     rates = {task.trace: task.rate for task in problem.tasks}
-    cycles: dict[tuple[str, int], float] = {}
+    cycles: dict[tuple[str, bool, int], float] = {}
     for cycle in problem.cycles:
-        key = cycle.name, problem.tasks[cycle.first].trace
+        key = cycle.name, cycle.alone, problem.tasks[cycle.first].trace
         cycles[key] = max(cycles.get(key, 0.0), ends[cycle.last] - starts[cycle.first])
-    shared: dict[str, float] = {}
-    for (name, trace), length in cycles.items():
-        shared[name] = shared.get(name, 0.0) + length * rates[trace]
+    shared: dict[tuple[str, bool], float] = {}
+    for (name, alone, trace), length in cycles.items():
+        shared[name, alone] = shared.get((name, alone), 0.0) + length * rates[trace]
     return RequestTimes(
         latency_ns=sum(longest[trace] * rates[trace] for trace in longest),
-        cycles=tuple(shared.items()),
+        cycles=tuple((name, alone, length) for (name, alone), length in shared.items()),
     )
 
 

@@ -18,12 +18,21 @@ import numpy as np
 
 from tessera.passes.partition_balance import balance
 from tessera.passes.partition_limits import Watch
-from tessera.passes.partition_problem import Placement, Problem, measure, part_of, restrict
+from tessera.passes.partition_problem import (
+    Pipe,
+    Placement,
+    Problem,
+    Room,
+    Task,
+    Wire,
+    measure,
+    part_of,
+)
 from tessera.passes.partition_relax import Array
 from tessera.passes.partition_search import best_of, improve
 from tessera.passes.partition_solve import Solution, SolveOptions, solve
 
-_ROUNDS = 5
+_ROUNDS = 4
 _BALANCES = 4
 _STAGE = SolveOptions(gap=0.005, max_nodes=10)
 
@@ -165,52 +174,92 @@ def _solve_stage(
     """Place a run of tasks on the devices of a stage; gives its period, None if it cannot be."""
     if not tasks:
         return 0.0
-    part = restrict(part_of(problem, tasks), stage)
+    part = stage_problem(problem, tasks, stage)
     if any(not task.allowed() for task in part.tasks):
         return None
-    found = solve(_only(part, stage), _STAGE)
+    found = solve(part, _STAGE)
     if found.placement is None:
         # Memory is repaired later, over all devices.
-        roomy = replace(_only(part, stage), rooms=())
-        found = solve(roomy, _STAGE)
+        found = solve(replace(part, rooms=()), _STAGE)
         if found.placement is None:
             return None
-    for task, device in zip(tasks, found.placement, strict=True):
+    for task, device in zip(tasks, found.placement, strict=False):
         place[task] = stage[device]
     return found.period_ns
 
 
-def _only(problem: Problem, devices: tuple[int, ...]) -> Problem:
-    """The problem with these devices alone, renumbered."""
-    number = {device: index for index, device in enumerate(devices)}
-    inside = set(devices)
+def stage_problem(problem: Problem, tasks: Sequence[int], stage: tuple[int, ...]) -> Problem:
+    """Some tasks on some devices; all else is one more device that sends and receives.
+
+    Two tasks without time stand for what comes from elsewhere and what goes there, so ports are
+    charged for it.
+    """
+    number = {device: index for index, device in enumerate(stage)}
+    outside = len(stage)
+    inner = {task: index for index, task in enumerate(tasks)}
+    before, after = len(tasks), len(tasks) + 1
+    tensors = []
+    for tensor in problem.tensors:
+        readers = {inner.get(task, after) for task in tensor.consumers}
+        producer = inner.get(tensor.producer, before)
+        if producer == before:
+            readers.discard(after)
+        if readers:
+            tensors.append(replace(tensor, producer=producer, consumers=tuple(sorted(readers))))
+    elsewhere = Task(name="elsewhere", ns=(*(None for _ in stage), 0.0))
+    part = part_of(problem, tasks)
     return replace(
-        problem,
-        devices=tuple(problem.devices[device] for device in devices),
-        tasks=tuple(
-            replace(task, ns=tuple(task.ns[device] for device in devices)) for task in problem.tasks
+        part,
+        devices=(*(problem.devices[device] for device in stage), "elsewhere"),
+        tasks=(
+            *(replace(t, ns=(*(t.ns[device] for device in stage), None)) for t in part.tasks),
+            elsewhere,
+            elsewhere,
         ),
-        rooms=tuple(
-            replace(room, devices=tuple(number[d] for d in room.devices if d in inside))
-            for room in problem.rooms
-            if inside & set(room.devices)
-        ),
-        wires=tuple(
-            replace(wire, source=number[wire.source], target=number[wire.target])
-            for wire in problem.wires
-            if {wire.source, wire.target} <= inside
-        ),
-        pipes=tuple(
-            replace(pipe, pairs=pairs)
-            for pipe in problem.pipes
-            if (pairs := tuple((number[a], number[b]) for a, b in pipe.pairs if {a, b} <= inside))
-        ),
+        tensors=tuple(tensors),
+        rooms=_inside_rooms(problem, number),
+        wires=_stage_wires(problem, number, outside),
+        pipes=_stage_pipes(problem, number, outside),
         shared=tuple(
-            replace(load, devices=tuple(number[d] for d in load.devices if d in inside))
-            for load in problem.shared
-            if inside & set(load.devices)
+            replace(
+                load,
+                devices=tuple(number[d] for d in load.devices if d in number),
+                ns=(*load.ns, 0.0, 0.0),
+            )
+            for load in part.shared
+            if number.keys() & set(load.devices)
         ),
     )
+
+
+def _inside_rooms(problem: Problem, number: dict[int, int]) -> tuple[Room, ...]:
+    return tuple(
+        replace(room, devices=tuple(number[d] for d in room.devices if d in number))
+        for room in problem.rooms
+        if number.keys() & set(room.devices)
+    )
+
+
+def _stage_wires(problem: Problem, number: dict[int, int], outside: int) -> tuple[Wire, ...]:
+    """Wires inside, and the fastest one in and out of each device."""
+    best: dict[tuple[int, int], Wire] = {}
+    for wire in problem.wires:
+        pair = number.get(wire.source, outside), number.get(wire.target, outside)
+        if pair[0] != pair[1] and (pair not in best or wire.ns_per_byte < best[pair].ns_per_byte):
+            best[pair] = replace(wire, source=pair[0], target=pair[1])
+    return tuple(best.values())
+
+
+def _stage_pipes(problem: Problem, number: dict[int, int], outside: int) -> tuple[Pipe, ...]:
+    """The pipes that belong to a device of the stage: one end of all their pairs."""
+    found = []
+    for pipe in problem.pipes:
+        ends = [{pair[end] for pair in pipe.pairs} for end in (0, 1)]
+        if not any(len(end) == 1 and end <= number.keys() for end in ends):
+            continue
+        pairs = {(number.get(a, outside), number.get(b, outside)) for a, b in pipe.pairs}
+        found.append(replace(pipe, pairs=tuple(sorted(pairs))))
+    return tuple(found)
 
 
 def _shifts(problem: Problem, placement: Placement, groups: Groups) -> list[Placement]:

@@ -108,9 +108,6 @@ def test_a_pinned_step_stays_with_its_neighbours(graph: KernelGraph) -> None:
         if middle in (edge.source, edge.target):
             assert pinned[edge.source] == pinned[edge.target]
     assert len(set(pinned)) < len(set(free))
-    for edge in graph.edges:
-        if not edge.carried:
-            assert pinned[edge.source] <= pinned[edge.target]
 
 
 STATE = """//! tessera.trace 1
@@ -126,6 +123,6 @@ STATE = """//! tessera.trace 1
 def test_what_persists_stays_on_one_device() -> None:
     program = parse_trace(STATE)
     graph = AnalysisManager(program).get(Dependences).graph
-    # Step 0 needs what step 2 left: they stay together, and step 1 is in the circle.
+    # Step 0 needs what step 2 left: they stay together; step 1 may go elsewhere and back.
     assert any(edge.carried and edge.moves_bytes for edge in graph.edges)
-    assert groups_of(graph) == (0, 0, 0)
+    assert groups_of(graph) == (0, 1, 0)
