@@ -7,6 +7,7 @@ with: a step's time on every kind of GPU, a plan beside its baselines.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tessera.frontend.gpus import describe_card
@@ -19,10 +20,12 @@ from tessera.ir.plan import Baseline, PlacedStep, Plan, Replica
 from tessera.planning import PlanReport
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
+from tessera.planning.search import runs_alone
 
 _MOST_CLASSES = 12
 _MOST_KINDS = 4
 _MOST_REASONS = 6
+_MOST_PLACES = 4
 _LONGEST_NAME = 52
 
 
@@ -43,7 +46,11 @@ def plan_text(report: PlanReport, output: str) -> str:
 
 def _machine(report: PlanReport) -> Iterator[str]:
     yield f"machine, joined by {report.plan.link}:"
-    yield from (f"  {describe_card(card)}" for card in report.machine.cards)
+    alike: dict[str, list[str]] = {}
+    for card in report.machine.cards:
+        name, _, rest = describe_card(card).partition(": ")
+        alike.setdefault(rest, []).append(name)
+    yield from (f"  {_names(names)}: {rest}" for rest, names in alike.items())
     if len(report.plan.traces) > 1:
         shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
         yield f"requests: {', '.join(shares)}"
@@ -65,34 +72,48 @@ def _verdict(report: PlanReport) -> Iterator[str]:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         yield f"  proven within {plan.gap:.2%} of the best (search ended by {plan.ended})"
+    if reason := runs_alone(report.setting):
+        yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
-    for number, replica in enumerate(plan.replicas):
-        moves = [
-            move
-            for trace in replica.lowered.traces
-            for move in trace.transfers
-            if HOST not in (move.source, move.target)
-        ]
-        policy = f" for {replica.policy}" if replica.policy else ""
-        yield (
-            f"  replica {number}{policy}: {replica.share:.1%} of requests, "
-            f"{_count(replica.slots, 'slot')}, {_count(replica.lanes, 'lane')}, "
-            f"{_count(len(moves), 'transfer')}, {format_bytes(sum(m.size for m in moves))} moved"
-        )
-        for device in replica.lowered.devices:
-            yield f"    {_device_line(replica, device)}"
+    """Replicas and memory; those that differ only in their devices in one line."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Replica]] = {}
+    for replica in plan.replicas:
+        loads = tuple(_device_load(replica, device) for device in replica.lowered.devices)
+        alike.setdefault((_replica_line(replica), loads), []).append(replica)
+    for (line, loads), group in alike.items():
+        span = "replica" if len(group) == 1 else f"{len(group)} replicas, each"
+        yield f"  {span}{line}"
+        for place, load in enumerate(loads):
+            yield f"    {_names([one.lowered.devices[place] for one in group])}: {load}"
+    rooms: dict[tuple[int, int], list[str]] = {}
     for card in plan.cards:
-        used, room = format_bytes(card.used_bytes), format_bytes(card.capacity_bytes)
-        yield f"  memory of {card.name}: {used} of {room}"
+        rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
+    for (used, room), names in rooms.items():
+        yield f"  memory of {_names(names)}: {format_bytes(used)} of {format_bytes(room)}"
 
 
-def _device_line(replica: Replica, device: str) -> str:
+def _replica_line(replica: Replica) -> str:
+    moves = [
+        move
+        for trace in replica.lowered.traces
+        for move in trace.transfers
+        if HOST not in (move.source, move.target)
+    ]
+    policy = f" for {replica.policy}" if replica.policy else ""
+    return (
+        f"{policy}: {replica.share:.1%} of requests, {_count(replica.slots, 'slot')}, "
+        f"{_count(replica.lanes, 'lane')}, {_count(len(moves), 'transfer')}, "
+        f"{format_bytes(sum(m.size for m in moves))} moved"
+    )
+
+
+def _device_load(replica: Replica, device: str) -> str:
     here = [step for placed in replica.traces for step in placed.steps if step.device == device]
     spent = sum(step.predicted_ns for step in here)
-    return f"{device}: {_count(len(here), 'step')}, {_us(spent)} us"
+    return f"{_count(len(here), 'step')}, {_us(spent)} us"
 
 
 # --- what went where ---------------------------------------------------------------------------
@@ -114,7 +135,13 @@ def _classes(report: PlanReport) -> Iterator[str]:
 def _class_row(one: KernelClass, kinds: int) -> tuple[str, ...]:
     times = ["-" if ns is None else _us(ns) for ns in one.ns[:kinds]]
     ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
-    where = ", ".join(f"{device} {count}" for device, count in one.placed)
+    placed = dict(one.placed)
+    if len(placed) > _MOST_PLACES:
+        # Many devices: by kind, which is the name in front of the number.
+        placed = Counter()
+        for device, count in one.placed:
+            placed[device.partition(".")[0].rpartition("-")[0]] += count
+    where = ", ".join(f"{device} {count}" for device, count in placed.items())
     return (_short(one.name), str(one.steps), *times, ratio, where)
 
 
@@ -204,6 +231,11 @@ def _table(rows: Sequence[tuple[str, ...]], left: Iterable[int] = (0,)) -> Itera
 def _short(name: str) -> str:
     """A long name without its middle: compilers put whole expressions into them."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:24]}...{name[27 - _LONGEST_NAME :]}"
+
+
+def _names(names: Sequence[str]) -> str:
+    """Some names, or the first and the last of many."""
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
 
 
 def _rate(period_ns: float) -> str:

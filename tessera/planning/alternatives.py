@@ -12,12 +12,10 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.gpus import Entry, build_machine
 from tessera.ir.machine import Card, Machine
 from tessera.ir.plan import Baseline
-from tessera.passes.partition_plans import choose
-from tessera.passes.partition_solve import SolveOptions
 from tessera.planning.assemble import Attempt, Setting, baseline_of
 from tessera.planning.durations import find_costs
-from tessera.planning.options import PAIR
-from tessera.planning.search import Decision, build_problem
+from tessera.planning.options import PAIR, Watch
+from tessera.planning.search import Decision, build_problem, choose_best
 
 _ALONE_GAP = 0.01  # a comparison needs no more
 
@@ -26,13 +24,16 @@ def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
     """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
     found = []
     for machine, name in _machines(setting.machine):
-        options = replace(setting.options, pins=(), forbids=(), machine=machine)
+        options = replace(
+            setting.options, pins=(), forbids=(), machine=machine, strategy=None, placement=None,
+            gap=max(setting.options.gap, _ALONE_GAP),
+        )  # fmt: skip
         costs = tuple(find_costs(setting.traces, machine, options))
         other = replace(setting, machine=machine, costs=costs, options=options)
-        attempt = decision.attempt
-        planning = build_problem(other, attempt.slots, attempt.lanes)
+        slots, lanes = decision.attempt.slots, decision.attempt.lanes
+        attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
         objective = "throughput" if options.objective == PAIR else options.objective
-        best = choose(planning.problem, objective, SolveOptions(gap=max(options.gap, _ALONE_GAP)))
+        best = choose_best(other, attempt, objective, Watch())
         if best is not None:
             found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
     return tuple(found)
@@ -64,11 +65,11 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
 def frontier(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
     """The candidates of all objectives that no other beats, the fastest first."""
     attempt: Attempt = decision.attempt
-    problem = attempt.planning.problem
+    plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
     every = list(decision.choice.candidates)
     for objective in ("throughput", "latency", "cost"):
         if objective != decision.choice.objective:
-            found = choose(problem, objective, SolveOptions(gap=setting.options.gap))
+            found = choose_best(plain, attempt, objective, Watch())
             every += found.candidates if found is not None else ()
     return tuple(sorted(_best(map(baseline_of, every)), key=lambda one: one.period_ns))
 

@@ -82,7 +82,8 @@ def _with_more_slots(
     """The same with as many slots as keep the busiest load busy, where that is better."""
     options = setting.options
     wanted = min(MOST_SLOTS, slots_needed(choice.best))
-    fixed = options.slots is not None or options.objective == "latency" or runs_alone(setting)
+    fixed = options.slots is not None or options.objective == "latency"
+    fixed = fixed or bool(runs_alone(setting))
     if fixed or wanted <= attempt.slots or choice.ended in ("clock", "interrupted"):
         return
     lanes = options.lanes or wanted
@@ -107,30 +108,33 @@ def attempts(setting: Setting) -> Iterator[Attempt]:
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
-def runs_alone(setting: Setting) -> bool:
-    """Whether a launch may write a module variable: then one request runs at a time."""
-    return any(
-        access.kind is not AccessKind.READ
-        and trace.graph.buffers[access.buffer].role is Role.VARIABLE
-        for trace in setting.traces
-        for node in trace.graph.nodes
-        for access in node.accesses
-    )
+def runs_alone(setting: Setting) -> str:
+    """Why one request runs at a time: a launch may write a module variable. Empty: no reason."""
+    for trace in setting.traces:
+        for node in trace.graph.nodes:
+            for access in node.accesses:
+                buffer = trace.graph.buffers[access.buffer]
+                if buffer.role is Role.VARIABLE and access.kind is not AccessKind.READ:
+                    return f"k{node.id} {node.name} may write the module variable {buffer.name}"
+    return ""
 
 
 def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
     """The best plans for an objective, best first, or the one that the user asks for."""
     choice = given_choice(setting, attempt)
     if choice is None or setting.options.strategy is not None:
+        # Requests that run one at a time follow each other as fast as each is done.
+        alone = bool(runs_alone(setting))
+        sought = "latency" if alone and objective == "throughput" else objective
         searched = choose(
-            attempt.planning.problem, objective, solve_options(setting),
+            attempt.planning.problem, sought, solve_options(setting),
             on_progress=watch.on_progress, should_stop=watch.should_stop,
         )  # fmt: skip
+        if alone and searched is not None:
+            lone = tuple(one for one in searched.candidates if len(one.replicas) == 1)
+            searched = replace(searched, candidates=lone, objective=objective) if lone else None
         choice = searched if choice is None else _beside(choice, searched)
-    if choice is None or not runs_alone(setting):
-        return choice
-    lone = tuple(one for one in choice.candidates if len(one.replicas) == 1)
-    return replace(choice, candidates=lone) if lone else None
+    return choice
 
 
 def solve_options(setting: Setting) -> SolveOptions:
