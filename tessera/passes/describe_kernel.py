@@ -82,6 +82,25 @@ class Describer:
             text += " if " + " and ".join(map(str, when)).replace("@", "?")
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
+    # --- for other analyses ----------------------------------------------------------------
+
+    def written(self, block: int, step: Step, name: str) -> Expression:
+        """What an instruction writes to a register."""
+        found = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
+        return found or expr.symbol(f"{name}?")
+
+    def address(self, block: int, step: Step, operand: int) -> Expression:
+        """The address in one of an instruction's operands."""
+        return self._address(step.instruction.operands[operand], (block, step.index))
+
+    def conditions(self, block: int, step: Step) -> tuple[Condition, ...]:
+        """What has to hold for an instruction to run, as far as it is understood."""
+        return tuple(self._conditions(block, step))
+
+    def value(self, operand: ptx.Operand, block: int, step: Step) -> Expression:
+        """An operand of an instruction."""
+        return self._operand(operand, (block, step.index))
+
     # --- values ----------------------------------------------------------------------------
 
     def _register(self, name: str, use: Place) -> Expression:
@@ -197,7 +216,7 @@ class Describer:
         for block, above in zip(chain[-2::-1], chain[:0:-1], strict=True):
             yield from self._branch(above, block)
         if step.instruction.guard is not None:
-            yield self._guard(step.instruction.guard, holds=True)
+            yield self.guard(step.instruction.guard, holds=True)
 
     def _branch(self, above: int, block: int) -> Iterator[Condition]:
         blocks = self.code.flow.blocks
@@ -211,9 +230,10 @@ class Describer:
         taken = blocks[above].successors[0] if last.meaning.flow is Flow.BRANCH else -1
         if falls_through and taken == block:
             return
-        yield self._guard(guard, holds=not falls_through)
+        yield self.guard(guard, holds=not falls_through)
 
-    def _guard(self, guard: ptx.Guard, *, holds: bool) -> Condition:
+    def guard(self, guard: ptx.Guard, *, holds: bool) -> Condition:
+        """What it means that a guard holds, or that it does not."""
         positive = holds != guard.negated
         written = self.definitions.get(guard.register, [])
         unknown = Condition(None, "", None, "?")

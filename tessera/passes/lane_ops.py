@@ -55,6 +55,20 @@ def lane_function(opcode: ptx.Opcode) -> Function | None:
     return _integer_function(opcode, type_bits(kind), kind.startswith("s"))
 
 
+def source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
+    """The width of a source; shift amounts, fields and selectors are 32-bit."""
+    name = opcode.name
+    if name in {"shl", "shr"} and place == 1:
+        return 32
+    if (name == "bfe" and place >= 1) or (name == "bfi" and place >= 2):
+        return 32
+    if name in {"shf", "prmt", "lop3"}:
+        return 32
+    if name == "mad" and "wide" in opcode.modifiers and place == 2:
+        return 2 * bits
+    return bits
+
+
 def _other_function(opcode: ptx.Opcode, types: list[str]) -> Function | None:
     if opcode.name == "cvt":
         return _conversion(opcode, types)

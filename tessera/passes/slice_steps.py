@@ -20,7 +20,7 @@ from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.kernel_code import KernelCode, Step
-from tessera.passes.lane_ops import PREDICATES, extend, invert
+from tessera.passes.lane_ops import PREDICATES, extend, invert, source_bits
 from tessera.passes.lanes import MASK, U64, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
@@ -385,26 +385,12 @@ def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
     for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
         if role not in {Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE}:
             continue
-        width = 1 if role is Role.PREDICATE else _source_bits(opcode, place, bits)
+        width = 1 if role is Role.PREDICATE else source_bits(opcode, place, bits)
         if isinstance(operand, ptx.Integer):
             yield lanes.scalar(operand.value, width), width
         else:
             yield operand, width
         place += 1
-
-
-def _source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
-    """The width of a source; shift amounts, fields and selectors are 32-bit."""
-    name = opcode.name
-    if name in {"shl", "shr"} and place == 1:
-        return 32
-    if (name == "bfe" and place >= 1) or (name == "bfi" and place >= 2):
-        return 32
-    if name in {"shf", "prmt", "lop3"}:
-        return 32
-    if name == "mad" and "wide" in opcode.modifiers and place == 2:
-        return 2 * bits
-    return bits
 
 
 def _any_of_type(type: str, bits: int, index: int) -> Lanes:
