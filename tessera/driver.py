@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.frontend.analysis_cache import AnalysisCache
+from tessera.frontend.bulk import collector_paused
 from tessera.frontend.cache import ModuleCache
 from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
 from tessera.frontend.contents_write import write_contents
@@ -75,8 +76,9 @@ def analyze(path: str | os.PathLike[str]) -> Report:
         # Imported here because it needs NumPy, which `--help` shall not wait for.
         from tessera.passes.dependences import Dependences
 
-        manager = analysis_manager(program, os.path.dirname(source.name) or ".")
-        found = manager.get(Dependences)
+        with collector_paused():
+            manager = analysis_manager(program, os.path.dirname(source.name) or ".")
+            found = manager.get(Dependences)
         graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics)
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
 

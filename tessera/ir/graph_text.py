@@ -7,6 +7,7 @@ PTX are left out: they are no part of the graph. Version 2 adds `contents` and `
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 
@@ -33,6 +34,8 @@ def _lines(graph: KernelGraph) -> Iterator[str]:
         yield f"buffer {buffer.id} {name} bytes={buffer.bytes} role={buffer.role.value}"
     for known in graph.contents:
         yield f"contents {known.buffer} sha256={_quoted(known.sha256)}"
+    # Launches of one kernel share their regions, and the graph keeps them while it is printed.
+    regions: dict[int, str] = {}
     for node in graph.nodes:
         yield f"node {node.id} {_quoted(node.name)}"
         for pin in node.pins:
@@ -40,16 +43,19 @@ def _lines(graph: KernelGraph) -> Iterator[str]:
         for need in node.needs:
             yield f"  need {need.kind.value} {_quoted(need.reason)}"
         for access in node.accesses:
-            yield f"  {_access(access)}"
+            region = regions.get(id(access.region))
+            if region is None:
+                region = regions[id(access.region)] = _region(access.region)
+            yield f"  {_access(access, region)}"
     for edge in graph.edges:
         yield _edge(edge)
 
 
-def _access(access: Access) -> str:
+def _access(access: Access, region: str) -> str:
     return (
         f"access {access.kind.value} certainty={access.certainty.value}"
         f" address={access.address.value} buffer={access.buffer}"
-        f" region={_region(access.region)} text={_quoted(access.text)}"
+        f" region={region} text={_quoted(access.text)}"
     )
 
 
@@ -67,6 +73,7 @@ def _region(region: Region) -> str:
     return region_text(region)
 
 
+@functools.lru_cache(maxsize=4096)
 def _quoted(text: str) -> str:
     return json.dumps(text)
 
