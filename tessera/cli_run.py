@@ -168,16 +168,27 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
 
 def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
     from tessera import report_run
+    from tessera.frontend.contents_write import check_place
+    from tessera.report import safe_lines
     from tessera.running import prepare_run, run_prepared
     from tessera.running.verify import verify_run
 
+    if given["outputs"] is not None:
+        check_place(given["outputs"])
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
     messages.show(prepared.notes)
     with progress(messages, "requests") as on_progress:
         outcome = run_prepared(prepared, on_progress)
-    written = _write_results(outcome, given["outputs"], given["timeline"])
-    verdict, code = None, outcome.exit_code
+    verdict, code, written = None, outcome.exit_code, []
+    for write, path in ((_write_outputs, given["outputs"]), (_write_timeline, given["timeline"])):
+        try:
+            if path is not None:
+                write(outcome, path)
+                written.append(path)
+        except TesseraError as failure:
+            messages.show(failure.diagnostics)
+            code = code or failure.exit_code
     if given["verify"] and outcome.done and code != EXIT_INTERRUPTED:
         try:
             with progress(messages, "requests verified") as on_progress:
@@ -189,7 +200,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         text = report_run.run_json(outcome, verdict)
     else:
         printed = "".join(one.printed for one in outcome.done.values())
-        text = printed + report_run.run_text(outcome, verdict, written)
+        text = printed + safe_lines(report_run.run_text(outcome, verdict, written))
     messages.show(outcome.fault)
     write_data(text.encode(errors="replace"), "-")
     return code
@@ -213,21 +224,19 @@ def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
     )  # fmt: skip
 
 
-def _write_results(outcome: Outcome, outputs: str | None, timeline: str | None) -> list[str]:
-    """Write what has finished, also of a run that ended early."""
+def _write_outputs(outcome: Outcome, path: str) -> None:
+    """What has finished, also of a run that ended early."""
     from tessera.running.results import write_results
+
+    write_results(outcome, path)
+
+
+def _write_timeline(outcome: Outcome, path: str) -> None:
     from tessera.running.timeline import timeline_json
 
-    written = []
-    if outputs is not None:
-        write_results(outcome, outputs)
-        written.append(outputs)
-    if timeline is not None:
-        replicas = outcome.opened.replicas
-        devices = list(dict.fromkeys(d for one in replicas for d in one.lowered.devices))
-        write_data(timeline_json(outcome.events(), devices).encode(), timeline)
-        written.append(timeline)
-    return written
+    replicas = outcome.opened.replicas
+    devices = list(dict.fromkeys(d for one in replicas for d in one.lowered.devices))
+    write_data(timeline_json(outcome.events(), devices).encode(), path)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
@@ -38,13 +38,27 @@ _SAFETENSORS_TYPES = {
 }  # fmt: skip
 
 
-def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
-    """Write buffers to a file, whose name decides the format."""
-    place = Path(path)
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where contents cannot be written, before there is anything to write."""
+    _writer(Path(path))
+    folder = Path(path).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        what = "is no folder" if not folder.is_dir() else "cannot be written to"
+        raise TesseraError(error("TSR1911", f"cannot write `{path}`: `{folder}` {what}"))
+
+
+def _writer(place: Path) -> Callable[[IO[bytes], Iterable[tuple[Buffer, Bytes]]], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
         raise TesseraError(error("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file"))
+    return writer
+
+
+def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+    """Write buffers to a file, whose name decides the format."""
+    place = Path(path)
+    writer = _writer(place)
     try:
         descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
     except OSError as problem:

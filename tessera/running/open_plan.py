@@ -17,7 +17,7 @@ from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver import analysis_manager, read_program
 from tessera.frontend.readfile import read_source
-from tessera.frontend.tsp import parse_plan
+from tessera.frontend.tsp import read_plan
 from tessera.ir.graph import KernelGraph
 from tessera.ir.plan import Plan, PlannedTrace, Replica, text_digest
 from tessera.ir.plan_text import FORMAT
@@ -80,10 +80,11 @@ def open_plan(
     that `data` names, or from the one beside the plan, which must not have changed.
     """
     if isinstance(given, Plan):
-        plan, name, folder = given, "<plan>", "."
+        plan, name, folder, read = given, "<plan>", ".", None
     else:
         source = read_source(given)
-        plan, name = parse_plan(source.text, source.name), source.name
+        read = read_plan(source)
+        plan, name = read.plan, source.name
         folder = os.path.dirname(os.path.abspath(source.name))
     programs, findings = _programs(plan, name)
     if data is None:
@@ -91,7 +92,7 @@ def open_plan(
             _check_contents(program, folder, trace)
     graphs = tuple(_graph(program, folder, data) for program in programs)
     plan = _resized(plan, programs, graphs, slots, lanes)
-    wrong = check_plan(plan, programs, graphs)
+    wrong = check_plan(plan, programs, graphs, locate=None if read is None else read.span)
     if wrong:
         raise TesseraError(wrong)
     return OpenPlan(

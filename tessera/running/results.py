@@ -9,6 +9,7 @@ stand behind that of their trace: `prefill/y`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -32,7 +33,7 @@ def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
     """The arrays of the file."""
     traces = outcome.opened.plan.traces
     for trace, program in enumerate(outcome.opened.programs):
-        prefix = "" if len(traces) == 1 else f"{traces[trace].name}/"
+        prefix = "" if len(traces) == 1 else f"{_plain(traces[trace].name)}/"
         done = [t.request for t in outcome.turns if t.trace == trace and t.request in outcome.done]
         numbers = np.array(done, np.int64)
         yield _numbered(f"{prefix}{REQUESTS}", len(done)), numbers.view(np.uint8)
@@ -47,6 +48,11 @@ def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
                 seen.add(buffer.name)
                 parts = [lane[buffer.name] for lane in outcome.states or ()]
                 yield _stacked(buffer, buffer.name, parts)
+
+
+def _plain(name: str) -> str:
+    """A name from a plan file as a part of the name of an array, which must not be a path."""
+    return re.sub(r"[^A-Za-z0-9_$-]", "_", name)
 
 
 def _numbered(name: str, count: int) -> Buffer:

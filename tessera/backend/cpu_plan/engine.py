@@ -283,6 +283,7 @@ class Engine:
         )
         if isinstance(step, ir.Launch):
             self.arena.show(seat, self._sight[seat.trace][step.id])
+        started = time.monotonic_ns()
         try:
             result = runner.do(step)
         except TesseraError as failure:
@@ -293,8 +294,9 @@ class Engine:
         if result is not None:
             if result.output:
                 visit.printed.append((int(step.id), result.output))
-            if self._in_real_time and result.slept_ns:
-                time.sleep(result.slept_ns / 1e9)
+            left_ns = result.slept_ns - (time.monotonic_ns() - started)
+            if self._in_real_time and left_ns > 0:
+                time.sleep(left_ns / 1e9)
         if self._observer is not None:
             view = lambda buffer: self.arena.view(seat, buffer)  # noqa: E731
             self._observer(self.name, visit.number, step, result, view)

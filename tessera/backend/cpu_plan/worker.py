@@ -42,6 +42,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.launch_program import HOST, Queue, Run, Transfer, TransferId
 
 _BEAT_S = 0.1
+_SWITCH_S = 0.0002
 _ARRIVAL = struct.Struct("<qq")
 
 
@@ -183,6 +184,8 @@ class Worker:
 
 def main() -> None:
     """Start from the arguments that `workers` gives."""
+    # Transfers must not wait for the interpreter of a kernel to let go.
+    sys.setswitchinterval(_SWITCH_S)
     given = json.loads(sys.argv[1])
     peers = {name: Connection(handle) for name, handle in given["peers"].items()}
     Worker(Connection(given["host"]), peers, given["memory"]).main()

@@ -62,6 +62,7 @@ _BOOT = (
 )
 _STOP_S = 2.0
 _SILENT_S = 2.0
+_START_S = 60.0
 
 
 @dataclass(slots=True)
@@ -161,10 +162,15 @@ class CpuBackend:
                     connection.close()
 
     def _await_ready(self) -> None:
+        started = time.monotonic()
         while not all(device.is_ready for device in self._devices.values()):
             self._pump(0.2)
             if self._fault is not None:
                 raise self._fault
+            for device in self._devices.values():
+                silent_s = min(device.status.silent_s, time.monotonic() - started)
+                if not device.is_ready and silent_s > _START_S:
+                    raise self._silent(device, silent_s)
 
     def begin(self, request: Request) -> None:
         """Put the inputs into the exchange and tell the devices."""
@@ -291,16 +297,18 @@ class CpuBackend:
         how_long = f"for {self.idle_s():.0f} s"
         for device in self._devices.values():
             if device.status.silent_s > _SILENT_S:
-                request, step = device.status.launch
-                return ServiceFault(
-                    error("TSR5052", f"the worker of device `{device.name}` has not answered "
-                          f"for {device.status.silent_s:.0f} s"),
-                    device=device.name, request=request, step=step,
-                    name=self._step_name(request, step),
-                )  # fmt: skip
+                return self._silent(device, device.status.silent_s)
         waits = self._ask(AskWaits(), _SILENT_S)
         rows = [(name, reply.rows) for name, reply in waits.items() if isinstance(reply, Waits)]
         return stall_fault(rows, how_long)
+
+    def _silent(self, device: _Device, seconds: float) -> ServiceFault:
+        request, step = device.status.launch
+        return ServiceFault(
+            error("TSR5052", f"the worker of device `{device.name}` has not answered for "
+                  f"{seconds:.0f} s"),
+            device=device.name, request=request, step=step, name=self._step_name(request, step),
+        )  # fmt: skip
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane in which no request runs."""

@@ -68,10 +68,29 @@ def test_equal_to_one_device_with_a_module_variable(seed: int) -> None:
     check_placements(seed, variable=True)
 
 
+def check_two_traces(seed: int) -> None:
+    """Requests of two traces over the same weights and states, in lanes that they share."""
+    rng = random.Random(seed)
+    programs = [random_program(seed, steps=5), random_program(seed + 1, steps=4)]
+    graphs = [graph_of(program) for program in programs]
+    placements = [[rng.choice("ab") for _ in program.steps] for program in programs]
+    model = model_of(programs, placements, slots=rng.choice((1, 2)), lanes=2, graphs=graphs)
+    asks = [Ask(n, trace=rng.randrange(2), lane=rng.randrange(2)) for n in range(6)]
+    done, states = serve(InlineBackend(model, seed=seed), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_two_traces_share_weights_and_states(seed: int) -> None:
+    check_two_traces(seed)
+
+
 @pytest.mark.slow
 def test_thousands_of_placements() -> None:
     for seed in range(500):
         check_placements(seed, variable=seed % 5 == 0)
+        check_two_traces(seed)
 
 
 def test_bytes_move_in_most_traces() -> None:
