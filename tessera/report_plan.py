@@ -7,6 +7,7 @@ with: a step's time on every kind of GPU, a plan beside its baselines.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -39,9 +40,18 @@ def plan_text(report: PlanReport, output: str) -> str:
         _excluded(report),
         _limits(report),
         _comparison(report),
+        _written(report, output),
     )
-    lines = [line for block in blocks for line in block]
-    return "\n".join([*lines, *([f"wrote {output}"] if output else [])]) + "\n"
+    return "\n".join(line for block in blocks for line in block) + "\n"
+
+
+def _written(report: PlanReport, output: str) -> Iterator[str]:
+    yield f"wrote {output}"
+    here = os.path.realpath(os.path.dirname(output) or ".")
+    for trace in report.setting.traces:
+        contents = trace.program.resident
+        if contents is not None and os.path.realpath(trace.folder or ".") != here:
+            yield f"  to run it, copy {os.path.join(trace.folder, contents)} there, or use `--data`"
 
 
 def _machine(report: PlanReport) -> Iterator[str]:

@@ -49,7 +49,10 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
     count = len(machine.cards)
     for card in kinds.values():
         try:
-            made = build_machine((Entry(count=count, gpu=card.gpu),), machine.link_name)
+            made = build_machine(
+                (Entry(count=count, gpu=card.gpu, label=card.name.rpartition("-")[0]),),
+                machine.link_name,
+            )
         except TesseraError:
             continue  # the link is of a kind that these cards do not have
         cards = tuple(

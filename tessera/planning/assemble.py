@@ -167,13 +167,7 @@ def split_placement(
     setting: Setting, planning: Planning, one: ReplicaPlan
 ) -> tuple[tuple[int, ...], ...]:
     """The device of each step, trace by trace."""
-    flat = planning.expand(one.placement)
-    found, at = [], 0
-    for trace in setting.traces:
-        count = len(trace.graph.nodes)
-        found.append(flat[at : at + count])
-        at += count
-    return tuple(found)
+    return tuple(planning.expand_part(one.placement, part) for part in range(len(setting.traces)))
 
 
 def _placed(

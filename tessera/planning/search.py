@@ -18,7 +18,7 @@ from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
 from tessera.passes.partition_plans import Candidate, Choice, choose, slots_needed
 from tessera.passes.partition_solve import SolveOptions
-from tessera.passes.plan_problem import Planning, problem_of
+from tessera.passes.plan_problem import Planning, TracePart, problem_of_mix
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
 from tessera.planning.options import Watch
 from tessera.planning.placements import GIVEN, given_choice
@@ -195,4 +195,12 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
 
 def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
     """What the planner has to solve for so many slots and lanes."""
-    return problem_of(setting.traces[0].graph, setting.machine, setting.costs[0], slots=slots)
+    several = len(setting.traces) > 1
+    parts = [
+        TracePart(
+            name=trace.planned.name if several else "", graph=trace.graph, costs=costs,
+            requests=trace.planned.share,
+        )
+        for trace, costs in zip(setting.traces, setting.costs, strict=True)
+    ]  # fmt: skip
+    return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)

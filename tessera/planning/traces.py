@@ -32,9 +32,10 @@ _SHARED = (Role.WEIGHT, Role.STATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTrace:
-    """A trace with its graph; `share` of all requests are of it."""
+    """A trace with its graph; contents are looked for in its `folder`."""
 
     planned: PlannedTrace
+    folder: str
     program: Program
     graph: KernelGraph
     diagnostics: tuple[Diagnostic, ...]
@@ -104,8 +105,9 @@ def _load(path: str, share: float, label: str) -> LoadedTrace:
     if given is not None:
         findings += _compare(path, trace, given, planned.digest, facts.graph)
     return LoadedTrace(
-        planned=planned, program=program, graph=facts.graph, diagnostics=tuple(findings)
-    )
+        planned=planned, folder=os.path.dirname(trace), program=program, graph=facts.graph,
+        diagnostics=tuple(findings),
+    )  # fmt: skip
 
 
 # --- kernel graphs -----------------------------------------------------------------------------
