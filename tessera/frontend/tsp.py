@@ -11,7 +11,7 @@ import json
 import types
 import typing
 from collections.abc import Hashable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,9 +51,28 @@ _MOST_ERRORS = 20
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """A plan, and where its records stand in the text that it was read from."""
+
+    plan: Plan
+    source: Source
+    where: dict[int, Token]
+
+    def span(self, record: object) -> Span | None:
+        """Where a record of the plan stands; None for any other."""
+        token = self.where.get(id(record))
+        return None if token is None else _span(self.source, token)
+
+
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
     """The plan in a text; raises `TesseraError` where it is none."""
-    source = Source(name, text)
+    return read_plan(Source(name, text)).plan
+
+
+def read_plan(source: Source) -> PlanText:
+    """The plan in a text with its places; raises `TesseraError` where it is none."""
+    text = source.text
     builder = _Builder()
     try:
         plan = builder.transform(_parser().parse(text))
@@ -69,7 +88,7 @@ def parse_plan(text: str, name: str = "<plan>") -> Plan:
     ]
     if flaws:
         raise TesseraError(flaws)
-    return plan
+    return PlanText(plan, source, builder.where)
 
 
 @cache
@@ -117,9 +136,13 @@ _SAID = {
 
 
 def _bad_text(source: Source, fault: BadText) -> Diagnostic:
-    start = fault.token.start_pos or 0
-    first_line = str(fault.token).split("\n", 1)[0]
-    return error("TSR3020", str(fault), Span(source, start, start + max(len(first_line), 1)))
+    return error("TSR3020", str(fault), _span(source, fault.token))
+
+
+def _span(source: Source, token: Token) -> Span:
+    start = token.start_pos or 0
+    first_line = str(token).split("\n", 1)[0]
+    return Span(source, start, start + max(len(first_line), 1))
 
 
 class _Field(NamedTuple):

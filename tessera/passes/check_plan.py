@@ -26,7 +26,7 @@ from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
-from tessera.passes.check_plan_findings import Findings
+from tessera.passes.check_plan_findings import Findings, Locate, nowhere
 from tessera.passes.check_plan_homes import check_homes, writes_variables
 from tessera.passes.check_plan_memory import check_capacity, check_memory
 from tessera.passes.check_plan_order import find_order
@@ -37,10 +37,17 @@ from tessera.passes.check_plan_versions import check_versions
 
 
 def check_plan(
-    plan: Plan, programs: Sequence[Program], graphs: Sequence[KernelGraph]
+    plan: Plan,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    *,
+    locate: Locate | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """What is wrong with a plan for these traces; empty if it is proved right."""
-    findings = Findings()
+    """What is wrong with a plan for these traces; empty if it is proved right.
+
+    `locate` says where a record of the plan stands in its text.
+    """
+    findings = Findings(locate or nowhere)
     if not len(programs) == len(graphs) == len(plan.traces):
         findings.add(
             "TSR4013", f"the plan is for {len(plan.traces)} traces and {len(programs)} are given"

@@ -1,14 +1,16 @@
 """What the judge of plans says: one diagnostic per broken rule, with the operations behind it.
 
 In: operations and ranges. Out: a list of diagnostics that stops growing: one fault often shows in
-many places, and the first are enough to find it.
+many places, and the first are enough to find it. Where the plan is a text, the operations behind a
+fault are shown where they stand.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tessera.diagnostics import Diagnostic, error
+from tessera.diagnostics import Diagnostic, Label, Span, error
 from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import (
     Await,
@@ -16,6 +18,7 @@ from tessera.ir.launch_program import (
     Free,
     Operation,
     Queue,
+    Queued,
     Receive,
     Record,
     Run,
@@ -26,30 +29,76 @@ from tessera.ir.launch_program import (
 MOST = 20
 
 
+Locate = Callable[[object], Span | None]
+"""Where a record of a plan stands in its text, if it comes from one."""
+
+
+def nowhere(_: object) -> Span | None:
+    """The plan comes from no text."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """An operation with its place: `position` on its queue, `number` in its device's program."""
 
     device: str
-    queue: Queue
     position: int
     number: int
-    operation: Operation
+    record: Queued
+
+    @property
+    def queue(self) -> Queue:
+        """Where it is done."""
+        return self.record.queue
+
+    @property
+    def operation(self) -> Operation:
+        """What is done."""
+        return self.record.operation
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An operation in words."""
+
+    what: str
+    op: Op
+
+    def __str__(self) -> str:
+        op = self.op
+        return f"{self.what} (operation {op.number} of `{op.device}`, {op.queue.value} queue)"
 
 
 @dataclass(slots=True)
 class Findings:
     """The faults found so far."""
 
+    locate: Locate = nowhere
     found: list[Diagnostic] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, code: str, headline: str, *notes: str, hint: str | None = None) -> None:
+    def add(self, code: str, headline: str, *notes: str | Said, hint: str | None = None) -> None:
         """Note a fault, or count it where there are many already."""
         if len(self.found) >= MOST:
             self.left_out += 1
             return
-        self.found.append(error(code, headline, notes=notes, hint=hint))
+        labels = []
+        words = []
+        for note in notes:
+            span = self.locate(note.op.record) if isinstance(note, Said) else None
+            if isinstance(note, Said) and span is not None:
+                labels.append(Label(span, f"{note.what}, on `{note.op.device}`"))
+            else:
+                words.append(str(note))
+        last = labels.pop() if labels else None
+        self.found.append(
+            error(
+                code, headline, None if last is None else last.span,
+                "" if last is None else last.text,
+                secondary=tuple(labels), notes=tuple(words), hint=hint,
+            )
+        )  # fmt: skip
 
     def result(self) -> tuple[Diagnostic, ...]:
         """All that was found; empty is the proof."""
@@ -81,7 +130,7 @@ class Names:
         name = self.buffer(one.buffer)
         return f"transfer {transfer} of {name} from `{one.source}` to `{one.target}`"
 
-    def op(self, op: Op) -> str:
+    def op(self, op: Op) -> Said:
         """An operation, what it does and where: device, queue, number."""
         match op.operation:
             case Run(step):
@@ -98,4 +147,4 @@ class Names:
                 what = f"the record of event {event}"
             case Await(event):
                 what = f"the wait for event {event}"
-        return f"{what} (operation {op.number} of `{op.device}`, {op.queue.value} queue)"
+        return Said(what, op)

@@ -14,14 +14,17 @@ transfer done as one.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ir.launch_program import HOST, Await, Queue, Receive, Record, Send
+from tessera.ir.launch_program import HOST, Await, Fill, Free, Queue, Receive, Record, Run, Send
 from tessera.passes.check_plan_findings import Findings, Op
 from tessera.passes.check_plan_shape import QueueKey, Shape
 
 Clock = npt.NDArray[np.int32]
+_AT_ONCE = -1
 
 
 Order = tuple[tuple[Op, Clock], ...]
@@ -50,20 +53,37 @@ class _Walk:
         }
         self.next = dict.fromkeys(shape.queues, 0)
         self.clocks = {key: np.zeros(len(self.column), dtype=np.int32) for key in shape.queues}
+        self.ranks = {key: _ranks(ops) for key, ops in shape.queues.items()}
         self.events: dict[tuple[str, int], Clock] = {}
         self.waiting: dict[tuple[str, int], list[QueueKey]] = {}
         self.steps: list[tuple[Op, Clock]] = []
 
     def run(self) -> None:
-        """Do what can be done until nothing can; a queue is looked at again when that may help."""
-        ready = list(reversed(self.shape.queues))
+        """Do what can be done until nothing can, steps in the order of the trace if possible.
+
+        Any order proves the same; this one shows a missing wait as what it is. A queue that has to
+        wait is looked at again when that may help.
+        """
+        keys = list(self.shape.queues)
+        place = {key: number for number, key in enumerate(keys)}
+        ready: list[tuple[int, int, int]] = []
+
+        def look_at(key: QueueKey) -> None:
+            at = self.next[key]
+            if at < len(self.shape.queues[key]):
+                heappush(ready, (self.ranks[key][at], at, place[key]))
+
+        for key in keys:
+            look_at(key)
         while ready:
-            key = ready.pop()
-            while (op := self.head(key)) is not None:
-                woken = self._try(key, op)
-                if woken is None:
-                    break
-                ready.extend(woken)
+            _, at, number = heappop(ready)
+            key = keys[number]
+            if at != self.next[key]:
+                continue  # another entry for this queue was first
+            woken = self._try(key, self.shape.queues[key][at])
+            if woken is not None:
+                for one in (key, *woken):
+                    look_at(one)
 
     def head(self, key: QueueKey) -> Op | None:
         """The next operation of a queue."""
@@ -123,6 +143,21 @@ class _Walk:
         self.steps.append((op, clock[self.own[op.device]]))
         clock[self.column[key]] = op.position + 1
         self.next[key] += 1
+
+
+def _ranks(ops: list[Op]) -> list[int]:
+    """Per operation when to do it: steps, and what prepares memory for them, by their numbers."""
+    step, found = _AT_ONCE, []
+    for op in reversed(ops):
+        match op.operation:
+            case Run(number):
+                step = int(number)
+                found.append(step)
+            case Fill() | Free():
+                found.append(step)
+            case _:
+                found.append(_AT_ONCE)
+    return found[::-1]
 
 
 def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:

@@ -82,10 +82,7 @@ def find_shape(
         seen.add(one.device)
         for number, queued in enumerate(one.operations):
             ops = shape.queues[one.device, queued.queue]
-            op = Op(
-                device=one.device, queue=queued.queue, position=len(ops), number=number,
-                operation=queued.operation,
-            )  # fmt: skip
+            op = Op(device=one.device, position=len(ops), number=number, record=queued)
             ops.append(op)
             _enter(shape, op, findings)
     if len(findings.found) == before:

@@ -77,9 +77,10 @@ def test_a_removed_wait_is_refused(path: Path) -> None:
     path.write_text("".join(lines[:at] + lines[at + 1 :]))
     outcome = tessc("check", str(path))
     assert outcome.code == 1
-    assert re.search(r"error\[TSR400[4567]\]", outcome.err)
-    assert "operation " in outcome.err
-    assert "queue)" in outcome.err
+    assert "error[TSR4005]" in outcome.err
+    assert f"--> {path}:" in outcome.err  # the operations are shown where they stand
+    assert re.search(r"\d+ \|       compute launch \d+\n.*\^ step `#", outcome.err)
+    assert re.search(r"\d+ \|       in recv \d+\n.*- the receive of transfer", outcome.err)
     assert outcome.text == ""
     found = json.loads(tessc("check", str(path), "--json").text)
     assert found["proved"] is False
