@@ -19,13 +19,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.ir import program as ir
-from tessera.ir.access import Certainty
+from tessera.ir.access import Access, AccessKind, Certainty
 from tessera.ir.graph import KernelGraph, Node
 from tessera.ir.launch_program import HOST, Bytes, Fill, Run, Transfer, TransferId
+from tessera.ir.region import Region
 from tessera.passes import intervals
 from tessera.passes.byte_map import ByteMap
 from tessera.passes.lanes import Array
-from tessera.passes.regions import region_bytes
+from tessera.passes.regions import regions_bytes
 
 Place = tuple[int, int, int]
 """Where in the order: after which step, then fills before steps before transfers, then a count."""
@@ -66,23 +67,44 @@ class _Version:
     holders: frozenset[str]
 
 
-def bytes_touched(node: Node, graph: KernelGraph) -> dict[int, Touched]:
-    """Per buffer what a step does, as bytes."""
-    parts: dict[int, tuple[list[Array], list[Array], list[Array]]] = {}
-    for access in node.accesses:
-        size = graph.buffers[access.buffer].bytes
-        found = intervals.clip(region_bytes(access.region, size), 0, size)
-        reads, writes, certain = parts.setdefault(int(access.buffer), ([], [], []))
-        if access.kind.reads:
-            reads.append(found)
-        if access.kind.writes:
-            writes.append(found)
-            if access.certainty is Certainty.MUST and not access.kind.reads:
-                certain.append(found)
-    return {
-        buffer: Touched(intervals.union(reads), intervals.union(writes), intervals.union(certain))
-        for buffer, (reads, writes, certain) in parts.items()
-    }
+class StepBytes:
+    """What each step of a graph does, per buffer, as bytes.
+
+    Steps of equal kernels share their regions, so bytes are remembered by the regions behind them.
+    """
+
+    def __init__(self, graph: KernelGraph) -> None:
+        self.graph = graph
+        self._steps: dict[int, dict[int, Touched]] = {}
+        self._known: dict[tuple[object, ...], Touched] = {}
+
+    def of(self, step: int) -> dict[int, Touched]:
+        """The bytes of one step."""
+        if step not in self._steps:
+            groups: dict[int, list[Access]] = {}
+            for access in self.graph.nodes[step].accesses:
+                groups.setdefault(int(access.buffer), []).append(access)
+            self._steps[step] = {b: self._touched(b, found) for b, found in groups.items()}
+        return self._steps[step]
+
+    def _touched(self, buffer: int, accesses: list[Access]) -> Touched:
+        size = self.graph.buffers[buffer].bytes
+        # The graph keeps the regions alive, so their identities stay theirs.
+        key = (size, *((a.kind, a.certainty, id(a.region)) for a in accesses))
+        if key not in self._known:
+            reads = [a.region for a in accesses if a.kind.reads]
+            writes = [a.region for a in accesses if a.kind.writes]
+            certain = [
+                a.region
+                for a in accesses
+                if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
+            ]
+            self._known[key] = Touched(*(_bytes(some, size) for some in (reads, writes, certain)))
+        return self._known[key]
+
+
+def _bytes(regions: list[Region], size: int) -> Array:
+    return intervals.clip(regions_bytes(dict.fromkeys(regions), size), 0, size)
 
 
 def pointer_words(program: ir.Program) -> dict[int, Array]:
@@ -97,7 +119,7 @@ def pointer_words(program: ir.Program) -> dict[int, Array]:
 
 def find_actions(
     program: ir.Program,
-    graph: KernelGraph,
+    steps: StepBytes,
     devices: Sequence[str],
     every: Sequence[str],
     homes: Mapping[int, Sequence[tuple[str, Bytes]]],
@@ -106,8 +128,8 @@ def find_actions(
 
     `homes` has the persistent bytes that some step of the replica writes.
     """
-    walk = _Walk(program, graph, frozenset(every), homes)
-    for node in graph.nodes:
+    walk = _Walk(program, steps, frozenset(every), homes)
+    for node in steps.graph.nodes:
         walk.step(node, devices[node.id])
     walk.finish()
     ordered = sorted(walk.actions, key=lambda action: action.place)
@@ -131,12 +153,12 @@ class _Walk:
     def __init__(
         self,
         program: ir.Program,
-        graph: KernelGraph,
+        steps: StepBytes,
         every: frozenset[str],
         homes: Mapping[int, Sequence[tuple[str, Bytes]]],
     ) -> None:
         self.program = program
-        self.graph = graph
+        self.steps = steps
         self.every = every
         self.homes = homes
         self.words = pointer_words(program)
@@ -147,7 +169,7 @@ class _Walk:
     def step(self, node: Node, device: str) -> None:
         """Bring what a step needs, and note what it leaves."""
         at = (int(node.id), _STEP, 0)
-        touched = bytes_touched(node, self.graph)
+        touched = self.steps.of(node.id)
         for buffer, found in touched.items():
             if self._is_tracked(buffer):
                 self._bring(buffer, self._without_words(buffer, found.needed), device, at)

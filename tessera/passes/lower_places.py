@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.ir import program as ir
-from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
@@ -25,7 +24,7 @@ from tessera.ir.launch_program import (
     Place,
     Run,
 )
-from tessera.passes.lower_moves import Action
+from tessera.passes.lower_moves import Action, StepBytes
 
 KINDS = {
     ir.Role.WEIGHT: AreaKind.WEIGHTS,
@@ -42,7 +41,7 @@ class TraceUse:
     """One trace and what it does."""
 
     program: ir.Program
-    graph: KernelGraph
+    steps: StepBytes
     actions: Sequence[Action]
 
 
@@ -56,12 +55,12 @@ class _Life:
     last: int
 
 
-def touched_on(action: Action, graph: KernelGraph) -> Iterator[tuple[str, int]]:
+def touched_on(action: Action, steps: StepBytes) -> Iterator[tuple[str, int]]:
     """The devices and buffers that an action touches."""
     match action.what:
         case Run(step):
-            for access in graph.nodes[step].accesses:
-                yield action.device, int(access.buffer)
+            for buffer in steps.of(step):
+                yield action.device, buffer
         case Fill(buffer, _):
             yield action.device, int(buffer)
         case transfer:
@@ -116,7 +115,7 @@ def _aligned(size: int) -> int:
 def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for index, action in enumerate(use.actions):
-        for key in touched_on(action, use.graph):
+        for key in touched_on(action, use.steps):
             spans[key] = (spans[key][0] if key in spans else index, index)
     found: dict[str, list[_Life]] = {}
     for (device, buffer), (first, last) in spans.items():

@@ -20,7 +20,7 @@ from tessera.ir.launch_program import (
 )
 from tessera.passes import intervals
 from tessera.passes.lanes import Array
-from tessera.passes.lower_moves import bytes_touched, find_actions
+from tessera.passes.lower_moves import StepBytes, find_actions
 from tessera.passes.lower_places import TraceUse, find_places
 from tessera.passes.lower_queues import find_queues
 
@@ -41,15 +41,16 @@ def lower_replica(
     requests run one after the other: the result has one slot, whatever `slots` says.
     """
     devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
-    written = [_written(graph) for graph in graphs]
-    homes = tuple(_homes(programs, graphs, placements, written))
+    steps = [StepBytes(graph) for graph in graphs]
+    written = [_written(one) for one in steps]
+    homes = tuple(_homes(programs, placements, written))
     if any(_writes_variable(*pair) for pair in zip(programs, written, strict=True)):
         slots = 1
     uses = []
-    for trace, (program, graph) in enumerate(zip(programs, graphs, strict=True)):
+    for trace, (program, one) in enumerate(zip(programs, steps, strict=True)):
         own = _of_trace(trace, homes)
-        actions = find_actions(program, graph, placements[trace], devices, own)
-        uses.append(TraceUse(program, graph, actions))
+        actions = find_actions(program, one, placements[trace], devices, own)
+        uses.append(TraceUse(program, one, actions))
     areas, places = find_places(uses, homes, slots=slots, lanes=lanes)
     sizes = {(area.device, area.kind): area.bytes for area in areas}
     traces = []
@@ -68,11 +69,11 @@ def lower_replica(
     )  # fmt: skip
 
 
-def _written(graph: KernelGraph) -> list[dict[int, Array]]:
+def _written(steps: StepBytes) -> list[dict[int, Array]]:
     """Per step the bytes that it may write, of every buffer."""
     return [
-        {b: found.writes for b, found in bytes_touched(node, graph).items() if len(found.writes)}
-        for node in graph.nodes
+        {b: found.writes for b, found in steps.of(node.id).items() if len(found.writes)}
+        for node in steps.graph.nodes
     ]
 
 
@@ -84,7 +85,6 @@ def _writes_variable(program: ir.Program, written: list[dict[int, Array]]) -> bo
 
 def _homes(
     programs: Sequence[ir.Program],
-    graphs: Sequence[KernelGraph],
     placements: Sequence[Sequence[str]],
     written: Sequence[list[dict[int, Array]]],
 ) -> Iterator[Home]:
@@ -94,17 +94,17 @@ def _homes(
     """
     taken: dict[object, Array] = {}
     found: dict[object, list[tuple[str, Array]]] = {}
-    for trace, (program, graph) in enumerate(zip(programs, graphs, strict=True)):
+    for trace, program in enumerate(programs):
         fresh: dict[object, Array] = {}
-        for node in reversed(graph.nodes):
-            for buffer, writes in written[trace][node.id].items():
+        for step in reversed(range(len(written[trace]))):
+            for buffer, writes in written[trace][step].items():
                 key = _key(program, trace, buffer)
                 if key is None:
                     continue
                 seen = [part for part in (taken.get(key), fresh.get(key)) if part is not None]
                 rest = intervals.subtract(writes, intervals.union(seen))
                 if len(rest):
-                    found.setdefault(key, []).append((placements[trace][node.id], rest))
+                    found.setdefault(key, []).append((placements[trace][step], rest))
                     fresh[key] = intervals.union([*seen, rest])
         taken |= fresh
     for trace, program in enumerate(programs):

@@ -34,7 +34,7 @@ from tessera.ir.launch_program import (
 )
 from tessera.passes import intervals
 from tessera.passes.byte_map import ByteMap
-from tessera.passes.lower_moves import Action, bytes_touched
+from tessera.passes.lower_moves import Action
 from tessera.passes.lower_places import TraceUse
 
 _QUEUES = (Queue.COMPUTE, Queue.IN, Queue.OUT)
@@ -102,9 +102,8 @@ class _Builder:
         """Do this device's part of an action."""
         match action.what:
             case Run(step) if action.device == self.device:
-                node = self.use.graph.nodes[step]
                 touches = []
-                for buffer, found in bytes_touched(node, self.use.graph).items():
+                for buffer, found in self.use.steps.of(step).items():
                     self._claim(buffer, Queue.COMPUTE)
                     reads = intervals.subtract(found.reads, found.writes)
                     touches += self._touch(buffer, intervals.pairs(reads), writes=False)
