@@ -16,7 +16,7 @@ from tessera.ir.plan import Plan
 from tessera.render import safe, to_json
 from tessera.running.open_plan import OpenPlan
 
-SCHEMA = "tessera.check/1"
+SCHEMA = "tessera-check/1"
 
 _PROVED = (
     "every step runs once, on its device, and finds what one device would have left there",

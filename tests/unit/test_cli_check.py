@@ -63,7 +63,7 @@ def test_a_plan_is_proved(path: Path) -> None:
 
 def test_the_proof_as_json(path: Path) -> None:
     found = json.loads(tessc("check", str(path), "--json").text)
-    assert found["schema"] == "tessera.check/1"
+    assert found["schema"] == "tessera-check/1"
     assert found["proved"] is True
     (trace,) = found["replicas"][0]["traces"]
     assert trace["steps"] == 8
