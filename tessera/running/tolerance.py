@@ -67,6 +67,27 @@ def distance(dtype: DataType | None, expected: Bytes, found: Bytes) -> Distance:
     )  # fmt: skip
 
 
+_GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)
+
+
+def nearest(
+    dtype: DataType | None, expected: Bytes, found: Bytes
+) -> tuple[DataType | None, Distance]:
+    """Compare in the buffer's own type, or in the one that a launch may have put there instead.
+
+    Memory is reused: a buffer may hold elements of another type than its last, or have none.
+    """
+    first = distance(dtype, expected, found)
+    if first.is_within:
+        return dtype, first
+    for guess in _GUESSES:
+        if guess is not dtype and len(expected) % guess.bytes == 0:
+            other = distance(guess, expected, found)
+            if other.is_within:
+                return guess, other
+    return dtype, first
+
+
 def _numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[np.float64]:
     """Elements as binary64; integers of 64 bits lose no difference, since they must be equal."""
     raw = np.ascontiguousarray(content)

@@ -25,12 +25,11 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir import program as ir
 from tessera.running import Prepared
 from tessera.running.diverge import find_divergence
+from tessera.running.launches import MISMATCH, compare_launches, in_oldest_variant
 from tessera.running.materials import Materials
 from tessera.running.outcome import Outcome
 from tessera.running.schedule import Turn
 from tessera.running.serving import models_of
-
-MISMATCH = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +64,25 @@ def verify_run(
         Reference(m.traces, m.weights, m.states, m.fillings, max_steps=limit) for m in models
     ]
     verdict = compare_runs(outcome, prepared.materials, models, references, on_progress)
-    return replace(verdict, notes=_variant_notes(prepared))
+    return replace(verdict, notes=_compare_variants(prepared, models[0]))
 
 
-def _variant_notes(prepared: Prepared) -> tuple[str, ...]:
-    """That several variants of a module ran, where they did."""
-    found = []
-    for module, arches in variants_used(prepared).items():
-        if len(arches) > 1:
-            rows = ", ".join(f"{arch} on {', '.join(names)}" for arch, names in arches.items())
-            found.append(f"module `{module}` ran as {rows}, and so it did on one device")
-    return tuple(found)
+def _compare_variants(prepared: Prepared, model: Model) -> tuple[str, ...]:
+    """Where devices run different variants, one GPU could not: compare the variants themselves."""
+    places: dict[str, list[str]] = {}
+    for arches in variants_used(prepared).values():
+        for arch, names in arches.items():
+            places.setdefault(arch, []).extend(n for n in names if n not in places.get(arch, ()))
+    if len(places) < 2:
+        return ()
+    rows = ", ".join(f"{arch} on {', '.join(names)}" for arch, names in sorted(places.items()))
+    found = compare_launches(prepared, model, in_oldest_variant(model), "its oldest variant")
+    return (
+        f"code for several architectures ran ({rows}); on one device each launch took the same",
+        "with one variant for all, bytes need not be equal; launches that have an older one are "
+        "within the tolerance of each type",
+        *found.notes(),
+    )
 
 
 def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:

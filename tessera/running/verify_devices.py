@@ -12,14 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
-
-from tessera.backend.cpu.launch import LaunchResult
-from tessera.backend.cpu.run import OneDevice
-from tessera.backend.cpu_plan.engine import step_name
-from tessera.backend.cpu_plan.reference import Expected, Reference
+from tessera.backend.cpu_plan.reference import Expected
 from tessera.backend.service import Backend, Bytes, Model, Request, ServedTrace
-from tessera.diagnostics import TesseraError, error
 from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.graph import KernelGraph
@@ -29,11 +23,10 @@ from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
 from tessera.running import Prepared
 from tessera.running.backends import Choice, find_gpus, make_backend
-from tessera.running.diverge import written
+from tessera.running.launches import compare_launches
 from tessera.running.outcome import Outcome
 from tessera.running.serving import ServingOptions, backend_options
-from tessera.running.tolerance import Distance, distance
-from tessera.running.verify import MISMATCH, Verdict, compare_runs, variants_used
+from tessera.running.verify import Verdict, compare_runs, variants_used
 
 Progress = Callable[[int, int], None] | None
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
@@ -132,117 +125,48 @@ def verify_launches(
     prepared: Prepared, models: list[Model], on_progress: Progress = None
 ) -> Verdict:
     """Each launch on its device, from the inputs that it has on the CPU backend."""
-    report = on_progress or (lambda done, total: None)
-    comparison = _Launches(prepared.choice, models[0], report)
-    reference = Reference(models[0].traces, models[0].weights, models[0].states, models[0].fillings)
-    for turn in prepared.turns:
-        if turn.turn == 0 and turn.lane < models[0].lowered.lanes:
-            comparison.start(turn.trace)
-            inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
-            reference.run(inputs, trace=turn.trace, lane=turn.lane,
-                          before_step=comparison.before, on_step=comparison.after)  # fmt: skip
-    worst = comparison.worst
-    notes = ("no launch writes numbers",) if worst is None else (f"worst: {worst[1]}",)
+    model = models[0]
+
+    def alone(trace: int, step: ir.Work, before: Mapping[str, Bytes]) -> Mapping[str, Bytes]:
+        return run_step(model, prepared.choice, trace, step, before)
+
+    found = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
     return Verdict(
-        requests=len({turn.trace for turn in prepared.turns if turn.turn == 0}), lanes=0,
-        bytes=comparison.compared, how="launch by launch, within the tolerance of each type",
-        notes=notes,
+        requests=found.requests, lanes=0, bytes=found.bytes, notes=found.notes(),
+        how="launch by launch, within the tolerance of each type",
     )  # fmt: skip
 
 
-class _Launches:
-    """Runs launches one by one and compares what they write."""
-
-    def __init__(self, choice: Choice, model: Model, report: Callable[[int, int], None]) -> None:
-        self.choice = choice
-        self.model = model
-        self.compared = 0
-        self.worst: tuple[float, str] | None = None
-        self._report = report
-        self._before: dict[str, Bytes] = {}
-        self._trace = 0
-
-    def start(self, trace: int) -> None:
-        """The steps that follow are of this trace."""
-        self._trace = trace
-
-    def before(self, step: ir.Work, _: LaunchResult | None, machine: OneDevice) -> None:
-        """Keep what the step starts from."""
-        self._before = {
-            buffer.name: machine.buffers[buffer.id].numpy().reshape(-1).view(np.uint8)
-            for buffer in machine.program.buffers
-            if buffer.role is not ir.Role.VARIABLE
-        }
-
-    def after(self, step: ir.Work, result: LaunchResult | None, machine: OneDevice) -> None:
-        """Run the step on its device too, and compare."""
-        program = machine.program
-        self._report(int(step.id), sum(1 for _ in program.work()))
-        changed = written(program, step, result)
-        if any(program.buffers[b].role is ir.Role.VARIABLE for b, _ in changed):
-            return
-        states = self._alone(program, step)
-        for number, spans in changed:
-            buffer = program.buffers[number]
-            expected = machine.buffers[number].numpy().reshape(-1).view(np.uint8)
-            self._compare(program, step, buffer, spans, expected, states[buffer.name])
-
-    def _alone(self, program: ir.Program, step: ir.Work) -> Mapping[str, Bytes]:
-        """The buffers after one step on its device."""
-        lowered = next(t for t in self.model.lowered.traces if t.trace == self._trace)
-        device = _device_of(lowered.programs, step)
-        single = replace(
-            program,
-            buffers=tuple(
-                b if b.role is ir.Role.VARIABLE else replace(b, role=ir.Role.STATE)
-                for b in program.buffers
-            ),
-            steps=(replace(step, id=ir.LaunchId(0)),),
-        )
-        graph = AnalysisManager(single).get(Dependences).graph
-        arch = self.model.traces[self._trace].arches[step.id]
-        model = Model(
-            lowered=lower_replica([single], [graph], [[device]], slots=1, lanes=1),
-            traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
-            weights={}, states=[self._before], fillings=[{}],
-        )  # fmt: skip
-        backend = _backend(model, self.choice, device)
-        try:
-            backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
-            if not backend.collect(_WAIT_S):
-                raise backend.stalled()
-            return backend.read_states(0)
-        finally:
-            backend.close()
-
-    def _compare(
-        self, program: ir.Program, step: ir.Work, buffer: ir.Buffer,
-        spans: tuple[tuple[int, int], ...], expected: Bytes, found: Bytes,
-    ) -> None:  # fmt: skip
-        unit = 1 if buffer.dtype is None else buffer.dtype.bytes
-        picked = np.zeros(len(expected) // unit, np.bool_)
-        for start, end in spans:
-            picked[start // unit : -(-end // unit)] = True
-        rows = np.flatnonzero(picked)
-        pair = [content.reshape(-1, unit)[rows].reshape(-1) for content in (expected, found)]
-        result = distance(buffer.dtype, pair[0], pair[1])
-        self.compared += len(rows) * unit
-        if not len(rows):
-            return
-        result = replace(result, element=int(rows[result.element]))
-        label = f"#{step.id} `{step_name(program, step)}`, `{buffer.name}`, {result.text()}"
-        if not result.is_within:
-            raise _outside(label, result)
-        if self.worst is None or result.error > self.worst[0]:
-            self.worst = result.error, label
-
-
-def _outside(label: str, result: Distance) -> TesseraError:
-    return TesseraError(
-        error("TSR5054", "a launch differs from the CPU backend by more than the tolerance",
-              notes=(label, f"the tolerance of its type is {result.tolerance:g}")),
-        MISMATCH,
+def run_step(
+    model: Model, choice: Choice, trace: int, step: ir.Work, before: Mapping[str, Bytes]
+) -> Mapping[str, Bytes]:
+    """The buffers after one step on its device, from what they held before it."""
+    lowered = next(one for one in model.lowered.traces if one.trace == trace)
+    device = _device_of(lowered.programs, step)
+    program = model.traces[trace].program
+    single = replace(
+        program,
+        buffers=tuple(
+            b if b.role is ir.Role.VARIABLE else replace(b, role=ir.Role.STATE)
+            for b in program.buffers
+        ),
+        steps=(replace(step, id=ir.LaunchId(0)),),
+    )
+    graph = AnalysisManager(single).get(Dependences).graph
+    arch = model.traces[trace].arches[step.id]
+    small = Model(
+        lowered=lower_replica([single], [graph], [[device]], slots=1, lanes=1),
+        traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
+        weights={}, states=[before], fillings=[{}],
     )  # fmt: skip
+    backend = _backend(small, choice, device)
+    try:
+        backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
+        if not backend.collect(_WAIT_S):
+            raise backend.stalled()
+        return backend.read_states(0)
+    finally:
+        backend.close()
 
 
 def _device_of(programs: tuple[DeviceProgram, ...], step: ir.Work) -> str:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.cpu.device import Device, DeviceArray
-from tessera.backend.cpu.faults import refuse
 from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
 from tessera.backend.cpu.memory import POISON, Array
+from tessera.backend.cpu.operators import run as operators
 from tessera.backend.cpu.steps import LoadedModules, StepRunner
 from tessera.ir import program as ir
 
@@ -28,7 +28,7 @@ _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """One launch that ran: its number among the work of the trace, and its result."""
+    """A launch or library call that ran: its number among the work of the trace, its result."""
 
     id: int
     kernel: str
@@ -73,15 +73,10 @@ def run_program(
 
 
 def refuse_library_calls(program: ir.Program) -> None:
-    """`op` records name operators that the CPU backend does not have."""
+    """Refuse `op` records with operators or types that the CPU backend does not have."""
     for step in program.steps:
         if isinstance(step, ir.LibraryCall):
-            raise refuse(
-                "TSR5022",
-                f"the CPU backend cannot run the operator `{step.operator}`",
-                step.span,
-                notes=("`op` records are not supported yet; launches, memset and memcpy are",),
-            )
+            operators.check(step)
 
 
 class OneDevice:
@@ -92,7 +87,7 @@ class OneDevice:
         program: ir.Program,
         device: Device,
         arch_of: Callable[[ir.Launch], str],
-        max_steps: int,
+        max_steps: int = DEFAULT_STEPS,
     ) -> None:
         self.program = program
         self.device = device
@@ -159,8 +154,9 @@ class OneDevice:
     def step(self, step: ir.Step) -> LaunchResult | None:
         """Do one record."""
         result = self.steps.do(step)
-        if result is not None and isinstance(step, ir.Launch):
-            self.launches.append(LaunchRecord(id=int(step.id), kernel=step.kernel, result=result))
+        if result is not None and isinstance(step, ir.Launch | ir.LibraryCall):
+            name = step.kernel if isinstance(step, ir.Launch) else step.operator
+            self.launches.append(LaunchRecord(id=int(step.id), kernel=name, result=result))
         return result
 
 

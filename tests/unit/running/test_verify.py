@@ -11,6 +11,7 @@ from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.cpu_plan.reference import Reference
 from tessera.backend.service import Model, Request
 from tessera.diagnostics import TesseraError
+from tessera.frontend.trace import parse_trace
 from tessera.ir.data_type import DataType
 from tessera.ir.launch_program import Queue, Receive
 from tessera.running import PlanRunOptions, Prepared, prepare_run
@@ -150,6 +151,64 @@ def test_launch_by_launch() -> None:
     verdict = verify_launches(prepared, models)
     assert verdict.bytes > 0
     assert "launch by launch" in verdict.how
+
+
+ADDING = """.version 8.0
+.target {arch}
+.address_size 64
+.visible .entry add(.param .u64 .ptr .global out, .param .u64 .ptr .global x)
+{{
+    .reg .b64 %rd<3>;
+    .reg .f32 %f<3>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [x];
+    ld.global.f32 %f1, [%rd2];
+    add.f32 %f2, %f1, {constant};
+    st.global.f32 [%rd1], %f2;
+    ret;
+}}
+"""
+
+
+def two_variants(constant: str) -> Prepared:
+    """One step as sm_80 on `a`, one as sm_90 on `b`, which adds something else."""
+    text = (
+        "//! tessera.trace 1\n"
+        "//! buffer x bytes=4 role=input dtype=f32 shape=1\n"
+        "//! buffer h bytes=4 role=temp dtype=f32 shape=1\n"
+        "//! buffer y bytes=4 role=output dtype=f32 shape=1\n"
+        f"//! module m\n{ADDING.format(arch='sm_80', constant='0f3F800000')}"
+        f"//! module m arch=sm_90\n{ADDING.format(arch='sm_90', constant=constant)}"
+        "//! launch m.add grid=1,1,1 block=1,1,1 args=[h, x]\n"
+        "//! launch m.add grid=1,1,1 block=1,1,1 args=[y, h]\n"
+    )
+    plan = plan_of([parse_trace(text, "trace.ptx")], [["a", "b"]], slots=1, lanes=1)
+    (replica,) = plan.replicas
+    (placed,) = replica.traces
+    steps = (placed.steps[0], replace(placed.steps[1], arch="sm_90"))
+    replica = replace(replica, traces=(replace(placed, steps=steps),))
+    cards = tuple(replace(c, arch="sm_90") if c.name == "b" else c for c in plan.cards)
+    plan = replace(plan, replicas=(replica,), cards=cards)
+    return prepare_run(plan, PlanRunOptions(requests=2, backend="cpu"))
+
+
+def test_variants_are_compared_launch_by_launch() -> None:
+    prepared = two_variants("0f3F800001")  # the next float after 1
+    (model,) = models_of(prepared.opened, prepared.materials)
+    verdict = verify_run(run_inline(prepared, model), prepared)
+    assert verdict.how == "to the byte"
+    assert "sm_80 on a, sm_90 on b" in verdict.notes[0]
+    assert "bytes need not be equal" in verdict.notes[1]
+    assert "1 launch compared, the worst: #1 `m.add`, `y` as f32" in verdict.notes[2]
+
+
+def test_variants_that_compute_something_else() -> None:
+    prepared = two_variants("0f40000000")
+    (model,) = models_of(prepared.opened, prepared.materials)
+    outcome = run_inline(prepared, model)
+    with pytest.raises(TesseraError, match="differs from its oldest variant") as failure:
+        verify_run(outcome, prepared)
+    assert failure.value.exit_code == 5
 
 
 ADD = """
