@@ -223,9 +223,12 @@ class _Builder:
         }
         if not parameter.dimensions and parameter.type in _SCALARS:
             bits = int.from_bytes(content, "little")
+            declared = parameter.pointer_space is not None
             if 0 in found:
                 return found[0]
-            if bits and words and parameter.pointer_space is not None:
+            if declared and (pointer := self._find(bits)) is not None:
+                return pointer
+            if bits and words and declared:
                 self.findings.append(
                     warning("TSR6005", f"`{parameter.name}` of `{kernel}` is an address of no"
                                        " known tensor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 
 import pytest
@@ -169,6 +170,17 @@ def test_what_nobody_owns_is_refused(node: object, expected: str) -> None:
     with pytest.raises(TesseraError) as caught:
         build_program(capture(node))
     assert caught.value.diagnostics[0].code == expected
+
+
+def test_a_declared_pointer_is_one_even_if_nothing_uses_it() -> None:
+    text = PTX.replace(".param .u64 n", ".param .u64 .ptr n").replace("[n]", "[x]")
+    node = launch(X, Y)
+    node = dataclasses.replace(
+        node, arguments=(node.arguments[0], struct.pack("<Q", Y + 8), node.arguments[2])
+    )
+    program, _ = build_program(capture(node, codes=(code(text=text),)))
+    (step,) = program.launches()
+    assert step.arguments[1] == Pointer(program.buffers[1].id, 8)
 
 
 def test_a_declared_pointer_to_nothing_is_reported() -> None:
