@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", help="The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
 @click.option(
-    "--link", default=DEFAULT_LINK, show_default=True, help="nvlink, pcie4, or a bandwidth."
+    "--link", default=DEFAULT_LINK, show_default=True, help="nvlink, pcie4, a bandwidth, or none."
 )
 @click.option(
     "--objective",

@@ -18,6 +18,7 @@ from tessera.frontend.quantities import format_bytes, parse_bandwidth
 from tessera.ir.machine import Card, CardId, Channel, Device, DeviceId, Gpu, Link, Machine
 
 DEFAULT_LINK = "100Gb/s"
+NO_LINK = "none"
 NETWORK_LATENCY_NS = 10_000.0
 _PEER_LATENCY_NS = {"nvlink": 2_000.0, "pcie": 5_000.0}
 _SLICE_LATENCY_NS = 1_000.0
@@ -53,11 +54,14 @@ class Entry:
     sms: int | None = None
     label: str = ""
     opens_card: bool = False
+    node: str = ""
 
 
 def parse_link(text: str) -> LinkKind:
-    """`nvlink`, `pcie`, `pcie4`, or a bandwidth such as `100Gb/s`."""
+    """`nvlink`, `pcie`, `pcie4`, a bandwidth such as `100Gb/s`, or `none`."""
     name = text.strip().lower()
+    if name == NO_LINK:
+        return LinkKind(name, 0.0, 0.0)
     if name in ("nvlink", "pcie"):
         return LinkKind(name, None, _PEER_LATENCY_NS[name])
     generation = re.fullmatch(r"pcie([3-6])", name)
@@ -66,7 +70,8 @@ def parse_link(text: str) -> LinkKind:
     bandwidth = parse_bandwidth(text)
     if bandwidth is None:
         raise _bad_link(
-            f"`{text}` is no link", "write `nvlink`, `pcie4`, or a bandwidth such as `100Gb/s`"
+            f"`{text}` is no link",
+            "write `nvlink`, `pcie4`, a bandwidth such as `100Gb/s`, or `none`",
         )
     if bandwidth <= 0:
         raise _bad_link(f"the bandwidth of a link must be above zero: `{text}`", None)
@@ -161,7 +166,8 @@ def _card(
     price = next((prices[name] for name in names if name in prices), entry.gpu.usd_per_hour)
     capacity = next((memory[name] for name in names if name in memory), entry.gpu.memory_bytes)
     return Card(
-        id=id, name=names[0], gpu=entry.gpu, memory_bytes=capacity, usd_per_hour=price
+        id=id, name=names[0], gpu=entry.gpu, memory_bytes=capacity, usd_per_hour=price,
+        node=entry.node,
     )  # fmt: skip
 
 
@@ -195,6 +201,8 @@ def _wires(
                 bandwidth, latency = cards[a.card].gpu.memory_bandwidth / 2, _SLICE_LATENCY_NS
             else:
                 bandwidth, latency = min(ports[a.card], ports[b.card]), kind.latency_ns
+            if bandwidth == 0:
+                continue
             links.append(
                 Link(source=a.id, target=b.id, bytes_per_second=bandwidth, latency_ns=latency)
             )
@@ -214,7 +222,7 @@ def _channels(
         if inside:
             half = card.gpu.memory_bandwidth / 2
             found.append(Channel(name=f"{card.name}.memory", bytes_per_second=half, pairs=inside))
-        if out:
+        if out and port:
             found.append(Channel(name=f"{card.name}.out", bytes_per_second=port, pairs=out))
             found.append(Channel(name=f"{card.name}.in", bytes_per_second=port, pairs=into))
     return found

@@ -1,6 +1,6 @@
 """A machine from a TOML file: cards, their slices and memory, links of single pairs, own GPUs.
 
-    link = "100Gb/s"                # between all cards; the default is DEFAULT_LINK
+    link = "100Gb/s"                # between all cards (with nodes: between nodes), or "none"
     transfer = "2us"                # what a transfer takes from each end
 
     [[card]]
@@ -15,6 +15,18 @@
     bandwidth = "25GB/s"
     latency = "5us"
 
+    [link_matrix]                   # from each device (a row) to each: "-" is no link
+    devices = ["a100-0", "a100-1"]
+    bandwidth = [["-", "300GB/s"], ["300GB/s", "-"]]
+    latency = "2us"
+
+    [[node]]                        # a host; then all cards are in nodes
+    name = "left"
+    link = "nvlink"                 # between its cards
+    [[node.card]]
+    gpu = "h100"
+    count = 4
+
     [gpu.mine]                      # as `like`, but for what is given
     like = "l40s"
     sms = 100
@@ -22,7 +34,8 @@
     memory_bandwidth = "700GB/s"
 
 In: the file's text. Out: a `Machine`. Unknown keys are errors. A pair with a link of its own leaves
-the cards' ports and has a channel of that bandwidth in each direction.
+the cards' ports and has a channel of that bandwidth in each direction. A node has one port to the
+other nodes, which all its cards share.
 """
 
 from __future__ import annotations
@@ -35,12 +48,16 @@ from typing import Any, TypeVar
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
-from tessera.frontend.gpus import DEFAULT_LINK, Entry, build_machine
+from tessera.frontend.gpus import DEFAULT_LINK, NO_LINK, Entry, build_machine
+from tessera.frontend.machine_links import with_link, with_nodes
 from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
-from tessera.ir.machine import Channel, DeviceId, Gpu, Machine
+from tessera.ir.machine import Gpu, Machine
 
 T = TypeVar("T")
-_TOP = ("link", "transfer", "card", "link_between", "gpu")
+_TOP = ("link", "transfer", "card", "node", "link_between", "link_matrix", "gpu")
+_NODE = ("name", "link", "card")
+_MATRIX = ("devices", "bandwidth", "latency")
+_ABSENT = ("-", NO_LINK)
 _CARD = ("gpu", "count", "memory", "price", "slices")
 _PAIR = ("devices", "bandwidth", "latency")
 _GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz")
@@ -54,16 +71,74 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
         raise _bad(f"`{name}` is not TOML: {problem}") from None
     _check_keys(data, _TOP, "the file")
     own = {k: _own_gpu(k, _table(v, f"gpu.{k}")) for k, v in _table_of(data, "gpu").items()}
-    rows = _rows(data, "card")
-    if not rows:
+    rows, nodes = _rows(data, "card"), _rows(data, "node")
+    if rows and nodes:
+        raise _bad("either all cards are in a `[[node]]`, or none is")
+    if not rows and not nodes:
         raise _bad(f"`{name}` has no `[[card]]`")
     entries = tuple(entry for row in rows for entry in _entries(row, own))
-    machine = build_machine(entries, _text(data, "link", DEFAULT_LINK))
+    inside = _nodes(nodes)
+    for node in nodes:
+        cards = _rows(node, "card")
+        entries += tuple(
+            replace(entry, node=node["name"]) for row in cards for entry in _entries(row, own)
+        )
+    link = _text(data, "link", DEFAULT_LINK)
+    machine = build_machine(entries, link)
+    if nodes:
+        machine = with_nodes(machine, link, inside)
     if "transfer" in data:
         machine = replace(machine, transfer_ns=_quantity(data, "transfer", parse_time_ns))
+    if "link_matrix" in data:
+        machine = _with_matrix(machine, _table(data["link_matrix"], "link_matrix"))
     for row in _rows(data, "link_between"):
         machine = _with_pair(machine, row)
     return machine
+
+
+def _nodes(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """The link within each node, by the node's name."""
+    found: dict[str, str] = {}
+    for row in rows:
+        _check_keys(row, _NODE, "`[[node]]`")
+        name = _text(row, "name")
+        if name in found or not name:
+            raise _bad(f"every node has a name of its own: `{name}`")
+        if not _rows(row, "card"):
+            raise _bad(f"the node `{name}` has no `[[node.card]]`")
+        found[name] = _text(row, "link", DEFAULT_LINK)
+    return found
+
+
+def _with_matrix(machine: Machine, table: dict[str, Any]) -> Machine:
+    """A link of its own for each pair of the matrix, or none."""
+    _check_keys(table, _MATRIX, "`[link_matrix]`")
+    names, rows = table.get("devices"), table.get("bandwidth")
+    ids = {device.name: device.id for device in machine.devices}
+    if not isinstance(names, list) or not all(isinstance(n, str) and n in ids for n in names):
+        raise _bad(f"`devices` must be a list of {', '.join(f'`{name}`' for name in ids)}")
+    if len(set(names)) != len(names):
+        raise _bad("`devices` of `[link_matrix]` are named once each")
+    width = len(names)
+    if (
+        not isinstance(rows, list)
+        or [isinstance(r, list) and len(r) for r in rows] != [width] * width
+    ):
+        raise _bad("`bandwidth` must have a row for each of the devices, and a column for each")
+    latency = _quantity(table, "latency", parse_time_ns) if "latency" in table else None
+    for a, row in zip(names, rows, strict=True):
+        for b, cell in zip(names, row, strict=True):
+            if a != b:
+                speed = None if cell in _ABSENT else _cell(cell)
+                machine = with_link(machine, ids[a], ids[b], speed, latency)
+    return machine
+
+
+def _cell(cell: Any) -> float:
+    value = parse_bandwidth(cell) if isinstance(cell, str) else None
+    if value is None or not value > 0:
+        raise _bad(f"a bandwidth must be a quantity above zero with its unit, or `-`: `{cell}`")
+    return value
 
 
 def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
@@ -118,35 +193,7 @@ def _with_pair(machine: Machine, row: dict[str, Any]) -> Machine:
         raise _bad(f"a link joins two devices: `{names}`")
     bandwidth = _quantity(row, "bandwidth", parse_bandwidth)
     given = _quantity(row, "latency", parse_time_ns) if "latency" in row else None
-    pairs: tuple[tuple[DeviceId, DeviceId], ...] = ((a, b), (b, a))
-    links = tuple(
-        replace(
-            link,
-            bytes_per_second=bandwidth,
-            latency_ns=link.latency_ns if given is None else given,
-        )
-        if (link.source, link.target) in pairs
-        else link
-        for link in machine.links
-    )
-    return replace(machine, links=links, channels=_channels_with(machine, pairs, bandwidth, names))
-
-
-def _channels_with(
-    machine: Machine,
-    pairs: tuple[tuple[DeviceId, DeviceId], ...],
-    bandwidth: float,
-    names: list[str],
-) -> tuple[Channel, ...]:
-    kept = (
-        replace(channel, pairs=tuple(pair for pair in channel.pairs if pair not in pairs))
-        for channel in machine.channels
-    )
-    own = (
-        Channel(name=f"{source}>{target}", bytes_per_second=bandwidth, pairs=(pair,))
-        for (source, target), pair in zip((names, names[::-1]), pairs, strict=True)
-    )
-    return (*(channel for channel in kept if channel.pairs), *own)
+    return with_link(with_link(machine, a, b, bandwidth, given), b, a, bandwidth, given)
 
 
 # --- fields --------------------------------------------------------------------------------------

@@ -56,13 +56,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One GPU of the machine. `memory_bytes` is what a plan may use in all."""
+    """One GPU of the machine. `memory_bytes` is what a plan may use in all.
+
+    `node` names the host it is in, where there are several; it is empty otherwise.
+    """
 
     id: CardId
     name: str
     gpu: Gpu
     memory_bytes: int
     usd_per_hour: float | None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

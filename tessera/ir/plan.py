@@ -22,6 +22,7 @@ class PlanCard:
     """A GPU of the machine. `capacity_bytes` is what the areas of all replicas may take on it.
 
     What is kept back for the driver is already taken off; `used_bytes` is what the areas take.
+    `node` is the host, where the machine has several.
     """
 
     name: str
@@ -30,6 +31,7 @@ class PlanCard:
     capacity_bytes: int
     used_bytes: int
     usd_per_hour: float | None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,10 +154,12 @@ def test_gpus_that_no_link_joins(tmp_path: Path) -> None:
     path.write_text(TWO_CODES)
     both = machine_of("h200,b200")
     assert len(plan(path, PlanOptions(machine=both)).plan.replicas[0].traces[0].transfers) == 1
-    apart = replace(both, links=(), channels=())
     with pytest.raises(TesseraError, match="TSR3012") as failure:
-        plan(path, PlanOptions(machine=apart))
+        plan(path, PlanOptions(machine=replace(both, links=(), channels=())))
     assert failure.value.exit_code == 3
+    outcome = tessc("plan", str(path), "--gpus", "h200,b200", "--link", "none")
+    assert outcome.code == 3
+    assert "TSR3012" in outcome.err
 
 
 def test_reading_gives_what_was_printed(text: str) -> None:

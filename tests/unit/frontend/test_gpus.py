@@ -193,3 +193,90 @@ def test_command() -> None:
     outcome = tessc("gpus", "a101")
     assert outcome.code == 1
     assert "TSR3001" in outcome.err
+
+
+NODES = """
+link = "200Gb/s"
+
+[[node]]
+name = "left"
+link = "nvlink"
+[[node.card]]
+gpu = "h100"
+count = 2
+
+[[node]]
+name = "right"
+link = "none"
+[[node.card]]
+gpu = "l40s"
+count = 2
+"""
+
+
+def test_nodes_have_links_of_their_own_and_one_port_to_the_others() -> None:
+    machine = parse_machine(NODES)
+    assert [card.node for card in machine.cards] == ["left", "left", "right", "right"]
+    speeds = {(link.source, link.target): link.bytes_per_second for link in machine.links}
+    nvlink = machine.cards[0].gpu.nvlink_bandwidth
+    assert speeds[0, 1] == speeds[1, 0] == nvlink
+    assert (2, 3) not in speeds
+    assert (3, 2) not in speeds
+    assert all(speeds[a, b] == speeds[b, a] == 25e9 for a in (0, 1) for b in (2, 3))
+    channels = {channel.name: channel for channel in machine.channels}
+    assert set(channels) == {
+        "h100-0.out", "h100-0.in", "h100-1.out", "h100-1.in",
+        "left.out", "left.in", "right.out", "right.in",
+    }  # fmt: skip
+    assert set(channels["left.out"].pairs) == {(0, 2), (0, 3), (1, 2), (1, 3)}
+    assert channels["left.out"].bytes_per_second == 25e9
+    assert channels["h100-0.out"].pairs == ((0, 1),)
+
+
+def test_a_matrix_of_links() -> None:
+    machine = parse_machine(
+        'link = "none"\n[[card]]\ngpu = "a100"\ncount = 3\n[link_matrix]\n'
+        'devices = ["a100-0", "a100-1", "a100-2"]\nlatency = "5us"\n'
+        'bandwidth = [["-", "10GB/s", "20GB/s"], ["-", "-", "none"], ["40GB/s", "-", "-"]]\n'
+    )
+    found = {(link.source, link.target): link.bytes_per_second for link in machine.links}
+    assert found == {(0, 1): 10e9, (0, 2): 20e9, (2, 0): 40e9}
+    assert {link.latency_ns for link in machine.links} == {5000.0}
+    assert [channel.pairs for channel in machine.channels] == [((0, 1),), ((0, 2),), ((2, 0),)]
+
+
+def test_no_link_at_all() -> None:
+    machine = machine_of("a100,h200:60sm,h200:60sm", "none")
+    assert {(link.source, link.target) for link in machine.links} == {(1, 2), (2, 1)}
+    assert [channel.name for channel in machine.channels] == ["h200-0.memory"]
+
+
+_TWO = '[[card]]\ngpu = "a100"\ncount = 2\n[link_matrix]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('[[card]]\ngpu = "a100"\n' + NODES.replace("link = \"200Gb/s\"", ""), "either all cards"),
+        (NODES.replace('"right"', '"left"'), "a name of its own"),
+        (NODES.replace('name = "right"', 'name = ""'), "a name of its own"),
+        (NODES.replace('name = "right"', 'nam = "right"'), "unknown key `nam`"),
+        ('[[node]]\nname = "left"\n', "has no `[[node.card]]`"),
+        ('[[node]]\nname = 3\n', "`name` must be a text"),
+        (_TWO + 'devices = ["a100-0", "x"]\nbandwidth = []\n', "`devices` must be a list of"),
+        (_TWO + 'devices = ["a100-0", "a100-0"]\nbandwidth = []\n', "named once each"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-"]]\n', "a row for each"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = 3\n', "a row for each"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "0GB/s"], ["-", "-"]]\n',
+         "above zero"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", nan], ["-", "-"]]\n',
+         "above zero"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-1GB/s"], ["-", "-"]]\n',
+         "above zero"),
+        (_TWO + 'speed = 3\n', "unknown key `speed`"),
+    ],
+)  # fmt: skip
+def test_nodes_and_matrices_that_are_refused(text: str, what: str) -> None:
+    with pytest.raises(TesseraError, match="TSR3005") as failure:
+        parse_machine(text)
+    assert what in failure.value.diagnostics[0].headline
