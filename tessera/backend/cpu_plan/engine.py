@@ -281,8 +281,7 @@ class Engine:
             lambda launch: modules.load(launch.module, served.arches[launch.id]),
             self._max_steps,
         )
-        if isinstance(step, ir.Launch):
-            self.arena.show(seat, self._sight[seat.trace][step.id])
+        self.arena.show(seat, self._sight[seat.trace][step.id])
         started = time.monotonic_ns()
         try:
             result = runner.do(step)

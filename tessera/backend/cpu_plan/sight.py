@@ -27,7 +27,7 @@ from tessera.ir.launch_program import (
 def buffers_in_sight(
     lowered: LoweredTrace, served: ServedTrace, device: DeviceProgram, places: Mapping[int, Place]
 ) -> dict[ir.LaunchId, frozenset[ir.BufferId]]:
-    """Per launch of the device the buffers it is shown; `places` are by buffer."""
+    """Per step of the device the buffers it is shown; `places` are by buffer."""
     work = list(served.program.work())
     always = {b for b, place in places.items() if place.kind is not AreaKind.SLOT}
     carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
@@ -44,11 +44,9 @@ def buffers_in_sight(
             case Run(number):
                 step = work[number]
                 used = set(_used(served.program, step, served.arches[number])) & places.keys()
-                if isinstance(step, ir.Launch):
-                    hidden = {b for b in used - present if _covered(b, present, served, places)}
-                    used -= hidden
-                    shown = (always | present | used) & places.keys()
-                    found[step.id] = frozenset(ir.BufferId(b) for b in shown)
+                used -= {b for b in used - present if _covered(b, present, served, places)}
+                shown = (always | present | used) & places.keys()
+                found[step.id] = frozenset(ir.BufferId(b) for b in shown)
                 present |= used - always
             case _:
                 pass
