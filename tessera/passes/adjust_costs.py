@@ -1,9 +1,10 @@
 """Costs changed by what the user knows: measurements, and steps pinned to or barred from a GPU.
 
 In: `Costs` and a `Machine`. Out: `Costs`. A measurement wins over a model and a later profile over
-an earlier one; it does not lift a bar: code that is not there cannot run. Patterns name steps:
-`#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or by the
-first part of their name (`a100` for all of `a100-0`, `a100-1`).
+an earlier one; it does not lift a bar: code that is not there cannot run. On a slice that shares
+its card with others, the time beside a busy neighbour counts where it was measured. Patterns name
+steps: `#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or
+by the first part of their name (`a100` for all of `a100-0`, `a100-1`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
         row = known.get(key)
         if row is None or isinstance(cost, Barred):
             return cost
-        return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error)
+        shared = len(machine.slices_of(device.card)) > 1
+        ns = row.beside_ns if shared and row.beside_ns is not None else row.ns
+        return Duration(ns=ns, source=CostSource.PROFILE, error=row.error)
 
     return Costs(
         tuple(

@@ -45,6 +45,22 @@ def test_measured_times_decide(tmp_path: Path) -> None:
     assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
 
 
+def test_slices_take_the_times_beside_a_neighbour(tmp_path: Path) -> None:
+    before = plan(MLP, PlanOptions(gpus="h200:66sm", objective="latency")).plan
+    steps = before.replicas[0].traces[0].steps
+    rows = [
+        {"step": step.step, "name": step.name, "gpu": "h200", "sms": 66, "ns": 500.0,
+         "beside_compute_ns": 550.0, "beside_memory_ns": 900.0}
+        for step in steps
+    ]  # fmt: skip
+    path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
+    alone = plan(MLP, PlanOptions(gpus="h200:66sm", objective="latency", profiles=(path,))).plan
+    both = PlanOptions(gpus="h200:66sm,h200:66sm", objective="latency", profiles=(path,))
+    assert alone.latency_ns == pytest.approx(500.0 * len(steps))
+    shared = plan(MLP, both).plan.replicas[0].traces[0].steps
+    assert {step.predicted_ns for step in shared} == {(550.0 + 900.0) / 2}
+
+
 def test_a_profile_of_another_trace(tmp_path: Path) -> None:
     path = profile(tmp_path / "p.json", "0" * 64, [])
     with pytest.raises(TesseraError, match=r"TSR3015.*another trace"):
