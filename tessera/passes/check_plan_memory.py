@@ -8,7 +8,7 @@ and its kind follows from the role of a buffer. Weights and states of equal name
 all traces: they have one place on a device, which nothing else shares. Places in a slot may
 overlap: `check_plan_versions` proves that their tenants do not meet. Where a variable is only its
 module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
-slot instead, because what they point to may be; no other place covers such words.
+slot instead, because what they point to may be.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tessera.ir.launch_program import (
     LoweredReplica,
     Place,
 )
-from tessera.ir.program import POINTER_BYTES, PointerTable, Program, Role
+from tessera.ir.program import PointerTable, Program, Role
 from tessera.passes.check_plan_findings import Findings
 
 KIND_OF: Mapping[Role, AreaKind] = {
@@ -200,22 +200,13 @@ def _check_tables(
     programs: Sequence[Program],
     findings: Findings,
 ) -> None:
-    """Words can hold the addresses of what they point to, and nothing else lies over them."""
-    slots: dict[str, list[tuple[int, int, str]]] = {}
-    for (trace, device, number), place in memory.places.items():
-        if place.kind is AreaKind.SLOT:
-            one = programs[trace].buffers[number]
-            row = (place.offset, place.offset + one.bytes, f"`{one.name}` of trace {trace}")
-            slots.setdefault(device, []).append(row)
+    """Words can hold the addresses of what they point to."""
     for trace, program in enumerate(programs):
         for table in program.pointer_tables:
             for device in dict.fromkeys(one for _, one, _ in memory.places):
                 place = memory.place(trace, device, int(table.buffer))
-                if place is None or not table.words:
-                    continue
-                _check_targets(memory, areas, program, table, place, findings)
-                if place.kind is AreaKind.SLOT:
-                    _check_alone(program, table, place, slots[device], findings)
+                if place is not None:
+                    _check_targets(memory, areas, program, table, place, findings)
 
 
 def _check_targets(
@@ -237,29 +228,6 @@ def _check_targets(
                 "TSR4011",
                 f"`{name}` is on `{place.device}` once and points to `{other}`, which is there "
                 "once per request under way",
-            )
-            return
-
-
-def _check_alone(
-    program: Program,
-    table: PointerTable,
-    place: Place,
-    rows: Sequence[tuple[int, int, str]],
-    findings: Findings,
-) -> None:
-    one = program.buffers[table.buffer]
-    start = place.offset + (0 if one.role is Role.WEIGHT else table.words[0].offset)
-    end = place.offset + one.bytes
-    if one.role is not Role.WEIGHT:
-        end = place.offset + table.words[-1].offset + POINTER_BYTES
-    own = f"`{one.name}` of trace {place.trace}"
-    for first, last, name in rows:
-        if name != own and first < end and start < last:
-            findings.add(
-                "TSR4011",
-                f"{name} shares bytes on `{place.device}` with the addresses in {own}",
-                "they are put there before a request, and must still be there when it begins",
             )
             return
 

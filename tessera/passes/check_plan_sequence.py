@@ -7,7 +7,8 @@ bytes that it may write, and the versions at the end.
 The version of a byte is the number of the last step that may have written it, or FIRST for what it
 holds when a request begins. A step needs what it may read, and what it may write but does not
 certainly write: whatever it leaves alone is seen by later steps. After it, all that it may have
-written is at its own version.
+written is at its own version. Weights never change and are left out, but for those with words of a
+`pointers` record, which may be in a slot.
 """
 
 from __future__ import annotations
@@ -66,8 +67,13 @@ class Sequence:
 
 def find_sequence(shape: Shape, homes: tuple[Home, ...]) -> Sequence:
     """Walk the steps in their order."""
-    effects = [tuple(_effects(shape, node)) for node in shape.graph.nodes]
     words = pointer_words(shape.program)
+    walked = {
+        int(one.id)
+        for one in shape.graph.buffers
+        if one.bytes and (one.role is not Role.WEIGHT or int(one.id) in words)
+    }
+    effects = [tuple(_effects(shape, node, walked)) for node in shape.graph.nodes]
     parts: dict[int, list[Array]] = {buffer: [where] for buffer, where in words.items()}
     for effect in effects:
         for buffer, needed, written, certain in effect:
@@ -77,7 +83,7 @@ def find_sequence(shape: Shape, homes: tuple[Home, ...]) -> Sequence:
     bounds = {
         int(one.id): boundaries(one.bytes, parts.get(int(one.id), ()))
         for one in shape.graph.buffers
-        if one.role is not Role.WEIGHT and one.bytes
+        if int(one.id) in walked
     }
     current = {b: np.full(len(cuts) - 1, FIRST, dtype=np.int32) for b, cuts in bounds.items()}
     touches = []
@@ -125,11 +131,13 @@ def _plan_ranges(shape: Shape, homes: tuple[Home, ...]) -> Iterator[tuple[int, B
                 yield op.operation.buffer, op.operation.bytes
 
 
-def _effects(shape: Shape, node: Node) -> Iterator[tuple[int, Array, Array, Array]]:
-    """Per buffer that is no weight: the bytes that must be current, may be and are written."""
+def _effects(
+    shape: Shape, node: Node, walked: set[int]
+) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Per buffer that is walked: the bytes that must be current, may be and are written."""
     for buffer, accesses in accesses_by_buffer(node).items():
         one = shape.graph.buffers[buffer]
-        if one.role is Role.WEIGHT or one.bytes == 0:
+        if buffer not in walked:
             continue
         reads: list[Array] = []
         writes: list[Array] = []

@@ -204,8 +204,6 @@ def _dispatch(
                 findings.add("TSR4001", f"{where} {fault}")
         case Free(buffer):
             fault = _own_fault(shape, buffer, PRIVATE, "free")
-            if fault is None and any(t.buffer == buffer for t in shape.program.pointer_tables):
-                fault = f"is to free `{shape.graph.buffers[buffer].name}`, which holds addresses"
             if fault is not None:
                 findings.add("TSR4001", f"{where} {fault}")
         case _:

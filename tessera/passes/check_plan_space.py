@@ -3,8 +3,9 @@
 In: places of the buffers of a trace on a device. Out: a `Space`.
 
 All areas of a device that requests change are laid out in one row, so that a byte has one address:
-lane, slot, then the variables of modules. The row is cut into atoms wherever any buffer that lies
-there is cut. A tag is a buffer and a version in one number; 0 is poison.
+lane, slot, weights with addresses in them, then the variables of modules. The row is cut into atoms
+wherever any buffer that lies there is cut. A tag is a buffer and a version in one number; 0 is
+poison.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.launch_program import AreaKind, Queue
-from tessera.ir.program import Role
 from tessera.passes.check_plan_bytes import Array, Index, places
 from tessera.passes.check_plan_findings import Op
 from tessera.passes.check_plan_memory import MOST_BYTES, Memory
@@ -26,8 +26,8 @@ POISON_TAG = 0
 POISON_VERSION = -3
 _VERSION_BITS = 32
 _QUEUES = tuple(Queue)
-_BASES = {AreaKind.LANE: 0, AreaKind.SLOT: MOST_BYTES}
-_VARIABLES = 2 * MOST_BYTES
+_BASES = {AreaKind.LANE: 0, AreaKind.SLOT: MOST_BYTES, AreaKind.WEIGHTS: 2 * MOST_BYTES}
+_VARIABLES = 3 * MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def build_space(shape: Shape, sequence: Sequence, memory: Memory, device: str) -
     variables = _VARIABLES
     for one in shape.graph.buffers:
         place = memory.place(shape.trace.trace, device, int(one.id))
-        if place is None or one.role is Role.WEIGHT or one.bytes == 0:
+        if place is None or int(one.id) not in sequence.bounds:
             continue
         sizes[int(one.id)] = one.bytes
         if place.kind is AreaKind.MODULE:

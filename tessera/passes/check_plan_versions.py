@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.launch_program import HOST, Fill, Free, Home, Queue, Receive, Run, Send
+from tessera.ir.program import Role
 from tessera.passes.check_plan_bytes import Array, Index, marked, places, ranges_of, text
 from tessera.passes.check_plan_findings import Findings, Op
 from tessera.passes.check_plan_homes import Claims
@@ -98,7 +99,11 @@ class _Walk:
             for buffer, where in self.claims.constant.items():
                 self._put(device, buffer, where)
             for buffer, words in self.sequence.words.items():
-                if self.shape.graph.buffers[buffer].role not in LASTING:
+                role = self.shape.graph.buffers[buffer].role
+                if role is Role.WEIGHT:
+                    whole = ranges_of([(0, self.shape.graph.buffers[buffer].bytes)])
+                    self._put(device, buffer, whole)
+                elif role not in LASTING:
                     self._put(device, buffer, words)
 
     def _put(self, device: str, buffer: int, where: Array) -> None:
@@ -168,6 +173,8 @@ class _Walk:
                     "that all requests share",
                     self.names.op(op),
                 )
+            if buffer in self.sequence.bounds:
+                continue  # judged like any other
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
 

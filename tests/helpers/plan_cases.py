@@ -91,8 +91,18 @@ def _access(buffer: BufferId, how: str, where: Region) -> Access:
     )
 
 
-def random_case(seed: int, *, most_steps: int = 7, most_devices: int = 3) -> Case:
-    """One to two traces that share weights and states by name, on one to three devices."""
+_TABLES = {
+    "pi": Role.INPUT, "pt": Role.TEMP, "po": Role.OUTPUT, "ps": Role.STATE, "pw": Role.WEIGHT,
+}  # fmt: skip
+
+
+def random_case(
+    seed: int, *, most_steps: int = 7, most_devices: int = 3, tables: bool = False
+) -> Case:
+    """One to two traces that share weights and states by name, on one to three devices.
+
+    With `tables` there are buffers whose first words hold addresses.
+    """
     rng = random.Random(seed)
     devices = [f"g{n}" for n in range(rng.randint(1, most_devices))]
     shared = [(f"s{n}", rng.choice([8, 64, 300]), Role.STATE) for n in range(rng.randrange(3))] + [
@@ -108,8 +118,13 @@ def random_case(seed: int, *, most_steps: int = 7, most_devices: int = 3) -> Cas
         ]
         if rng.random() < 0.15:
             buffers.append(("m.v", 32, Role.VARIABLE))
+        words = {}
+        for name, role in _TABLES.items() if tables else ():
+            if rng.random() < 0.6:
+                words[name] = {0: rng.choice(buffers)[0], 8: rng.choice(buffers)[0]}
+                buffers.append((name, 64, role))
         steps = [_random_step(rng, buffers) for _ in range(rng.randint(1, most_steps))]
-        program, graph = build(buffers, steps)
+        program, graph = build(buffers, steps, words=words)
         programs.append(program)
         graphs.append(graph)
         placements.append(tuple(rng.choice(devices) for _ in steps))
@@ -122,7 +137,10 @@ def _random_step(rng: random.Random, buffers: Sequence[tuple[str, int, Role]]) -
         for _ in range(rng.choice([1, 1, 2])):
             how = rng.choice(["read", "may", "must", "must", "atomic"])
             how = "read" if role is Role.WEIGHT else how
-            effects.append((name, how, _random_region(rng, size)))
+            where = _random_region(rng, size)
+            if name in _TABLES and how != "read":
+                where = Interval(rng.choice([16, 20, 40]), size)  # no step overwrites addresses
+            effects.append((name, how, where))
     return effects
 
 

@@ -83,6 +83,17 @@ def _mask(node: Node, buffer: int, size: int, *, kinds: str) -> np.ndarray:
     return found
 
 
+def addresses(program: Program, buffer: int, *where: object) -> tuple[np.ndarray, Values]:
+    """Which bytes of a buffer are words of a table, and the addresses that a place has in them."""
+    size = program.buffers[buffer].bytes
+    mask = np.zeros(size, dtype=bool)
+    for table in program.pointer_tables:
+        for word in table.words:
+            if table.buffer == buffer:
+                mask[word.offset : word.offset + 8] = True
+    return mask, first_values("address", buffer, *where, size=size)
+
+
 def outcome(step: int, node: Node, graph: KernelGraph, seen: dict[int, Values]) -> dict:
     """What a step writes where, given what it saw of each buffer: masks and values."""
     digest = np.uint64(step + 1)
@@ -124,6 +135,8 @@ def reference(
         memory = {}
         for one in program.buffers:
             key, first = _owner(one, request), _first(one, request, number)
+            words, symbols = addresses(program, int(one.id))
+            first[words] = symbols[words]
             memory[int(one.id)] = states.setdefault(key, first) if key else first
         for node in graph.nodes:
             seen = {b: memory[b].copy() for b in touched(node, graph)}
@@ -131,7 +144,9 @@ def reference(
                 memory[buffer][written] = new[written]
         for one in program.buffers:
             if one.role is Role.OUTPUT:
-                found["output", number, one.name] = memory[int(one.id)].tolist()
+                values = memory[int(one.id)]
+                values[addresses(program, int(one.id))[0]] = 0
+                found["output", number, one.name] = values.tolist()
     for key, values in states.items():
         found[("lasting", *key)] = values.tolist()
     return found
@@ -246,11 +261,23 @@ class _Live:
             for one in self.program.buffers
             if one.role is Role.OUTPUT
         }
+        for place in machine.replica.places:
+            if place.trace == request.trace and place.device in machine.replica.devices:
+                words, own = self._words(place.device, int(place.buffer))
+                one = self.program.buffers[place.buffer]
+                if one.role is Role.WEIGHT and place.kind is AreaKind.SLOT:
+                    self.view(place.device, int(place.buffer))[:] = _first(one, request, number)
+                if words.any():
+                    self.view(place.device, int(place.buffer))[words] = own[words]
         self.queues = [
             self._queue(program.device, list(program.on(queue)))
             for program in self.lowered.programs
             for queue in {one.queue: None for one in program.operations}
         ]
+
+    def _words(self, device: str, buffer: int) -> tuple[np.ndarray, Values]:
+        slot = (device, self.request.slot, self.request.lane)
+        return addresses(self.program, buffer, *slot)
 
     def view(self, device: str, buffer: int) -> Values:
         return self.machine.view(
@@ -284,6 +311,9 @@ class _Live:
         seen: dict[int, Values] = {}
         for buffer in touched(node, self.graph):
             seen[buffer] = self.view(device, buffer).copy()
+            words, own = self._words(device, buffer)
+            mine = words & (seen[buffer] == own)
+            seen[buffer][mine] = addresses(self.program, buffer)[1][mine]
             yield True
         for buffer, (written, new) in outcome(step, node, self.graph, seen).items():
             cut = self.machine.rng.randrange(len(written) + 1)
@@ -335,6 +365,7 @@ class _Live:
                 self.host[int(transfer.buffer)][start:end] = values[start:end]
         for one in self.program.buffers:
             if one.role is Role.OUTPUT:
+                self.host[int(one.id)][addresses(self.program, int(one.id))[0]] = 0
                 self.machine.found["output", self.number, one.name] = self.host[
                     int(one.id)
                 ].tolist()
@@ -412,4 +443,6 @@ def _lasting(machine: _Machine, requests: Sequence[Request], lanes: Sequence[int
                 for start, end in home.bytes:
                     old, new = values[start:end], view[start:end]
                     values[start:end] = np.where((old == _LOST) | (old == new), new, _DIFFERENT)
+            words, symbols = addresses(machine.programs[request.trace], int(one.id))
+            values[words] = symbols[words]
             machine.found[("lasting", *_owner(one, request))] = values.tolist()

@@ -649,9 +649,9 @@ def test_a_table_keeps_its_place() -> None:
     """
     assert judge([trace], lowered([trace[0]], text), "gg") == ()
     found = judge([trace], lowered([trace[0]], text.replace("a0 g 512", "a0 g 0")), "gg")
-    assert codes(found) == ["TSR4011"]
-    freed = text.replace("run 1; record", "run 1; free t; record")
-    assert codes(judge([trace], lowered([trace[0]], freed), "gg")) == ["TSR4001"]
+    assert codes(found) == ["TSR4004"]  # what was there first is gone
+    last = text.replace("a0 g 512", "a0 g 0").replace("run 0; run 1", "run 1; run 0")
+    assert judge([trace], lowered([trace[0]], last), "gg") == ()
 
 
 def test_a_weight_cannot_point_into_slots() -> None:
@@ -670,6 +670,12 @@ def test_a_weight_cannot_point_into_slots() -> None:
     assert judge([trace], lowered([trace[0]], text), "g") == ()
     found = judge([trace], lowered([trace[0]], text, slots=2), "g")
     assert codes(found) == ["TSR4011"]
+    replica = lowered([trace[0]], text.replace("place y g 0", "place y g 256"), slots=2)
+    moved = tuple(
+        replace(one, kind=AreaKind.SLOT) if one.kind is AreaKind.WEIGHTS else one
+        for one in replica.places
+    )
+    assert judge([trace], replace(replica, places=moved), "g") == ()
 
 
 def test_weights_are_never_written() -> None:
