@@ -13,7 +13,7 @@ slot instead, because what they point to may be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -200,13 +200,33 @@ def _check_tables(
     programs: Sequence[Program],
     findings: Findings,
 ) -> None:
-    """Words can hold the addresses of what they point to."""
-    for trace, program in enumerate(programs):
+    """Words can hold the addresses of what they point to, in all traces the same."""
+    shared: dict[str, object] = {}
+    for trace in sorted({trace for trace, _, _ in memory.places}):
+        program = programs[trace]
+        for name, words in _shared_words(program):
+            if shared.setdefault(name, words) != words:
+                findings.add("TSR4013", f"traces share `{name}` and put different addresses in it")
         for table in program.pointer_tables:
             for device in dict.fromkeys(one for _, one, _ in memory.places):
                 place = memory.place(trace, device, int(table.buffer))
                 if place is not None:
                     _check_targets(memory, areas, program, table, place, findings)
+
+
+def _shared_words(program: Program) -> Iterator[tuple[str, object]]:
+    """Per buffer that traces share by name, where it points to."""
+    for one in program.buffers:
+        if KIND_OF[one.role] in _SHARED:
+            yield (
+                one.name,
+                sorted(
+                    (word.offset, program.buffers[word.target.buffer].name, word.target.offset)
+                    for table in program.pointer_tables
+                    if table.buffer == one.id
+                    for word in table.words
+                ),
+            )
 
 
 def _check_targets(

@@ -22,7 +22,7 @@ from tessera.passes.check_plan_memory import MOST_BYTES, Memory
 from tessera.passes.check_plan_sequence import Sequence, Versions
 from tessera.passes.check_plan_shape import Shape
 
-POISON_TAG = 0
+POISON_TAG, UNCLEAR_TAG = 0, 1
 POISON_VERSION = -3
 _VERSION_BITS = 32
 _QUEUES = tuple(Queue)
@@ -68,7 +68,7 @@ class Space:
     @staticmethod
     def owner(tag: int) -> tuple[int | None, int]:
         """The buffer and the version of a tag; poison has no buffer."""
-        if tag == POISON_TAG:
+        if tag in (POISON_TAG, UNCLEAR_TAG):
             return None, POISON_VERSION
         return (tag >> _VERSION_BITS) - 1, (tag & ((1 << _VERSION_BITS) - 1)) - 1
 

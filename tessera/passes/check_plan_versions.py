@@ -31,7 +31,14 @@ from tessera.passes.check_plan_memory import Memory
 from tessera.passes.check_plan_order import Clock, Order
 from tessera.passes.check_plan_sequence import FIRST, Sequence, Touch, Versions
 from tessera.passes.check_plan_shape import LASTING, Shape
-from tessera.passes.check_plan_space import POISON_TAG, POISON_VERSION, Space, build_space, expand
+from tessera.passes.check_plan_space import (
+    POISON_TAG,
+    POISON_VERSION,
+    UNCLEAR_TAG,
+    Space,
+    build_space,
+    expand,
+)
 from tessera.passes.check_plan_waste import find_waste
 
 MOST_WORK = 4_000_000_000
@@ -111,15 +118,9 @@ class _Walk:
         if buffer not in space.start or len(where) == 0:
             return
         index = space.index(buffer, where)
-        if (space.tags[index] != POISON_TAG).any() and (
-            space.tags[index] != space.tag(buffer, FIRST)
-        ).any():
-            self.findings.add(
-                "TSR4009",
-                f"{self.names.buffer(buffer)} on `{device}` begins a request in bytes where "
-                "another buffer does",
-            )
-        space.tags[index] = space.tag(buffer, FIRST)
+        here, own = space.tags[index], space.tag(buffer, FIRST)
+        # Where two buffers begin in the same bytes nobody knows which is there.
+        space.tags[index] = np.where((here == POISON_TAG) | (here == own), own, UNCLEAR_TAG)
 
     # --- operations ------------------------------------------------------------------------
 

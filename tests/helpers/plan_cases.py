@@ -91,6 +91,7 @@ def _access(buffer: BufferId, how: str, where: Region) -> Access:
     )
 
 
+_LASTING = (Role.STATE, Role.WEIGHT)
 _TABLES = {
     "pi": Role.INPUT, "pt": Role.TEMP, "po": Role.OUTPUT, "ps": Role.STATE, "pw": Role.WEIGHT,
 }  # fmt: skip
@@ -108,6 +109,7 @@ def random_case(
     shared = [(f"s{n}", rng.choice([8, 64, 300]), Role.STATE) for n in range(rng.randrange(3))] + [
         ("w0", 64, Role.WEIGHT)
     ]
+    shared_words = {0: rng.choice(["i0", "o0", "t0"]), 8: "o0"}
     programs, graphs, placements = [], [], []
     for _ in range(rng.choice([1, 1, 2])):
         buffers = [row for row in shared if rng.random() < 0.85]
@@ -121,7 +123,7 @@ def random_case(
         words = {}
         for name, role in _TABLES.items() if tables else ():
             if rng.random() < 0.6:
-                words[name] = {0: rng.choice(buffers)[0], 8: rng.choice(buffers)[0]}
+                words[name] = shared_words if role in _LASTING else _random_words(rng, buffers)
                 buffers.append((name, 64, role))
         steps = [_random_step(rng, buffers) for _ in range(rng.randint(1, most_steps))]
         program, graph = build(buffers, steps, words=words)
@@ -129,6 +131,10 @@ def random_case(
         graphs.append(graph)
         placements.append(tuple(rng.choice(devices) for _ in steps))
     return Case(tuple(programs), tuple(graphs), tuple(placements))
+
+
+def _random_words(rng: random.Random, buffers: Sequence[tuple[str, int, Role]]) -> dict[int, str]:
+    return {0: rng.choice(buffers)[0], 8: rng.choice(buffers)[0]}
 
 
 def _random_step(rng: random.Random, buffers: Sequence[tuple[str, int, Role]]) -> list[Effect]:

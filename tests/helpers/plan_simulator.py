@@ -91,7 +91,8 @@ def addresses(program: Program, buffer: int, *where: object) -> tuple[np.ndarray
         for word in table.words:
             if table.buffer == buffer:
                 mask[word.offset : word.offset + 8] = True
-    return mask, first_values("address", buffer, *where, size=size)
+    name = program.buffers[buffer].name
+    return mask, first_values("address", name, *where, size=size)
 
 
 def outcome(step: int, node: Node, graph: KernelGraph, seen: dict[int, Values]) -> dict:
