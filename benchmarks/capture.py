@@ -30,6 +30,10 @@ ZOO = {
     "mamba": "mamba.py:step",
     "vision_language": "vision_language.py:step",
     "mmdit": "mmdit.py:step",
+    "hf_llama": "huggingface.py:llama",
+    "hf_qwen": "huggingface.py:qwen",
+    "hf_mamba": "huggingface.py:mamba",
+    "hf_vit": "huggingface.py:vit",
 }
 
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from tessera.ir.program import Program
     from tessera.ir.ptx import Module
     from tessera.planning import PlanOptions, PlanReport, plan
+    from tessera.profiling import ProfileOptions, profile
     from tessera.running import PlanRunOptions, run_plan
     from tessera.runtime import Runtime
+    from tessera.tracing import Trace, TraceOptions, trace, write_trace
 
 __version__ = "0.1.0"
 
@@ -28,15 +30,21 @@ __all__ = [
     "PlanOptions",
     "PlanReport",
     "PlanRunOptions",
+    "ProfileOptions",
     "Program",
     "Report",
     "Runtime",
     "TesseraError",
+    "Trace",
+    "TraceOptions",
     "__version__",
     "analyze",
     "load",
     "plan",
+    "profile",
     "run_plan",
+    "trace",
+    "write_trace",
 ]
 
 _HOMES = {
@@ -46,14 +54,20 @@ _HOMES = {
     "PlanOptions": "tessera.planning",
     "PlanReport": "tessera.planning",
     "PlanRunOptions": "tessera.running",
+    "ProfileOptions": "tessera.profiling",
     "Program": "tessera.ir.program",
     "Report": "tessera.driver",
     "Runtime": "tessera.runtime",
     "TesseraError": "tessera.diagnostics",
+    "Trace": "tessera.tracing",
+    "TraceOptions": "tessera.tracing",
     "analyze": "tessera.driver",
     "load": "tessera.driver",
     "plan": "tessera.planning",
+    "profile": "tessera.profiling",
     "run_plan": "tessera.running",
+    "trace": "tessera.tracing",
+    "write_trace": "tessera.tracing",
 }
 
 

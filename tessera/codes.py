@@ -93,6 +93,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR1160", "an operand is outside its buffer"),
     Code("TSR1161", "shape and strides of an operand do not agree"),
     Code("TSR1162", "an attribute cannot be used"),
+    Code("TSR1163", "an operator is unknown"),
+    Code("TSR1164", "a call does not fit its operator"),
     Code("TSR1170", "an event is waited for but never recorded"),
     Code("TSR1180", "the file of contents has no plain name"),
     Code("TSR1181", "the file of contents cannot be read"),
@@ -183,7 +185,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR5019", "the module has 32-bit addresses"),
     Code("TSR5020", "the device is out of memory"),
     Code("TSR5021", "a call cannot be made"),
-    Code("TSR5022", "the CPU backend cannot run a library operator"),
+    Code("TSR5022", "a backend cannot run a library operator"),
     Code("TSR5023", "an instruction is used against its rules"),
     Code("TSR5040", "there is nothing to run"),
     Code("TSR5041", "no variant is for that architecture"),
@@ -216,6 +218,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR6007", "the model is not named well"),
     Code("TSR6008", "the model's own code failed"),
     Code("TSR6009", "there is no such GPU to measure on"),
+    Code("TSR6010", "the model does not compile as one graph"),
+    Code("TSR6011", "the GPU has too little memory for the model"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.capture.problems import refusal
 
 
 def find_model(text: str) -> tuple[Path, str]:
@@ -42,20 +42,13 @@ def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, tup
     except TesseraError:
         raise
     except Exception as problem:  # whatever the user's own code raises
-        raise _failed(problem) from problem
+        raise refusal(problem) from problem
     finally:
         sys.path.pop(0)
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         inputs = made[1] if isinstance(made[1], tuple | list) else (made[1],)
         return made[0], tuple(inputs)
     return (lambda: function(**sizes)), ()
-
-
-def _failed(problem: Exception) -> TesseraError:
-    place = traceback.extract_tb(problem.__traceback__)[-1]
-    where = f"in `{place.name}`, {Path(place.filename).name}:{place.lineno}"
-    headline = f"the model's code raised {type(problem).__name__}: {problem}"
-    return TesseraError(error("TSR6008", headline, notes=(where,)))
 
 
 def _bad_model(headline: str) -> TesseraError:

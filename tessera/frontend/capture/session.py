@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.cuda_graph import read_nodes
 from tessera.frontend.capture.kernels import find_codes, functions_with_code
+from tessera.frontend.capture.problems import not_captured, refusal
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,
@@ -145,11 +146,16 @@ def _warm_up(function: Callable[..., Any], inputs: tuple[Any, ...], count: int) 
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(count):
-            function(*inputs)
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(count):
+                function(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+    except TesseraError:
+        raise
+    except Exception as problem:  # whatever the model or its compiler raises
+        raise refusal(problem) from problem
 
 
 def _capture_graph(
@@ -173,12 +179,7 @@ def _capture_graph(
         with torch.cuda.graph(graph), mode:
             outputs = function(*inputs)
     except RuntimeError as problem:
-        text = str(problem).strip().splitlines() or [repr(problem)]
-        raise TesseraError(
-            error("TSR6003", "the call cannot be captured as a CUDA graph", notes=(text[0][:200],),
-                  hint="the model must not wait for the GPU, copy to the host, or depend on data"
-                       " on the host side (`.item()`, `.cpu()`, `nonzero`, printing a tensor)")
-        ) from problem  # fmt: skip
+        raise not_captured(problem) from problem
     finally:
         keeper.is_on = False
     return graph, outputs, mode.operators

@@ -1,0 +1,44 @@
+"""Exceptions of PyTorch, its compiler and the model, as errors that say what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.frontend.capture.problems import not_captured, refusal
+
+
+def made(name: str, module: str, text: str) -> Exception:
+    kind = type(name, (RuntimeError,), {"__module__": module})
+    problem: Exception = kind(text)
+    try:
+        raise problem
+    except RuntimeError:
+        return problem
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "expected"),
+    [
+        ("OutOfMemoryError", "torch", "TSR6011"),
+        ("Unsupported", "torch._dynamo.exc", "TSR6010"),
+        ("ValueError", "builtins", "TSR6008"),
+    ],
+)
+def test_what_a_model_raises(name: str, module: str, expected: str) -> None:
+    found = refusal(made(name, module, "first\nsecond"))
+    (only,) = found.diagnostics
+    assert only.code == expected
+    assert "first" in (only.headline + "".join(only.notes))
+    assert "second" not in (only.headline + "".join(only.notes))
+
+
+def test_the_compiler_names_the_line_of_the_model() -> None:
+    text = 'graph break\n  File "/x/torch/a.py", line 1\n  File "model.py", line 7, in step'
+    (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics
+    assert found.notes == ("graph break", 'File "model.py", line 7, in step')
+
+
+def test_a_capture_that_fails_says_what_not_to_do() -> None:
+    (found,) = not_captured(RuntimeError("operation not permitted")).diagnostics
+    assert found.code == "TSR6003"
+    assert "`.item()`" in (found.hint or "")
