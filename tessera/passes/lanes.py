@@ -22,7 +22,7 @@ brought the unknown part in, for messages; it plays no part in the meaning.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,17 @@ class Base:
         return found
 
 
+class Choice(NamedTuple):
+    """A value that hangs on an election (`elections`): exact for a thread that was elected, and
+    for one that was not. It says nothing of the threads outside `valid`. `election` is equal for
+    values of one election."""
+
+    election: int
+    hit: Array
+    miss: Array
+    valid: Array
+
+
 class Lanes:
     """A value per thread; see the module's text.
 
@@ -62,7 +73,7 @@ class Lanes:
     distance, as loops do, costs nothing until somebody looks at the numbers.
     """
 
-    __slots__ = ("_lo", "base", "shift", "span", "why")
+    __slots__ = ("_lo", "base", "choice", "shift", "span", "why")
 
     def __init__(self, lo: Array, span: Array | None = None, why: int = -1) -> None:
         self._lo: Array | None = lo
@@ -70,6 +81,7 @@ class Lanes:
         self.shift = 0
         self.span = span
         self.why = why
+        self.choice: Choice | None = None
 
     @property
     def lo(self) -> Array:
@@ -129,6 +141,13 @@ def distinct(value: Lanes) -> list[int]:
 def spans(value: Lanes) -> Array:
     """The unknown part, zeros where exact."""
     return np.zeros((1, 1), dtype=U64) if value.span is None else value.span
+
+
+def exact_in(value: Lanes, mask: Array) -> Lanes:
+    """The value without its unknown part, where the threads of a mask have none."""
+    if value.span is None or (value.span.astype(np.bool_) & mask).any():
+        return value
+    return Lanes(value.lo)
 
 
 def reason(*values: Lanes) -> int:
@@ -204,7 +223,7 @@ def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
     else:
         result.base, result.shift = b.base, b.shift + int(a.lo.flat[0])
     result.shift &= MASK[64]
-    result.span, result.why, result._lo = None, -1, None
+    result.span, result.why, result._lo, result.choice = None, -1, None, None
     return result
 
 

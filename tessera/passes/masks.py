@@ -19,12 +19,15 @@ NONE: Array = np.zeros((1, 1), dtype=np.bool_)
 class Mask:
     """The threads at a place; see `slice_machine` for what the three sets mean."""
 
-    __slots__ = ("may", "strong", "sure")
+    __slots__ = ("elected", "election", "may", "strong", "sure")
 
     def __init__(self, may: Array, strong: Array, sure: Array) -> None:
         self.may = may
         self.strong = strong
         self.sure = sure
+        # Threads that surely are here if `election` elects them (`elections`); -1: none does.
+        self.elected = NONE
+        self.election = -1
 
     def any(self) -> bool:
         """Whether anybody may be here."""
@@ -41,13 +44,25 @@ class Mask:
                 return None
             strong = may if self.strong is self.may else self.strong & holds
             sure = strong if self.sure is self.strong else self.sure & holds
-            return Mask(may, strong, sure)
+            return Mask(may, strong, sure).with_election(self.election, self.elected & holds)
         open_ = condition.span.astype(np.bool_)
         may = self.may & (holds | open_)
         certain = holds & ~open_
         if not may.any():
             return None
-        return Mask(may, self.strong & certain, self.sure & certain)
+        found = Mask(may, self.strong & certain, self.sure & certain)
+        choice = condition.choice
+        if choice is None or self.election not in (-1, choice.election):
+            return found
+        before = self.sure if self.election == -1 else self.elected
+        hit = choice.hit.astype(np.bool_) & choice.valid
+        return found.with_election(choice.election, before & hit)
+
+    def with_election(self, election: int, elected: Array) -> Mask:
+        """The same threads, and those that are here if they are elected."""
+        if election != -1:
+            self.elected, self.election = elected, election
+        return self
 
     def unless(self, condition: Lanes) -> Mask | None:
         """Those for which a condition may fail, given that it does not hold for anybody here."""

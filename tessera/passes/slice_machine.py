@@ -129,8 +129,7 @@ class SliceMachine(StepRunner):
             self._pend(pending, target, mask.unless(invert(taken)))
             return
         if taken.span is not None:
-            open_ = taken.span.astype(np.bool_)
-            mask = self._open_branch(block, (target, following), mask, open_, pending)
+            mask = self._open_branch(block, (target, following), mask, taken, pending)
         self._pend(pending, target, mask.narrow(taken))
         self._pend(pending, following, mask.narrow(invert(taken)))
 
@@ -168,17 +167,17 @@ class SliceMachine(StepRunner):
         block: int,
         ways: tuple[int, int],
         mask: Mask,
-        open_: Array,
+        taken: Lanes,
         pending: dict[int, Mask],
     ) -> Mask:
         """Deal with the strong threads whose condition is unknown; the others are left."""
-        chosen = mask.strong & open_
+        chosen = mask.strong & lanes.spans(taken).astype(np.bool_)
         if not chosen.any():
             return mask
         meet = self.code.meets[block]
         deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
         if self._is_forward(block, ways) and self.depth < deepest:
-            self._fork(block, ways, mask, chosen, pending)
+            self._fork(block, ways, mask, chosen, taken, pending)
             return mask.without(chosen)
         self._scatter(block, ways, mask, chosen, pending)
         return mask.without(chosen)
@@ -202,25 +201,39 @@ class SliceMachine(StepRunner):
         ways: tuple[int, int],
         mask: Mask,
         chosen: Array,
+        taken: Lanes,
         pending: dict[int, Mask],
     ) -> None:
         meet = self.code.meets[block]
         assert meet is not None
+        elected = self._elected_sides(mask, chosen, taken)
         before, outer, guarded = self.registers, self.side, self.guarded_writes
         sides: list[dict[Key, Lanes]] = []
         writes = (Side(), Side())
         self.depth += 1
-        for way, side in zip(ways, writes, strict=True):
+        for way, side, here in zip(ways, writes, elected, strict=True):
             self.registers, self.side = dict(before), side
             self.guarded_writes = {name: known.copy() for name, known in guarded.items()}
             if way not in (meet, EXIT):
-                self.run({way: Mask(chosen, chosen, mask.sure & chosen)}, meet)
+                start = Mask(chosen, chosen, mask.sure & chosen)
+                self.run({way: start.with_election(*here)}, meet)
             sides.append(self.registers)
         self.depth -= 1
         self.side, self.guarded_writes = outer, guarded
         self.registers = self._join_sides(sides[0], sides[1], chosen)
         self.settle_writes(*writes)
         self._pend(pending, meet, Mask(chosen, chosen, mask.sure & chosen))
+
+    def _elected_sides(
+        self, mask: Mask, chosen: Array, taken: Lanes
+    ) -> tuple[tuple[int, Array], tuple[int, Array]]:
+        """Who is on each side if an election that the branch hangs on elects them."""
+        choice = taken.choice
+        if choice is None or self.side is not None or mask.election not in (-1, choice.election):
+            return (-1, NONE), (-1, NONE)
+        before = (mask.sure if mask.election == -1 else mask.elected) & chosen & choice.valid
+        hit = choice.hit.astype(np.bool_)
+        return (choice.election, before & hit), (choice.election, before & ~hit)
 
     def _join_sides(
         self, first: dict[Key, Lanes], second: dict[Key, Lanes], chosen: Array
@@ -265,6 +278,9 @@ class SliceMachine(StepRunner):
     ) -> Mask | None:
         """Drop threads that are not strong and for which nothing changed since the last time."""
         weak = mask.may & ~mask.strong
+        if mask.strong.any():
+            # Entered anew: rounds of an earlier time do not count.
+            seen.pop(block, None)
         if not weak.any():
             return mask
         last = seen.get(block)

@@ -13,6 +13,7 @@ from tessera.ir.layout import alignment, size_bytes
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side
+from tessera.passes.elections import choose
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lane_ops import invert
 from tessera.passes.lanes import Lanes
@@ -40,6 +41,7 @@ class Operands:
         self.origins: dict[str, int] = {}
         # The side of a branch that is being run, if data decides it; writes under predicates.
         self.side: Side | None = None
+        self.elections = 0
         self.guarded_writes: dict[str, Guarded] = {}
 
     def _place_symbols(self) -> dict[str, int]:
@@ -71,13 +73,17 @@ class Operands:
     def predicate(self, guard: ptx.Guard) -> Lanes:
         """Whether a guard lets an instruction run."""
         value = self._register(guard.register, 1, -1)
-        return invert(value) if guard.negated else value
+        return choose(lambda given: (invert(given[0]),), [value])[0] if guard.negated else value
 
     def guarded(self, instruction: ptx.Instruction, mask: Mask) -> Mask | None:
         """The threads that execute an instruction."""
         if instruction.guard is None:
             return mask
-        return mask.narrow(self.predicate(instruction.guard))
+        found = mask.narrow(self.predicate(instruction.guard))
+        if found is not None and self.side is not None and mask.election == -1:
+            # On one side of a branch that data decides nothing is certain, elected or not.
+            found.election = -1
+        return found
 
     def _register(self, name: str, bits: int, index: int) -> Lanes:
         value = self.registers.get(name)

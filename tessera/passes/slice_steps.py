@@ -10,7 +10,7 @@ of this kind forgets all words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
+from tessera.passes.elections import agreeing, choose, elect, merged_choice
 from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lane_ops import PREDICATES, extend, invert, source_bits
-from tessera.passes.lanes import MASK, U64, Lanes
+from tessera.passes.lanes import MASK, U64, Array, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
 from tessera.passes.scene import Box, Scene, parameter_bytes
@@ -39,10 +40,12 @@ _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 class StepRunner(Operands):
     """What each instruction does to the registers.
 
-    `arriving` are the threads that come to the instruction at hand, whatever its guard says.
+    `arriving` are the threads that come to the instruction at hand, whatever its guard says;
+    `here` are those that execute it.
     """
 
     arriving: Mask = Mask(ALL, ALL, ALL)
+    here: Mask = arriving
 
     def __init__(self, code: KernelCode, scene: Scene, box: Box | None, recorder: Recorder) -> None:
         super().__init__(code, scene, box, recorder)
@@ -61,6 +64,8 @@ class StepRunner(Operands):
         result = lanes.merge(mask.strong, value, old)
         if weak.any():
             result = lanes.merge(weak, lanes.join(old, value, self.bits(key)), result)
+        if value.choice is not None and not weak.any():
+            result.choice = merged_choice(mask.strong, value, old)
         self.registers[key] = result
 
     def _write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
@@ -82,7 +87,7 @@ class StepRunner(Operands):
         here = self.guarded(step.instruction, mask)
         if here is None:
             return
-        self.arriving = mask
+        self.arriving, self.here = mask, here
         name = step.instruction.opcode.name
         if step.meaning.flow is Flow.CALL:
             run_call(self, step, here)
@@ -97,6 +102,8 @@ class StepRunner(Operands):
             self._convert_address(step, here)
         elif name == "shfl":
             self._shuffle(step, here)
+        elif name == "elect":
+            self._elect(step, here)
         elif name == "mapa":
             # The same variable of another CTA of the cluster: shared memory again.
             self.unknown_results(step, here, self.scene.zones.address(SHARED))
@@ -106,31 +113,36 @@ class StepRunner(Operands):
             self.unknown_results(step, here)
 
     def _compute(self, step: Step, mask: Mask) -> None:
-        assert step.function is not None
-        instruction = step.instruction
         values = list(self._source_values(step))
-        if instruction.opcode.name == "setp":
-            self._set_predicates(step, step.function(values[:2]), values[2:], mask)
-            return
-        result = step.function(values)
-        if len(step.targets) > 1:
+        if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
             self.unknown_results(step, mask)
             return
-        self._write(step, step.targets[0], self._fit(result, step.targets[0]), mask)
+        if self.elections:
+            results = choose(lambda given: self._evaluate(step, given), values)
+        else:
+            results = self._evaluate(step, values)
+        for name, result in zip(step.targets, results, strict=False):
+            self._write(step, name, result, mask)
+
+    def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
+        """The results of a step on the values of its sources."""
+        assert step.function is not None
+        if step.instruction.opcode.name == "setp":
+            return self._predicates(step, step.function(values[:2]), values[2:])
+        return (self._fit(step.function(values), step.targets[0]),)
 
     def _fit(self, value: Lanes, name: str) -> Lanes:
         bits = self.code.widths.get(name, 64)
         return value if bits == 64 else lanes.truncate(value, bits)
 
-    def _set_predicates(self, step: Step, test: Lanes, third: list[Lanes], mask: Mask) -> None:
+    def _predicates(self, step: Step, test: Lanes, third: Sequence[Lanes]) -> tuple[Lanes, Lanes]:
         results = (test, invert(test))
         modifiers = step.instruction.opcode.modifiers
         for operator in ("and", "or", "xor"):
             if operator in modifiers and third:
                 combine = PREDICATES[operator]
                 results = (combine([results[0], third[0]]), combine([results[1], third[0]]))
-        for name, result in zip(step.targets, results, strict=False):
-            self._write(step, name, result, mask)
+        return results
 
     def _source_values(self, step: Step) -> Iterator[Lanes]:
         sources = self._sources.get(step.index)
@@ -198,11 +210,28 @@ class StepRunner(Operands):
         for name in step.targets[1:]:
             self._write(step, name, lanes.unknown(1, step.index), mask)
 
+    def _elect(self, step: Step, mask: Mask) -> None:
+        """One thread of each warp; which one is not known."""
+        members = self.value(step.instruction.operands[1], 32, step.index)
+        self.elections += 1
+        found = elect(members, mask.sure, mask.may, self.scene.threads, self.elections)
+        for name in step.targets:
+            leads = self.code.widths.get(name) == 1
+            value = found if leads else lanes.between(0, 31, 32, step.index)
+            self._write(step, name, value, mask)
+
     # --- memory ----------------------------------------------------------------------------
+
+    def elected(self, values: Sequence[Array]) -> Array:
+        """The threads here of warps of which one is elected, whoever it is, with these values."""
+        if self.here.election == -1:
+            return NONE
+        return agreeing(self.here.elected, values, self.scene.threads)
 
     def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
         """Record an access; on a side of a branch that data decides, nothing is certain yet."""
         sure = mask.sure
+        address = lanes.exact_in(address, mask.may)
         access = step.effects[number].access
         writes = access.writes and not access.reads and address.span is None
         if self.side is not None:
@@ -210,6 +239,10 @@ class StepRunner(Operands):
                 self.side.add(SureWrite(step.index, number, address.lo, width, sure))
             sure = NONE
         self.recorder.add(step.index, number, address, width, mask.may, sure)
+        if writes and self.here.election != -1:
+            chosen = self.elected([address.lo, mask.may]) & mask.may
+            if chosen.any():
+                self.recorder.add_sure(step.index, number, address.lo, width, chosen)
         if writes and step.instruction.guard is not None:
             self._note_guarded(step, number, step.instruction.guard, address, width)
 

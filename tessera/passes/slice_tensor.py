@@ -45,7 +45,7 @@ def tensor_access(
     operand = step.instruction.operands[effect.operand]
     if not isinstance(operand, ptx.Address):
         return "its tensor map is no address"
-    at = runner.address(ptx.Address(operand.parts[:1]), step.index)
+    at = lanes.exact_in(runner.address(ptx.Address(operand.parts[:1]), step.index), mask.may)
     if at.span is not None:
         return "its tensor map is not known"
     shape = np.broadcast_shapes(at.lo.shape, mask.may.shape)
@@ -132,7 +132,8 @@ class _Copy:
         modifiers = self.step.instruction.opcode.modifiers
         if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(found.dims):
             return None
-        values = [self.runner.value(c, 32, self.step.index) for c in coordinates]
+        given = (self.runner.value(c, 32, self.step.index) for c in coordinates)
+        values = [lanes.exact_in(value, self.mask.may) for value in given]
         bounds = [lanes.biased_bounds(value, 32) for value in values]
         shape = np.broadcast_shapes(
             self.mask.may.shape, self.mask.sure.shape, *(low.shape for low, _ in bounds)
@@ -147,8 +148,12 @@ class _Copy:
         exact = all(value.span is None for value in values)
         steps = set(found.element_strides) == {1}
         sure: Array | None = None
-        if exact and steps and self.is_plain and self.runner.side is None:
-            certain = np.broadcast_to(self.mask.sure, shape).ravel()
+        if exact and steps and self.is_plain:
+            same = [self.mask.may, *(value.lo for value in values)]
+            certain = self.runner.elected(same) & self.mask.may
+            if self.runner.side is None:
+                certain = certain | self.mask.sure
+            certain = np.broadcast_to(certain, shape).ravel()
             sure = box_bytes(found, first[certain], last[certain])
         return may, intervals.EMPTY if sure is None else sure, exact and steps
 

@@ -75,7 +75,8 @@ def test_data_dependent_coordinates_may_be_all_of_the_tensor() -> None:
         "indexed"
     }
     # One elected thread of a warp stores each tile: the last is clipped to the tensor's 37 rows.
-    assert touched(program, step, "out", AccessKind.WRITE) == [(0, 37 * 128)]
+    for must in (False, True):
+        assert touched(program, step, "out", AccessKind.WRITE, must=must) == [(0, 37 * 128)]
     check("tensor", run, ({"rows": np.array([2**31 - 1, -(2**31), 100, 24, 23], I32)},))
 
 
@@ -151,3 +152,57 @@ def test_interleaved_layouts_are_all_of_the_object(interleave: int) -> None:
     args = [run.launches[0].args[0], map_argument("in+16", content), I32(0), I32(0)]
     program, (step,) = analyse("tensor", run_of(run.buffers, Launch("copy_tiles", 1, 256, args)))
     assert touched(program, step, "in", AccessKind.READ) == [(0, 1024)]
+
+
+# --- Triton, with descriptors from the host ------------------------------------------------------
+
+BF16, SWIZZLE_64, SWIZZLE_128 = 9, 2, 3
+
+
+def described(
+    name: str, rows: int, columns: int, box: tuple[int, int], kind: int, swizzle: int
+) -> list:
+    """A descriptor as Triton passes it: the map, then sizes and strides."""
+    width = {FLOAT: 4, BF16: 2}[kind]
+    content = encode_tiled(
+        data_type=kind, address=0, dims=(columns, rows), strides=(columns * width,),
+        box=box[::-1], swizzle=swizzle,
+    )  # fmt: skip
+    sizes = [I32(rows), I32(columns), np.int64(columns), np.int64(1)]
+    return [map_argument(name, content), *sizes]
+
+
+def test_triton_tiles() -> None:
+    rows, columns = 50, 40
+    buffers = {n: np.ones(rows * columns + 64, F32) for n in ("out", "x")}
+    args = [a for n in buffers for a in described(n, rows, columns, (32, 32), FLOAT, SWIZZLE_128)]
+    launch = Launch("double", (2, 2), 128, [*args, np.uint64(0), np.uint64(0)], smem=4104)
+    run = run_of(buffers, launch)
+    program, (step,) = analyse("triton_tensor_double", run)
+    assert not step.pins
+    whole = [(0, rows * columns * 4)]
+    assert touched(program, step, "x", AccessKind.READ) == whole
+    assert touched(program, step, "out", AccessKind.WRITE, must=True) == whole
+    check("triton_tensor_double", run)
+
+
+def test_triton_persistent_matmul() -> None:
+    m, n, k = 100, 136, 72
+    buffers = {
+        "c": np.zeros(m * n + 32, np.uint16),
+        "a": np.ones(m * k + 32, np.uint16),
+        "b": np.ones(k * n + 32, np.uint16),
+    }
+    args = [
+        *described("c", m, n, (64, 64), BF16, SWIZZLE_128),
+        *described("a", m, k, (64, 32), BF16, SWIZZLE_64),
+        *described("b", k, n, (32, 64), BF16, SWIZZLE_128),
+        I32(m), I32(n), I32(k), np.uint64(0), np.uint64(0),
+    ]  # fmt: skip
+    run = run_of(buffers, Launch("persistent", 4, 128, args, smem=24592))
+    program, (step,) = analyse("triton_tensor_matmul", run)
+    assert not step.pins
+    assert touched(program, step, "a", AccessKind.READ) == [(0, 2 * m * k)]
+    assert touched(program, step, "b", AccessKind.READ) == [(0, 2 * k * n)]
+    assert touched(program, step, "c", AccessKind.WRITE, must=True) == [(0, 2 * m * n)]
+    check("triton_tensor_matmul", run)
