@@ -11,6 +11,7 @@ trace to trace. Words of `pointers` records are each device's own: nothing moves
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from tessera.passes.check_plan_findings import Findings
 from tessera.passes.check_plan_sequence import Sequence, Touch
 from tessera.passes.check_plan_shape import LASTING, Shape
 
-Masks = npt.NDArray[np.object_]
+Masks = npt.NDArray[Any]
 """Per atom a set of devices, a bit each."""
 Key = tuple[int, int | str]
 
@@ -64,15 +65,15 @@ def check_pins(
     for trace in traces:
         walk = _Flow(trace, traces, devices, bounds, {}, None)
         for key, (all_makers, pinned) in walk.run().items():
-            known = left.setdefault(key, (_none(len(all_makers)), _none(len(pinned))))
+            known = left.setdefault(key, (all_makers.copy(), pinned.copy()))
             known[0][:] |= all_makers
             known[1][:] |= pinned
     for trace in traces:
         _Flow(trace, traces, devices, bounds, left, findings).run()
 
 
-def _none(count: int) -> Masks:
-    return np.zeros(count, dtype=np.object_)
+def _none(count: int, devices: int) -> Masks:
+    return np.zeros(count, dtype=np.int64 if devices < 63 else np.object_)
 
 
 def _key(shape: Shape, trace: int, buffer: int) -> Key:
@@ -111,7 +112,8 @@ class _Flow:
         for buffer in self.sequence.bounds:
             key = _key(self.shape, trace, buffer)
             count = len(bounds[key]) - 1
-            known = first.get(key, (_none(count), _none(count)))
+            none = _none(count, len(devices))
+            known = first.get(key, (none, none))
             self.made[buffer] = (known[0].copy(), known[1].copy())
 
     def run(self) -> dict[Key, tuple[Masks, Masks]]:
