@@ -21,7 +21,7 @@ from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
 from tessera.ir.trace_text import print_program
 from tessera.output import write_file
-from tessera.trace_build import build_program
+from tessera.tracing.build import build_program
 
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)

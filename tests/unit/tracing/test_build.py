@@ -22,7 +22,7 @@ from tessera.frontend.capture.raw import (
 from tessera.ir.data_type import DataType
 from tessera.ir.program import ByValue, LibraryCall, Memcpy, Memset, Pointer, Role, Scalar
 from tessera.ir.trace_text import print_program
-from tessera.trace_build import build_program
+from tessera.tracing.build import build_program
 
 PTX = """.version 8.0
 .target sm_80
