@@ -15,8 +15,10 @@ NO_PLAN = 3
 _MOST_REASONS = 4
 
 
-def no_plan(planning: Planning, costs: Sequence[Costs], machine: Machine) -> TesseraError:
-    """The constraint in the way, by how much, and what would help."""
+def no_plan(
+    planning: Planning, costs: Sequence[Costs], machine: Machine, fitting: str = ""
+) -> TesseraError:
+    """The constraint in the way, by how much, and what would help; `fitting` options would."""
     obstacle = find_obstacle(planning.problem)
     if obstacle.kind == "task":
         found = _no_gpu(obstacle, planning, costs, machine)
@@ -26,7 +28,7 @@ def no_plan(planning: Planning, costs: Sequence[Costs], machine: Machine) -> Tes
             hint="join the GPUs with a link, or offer one that can run all the steps",
         )  # fmt: skip
     else:
-        found = _no_memory(obstacle, machine)
+        found = _no_memory(obstacle, machine, fitting)
     return TesseraError(found, exit_code=NO_PLAN)
 
 
@@ -50,7 +52,7 @@ def _no_gpu(
     )  # fmt: skip
 
 
-def _no_memory(obstacle: Obstacle, machine: Machine) -> Diagnostic:
+def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic:
     need, have = format_bytes(obstacle.need_bytes), format_bytes(obstacle.have_bytes)
     hint = None
     if obstacle.extra_bytes:
@@ -62,9 +64,12 @@ def _no_memory(obstacle: Obstacle, machine: Machine) -> Diagnostic:
             key=lambda pair: pair[1],
         )
         hint = f"with {format_bytes(extra)} more on `{name}` it fits; or add a GPU"
+    if fitting:
+        hint = f"with `{fitting}` it fits" + ("" if hint is None else f"; {hint}")
     return error(
         "TSR3010", "the model does not fit in the memory of these GPUs",
-        notes=(f"one copy of all buffers takes {need}, the GPUs have {have} in all",), hint=hint,
+        notes=(f"all buffers, for the slots and lanes, take {need}; the GPUs have {have} in all",),
+        hint=hint,
     )  # fmt: skip
 
 

@@ -55,7 +55,26 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
     assert tried is not None
     if refused:
         raise TesseraError(refused[0], exit_code=NO_PLAN)
-    raise no_plan(tried.planning, setting.costs, setting.machine)
+    raise no_plan(tried.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _what_fits(setting: Setting) -> str:
+    """As many slots and lanes as there is a plan for, where the user asked for more."""
+    options = setting.options
+    most = max(options.slots or 1, options.lanes or 1)
+    low, high = 0, most  # there is a plan with `low` at most of each, and none with `high`
+    while high > 1 and high - low > max(1, low // 8):
+        middle = (low + high) // 2
+        slots, lanes = min(options.slots or 1, middle), min(options.lanes or 1, middle)
+        problem = build_problem(setting, slots, lanes).problem
+        if choose(problem, "throughput", SolveOptions(gap=1.0, max_nodes=1)) is None:
+            high = middle
+        else:
+            low = middle
+    if low == 0:
+        return ""
+    asked = (("--slots", options.slots), ("--lanes", options.lanes))
+    return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
 
 
 def _first_proved(

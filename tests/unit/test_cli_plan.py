@@ -130,6 +130,35 @@ def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
     assert set(used) == {"a100-0", "a100-1"}
 
 
+STATE = """//! tessera.trace 1
+//! buffer s bytes=10000000000 role=state
+//! buffer t bytes=10000000000 role=temp
+//! memcpy t s bytes=4096
+//! memcpy s t bytes=4096
+"""
+
+
+def test_slots_and_lanes_that_do_not_fit(tmp_path: Path) -> None:
+    path, target = tmp_path / "state.ptx", str(tmp_path / "p.tsp")
+    path.write_text(STATE)
+    outcome = tessc("plan", str(path), "--gpus", "l40s", "--lanes", "8", "-o", target)
+    assert outcome.code == 3
+    assert "hint: with `--lanes 3` it fits" in outcome.err
+    outcome = tessc(
+        "plan", str(path), "--gpus", "l40s", "--slots", "3", "--lanes", "3", "-o", target
+    )
+    assert "hint: with `--slots 2 --lanes 2` it fits" in outcome.err
+    tight = ("--gpus", "l40s", "--memory", "l40s=4GB", "-o", target)
+    for option in ((), ("--slots", "1"), ("--slots", "2"), ("--lanes", "9")):
+        outcome = tessc("plan", str(path), *tight, *option)
+        assert outcome.code == 3
+        assert " GB more on `l40s-0` it fits" in outcome.err
+        assert "`--" not in outcome.err
+    outcome = tessc("plan", str(path), "--gpus", "l40s", "-o", target)
+    assert outcome.code == 0, outcome.err
+    assert parse_plan(Path(target).read_text()).replicas[0].slots == 2
+
+
 TWO_CODES = """//! tessera.trace 1
 //! buffer x bytes=4096 role=output
 //! module m0 arch=sm_90a
