@@ -14,6 +14,7 @@ from tessera.diagnostics import Label, Span
 from tessera.frontend.trace_fields import Fields, read_stream
 from tessera.frontend.trace_findings import Findings, did_you_mean
 from tessera.frontend.trace_values import MAX_BYTES, Values
+from tessera.ir import operators
 from tessera.ir.program import (
     Buffer,
     Event,
@@ -106,17 +107,17 @@ class Steps:
         for operand in writes:
             self._check_written(operand.pointer, fields.place("writes"), "op")
         attributes = self.values.attributes(*fields.value("attrs")) if "attrs" in fields else ()
-        self.steps.append(
-            LibraryCall(
-                id=self.next_id(),
-                operator=str(names[0]),
-                reads=reads,
-                writes=writes,
-                attributes=attributes,
-                stream=read_stream(fields, self.findings),
-                span=self._span(fields),
-            )
+        call = LibraryCall(
+            id=self.next_id(),
+            operator=str(names[0]),
+            reads=reads,
+            writes=writes,
+            attributes=attributes,
+            stream=read_stream(fields, self.findings),
+            span=self._span(fields),
         )
+        self._check_operator(call, fields.base + (names[0].start_pos or 0))
+        self.steps.append(call)
 
     def event(self, fields: Fields, names: Sequence[Token]) -> None:
         """`event done stream=1`."""
@@ -143,6 +144,21 @@ class Steps:
         self.steps.append(Wait(event.id, stream, self._span(fields)))
 
     # --- parts -----------------------------------------------------------------------------
+
+    def _check_operator(self, call: LibraryCall, start: int) -> None:
+        place = (start, start + len(call.operator))
+        if call.operator not in operators.table():
+            near = " or ".join(f"`{name}`" for name in operators.near_names(call.operator))
+            self.findings.fail(
+                "TSR1163",
+                f"no operator `{call.operator}` is known",
+                place,
+                hint=f"did you mean {near}?" if near else None,
+            )
+        try:
+            operators.bind(call)
+        except operators.OperatorMismatch as reason:
+            self.findings.fail("TSR1164", f"this is no call of `{call.operator}`: {reason}", place)
 
     def _address(self, fields: Fields, token: Token) -> tuple[Pointer, Place]:
         start = fields.base + (token.start_pos or 0)

@@ -133,9 +133,9 @@ def test_out_of_memory() -> None:
 def test_library_call() -> None:
     program = parse_trace(
         "//! tessera.trace 1\n"
-        "//! buffer x bytes=64 role=input dtype=f32 shape=16\n"
-        "//! buffer y bytes=64 role=output dtype=f32 shape=16\n"
-        "//! op aten::relu.out reads=[x:f32[16]] writes=[y:f32[16]] attrs={}\n"
+        "//! buffer x bytes=64 role=input dtype=c64 shape=8\n"
+        "//! buffer y bytes=64 role=output dtype=c64 shape=8\n"
+        "//! op aten::mul.out reads=[x:c64[8], x:c64[8]] writes=[y:c64[8]] attrs={}\n"
     )
     with pytest.raises(TesseraError, match="TSR5022") as failure:
         run_program(program, {})

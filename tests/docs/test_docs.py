@@ -53,7 +53,12 @@ def test_every_page_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [("cli.md", reference.cli_page), ("codes.md", reference.codes_page)]
+    ("name", "make"),
+    [
+        ("cli.md", reference.cli_page),
+        ("codes.md", reference.codes_page),
+        ("operators.md", reference.operators_page),
+    ],
 )
 def test_generated_page(name: str, make: Callable[[], str], update_golden: bool) -> None:
     page = DOCS / "reference" / name

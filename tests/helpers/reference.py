@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from tessera import cli, codes
+from tessera.ir import operators
+from tessera.ir.operators_records import AttributeSpec, OperandSpec, Reach
 
 _GROUPS = {
     "10": "PTX",
@@ -67,3 +71,55 @@ def codes_page() -> str:
 def _group(code: str) -> str:
     number = code.removeprefix("TSR")
     return next(_GROUPS[n] for n in (number[:2], number[:1]) if n in _GROUPS)
+
+
+_OPERATORS = """# The table of operators
+
+What an `op` record of a [trace](trace-format.md) may call: pure functions of tensors under PyTorch's names. An operator that is not here is an error (TSR1163), and so is a call whose tensors, types, shapes or attributes do not fit its entry (TSR1164). Made from the table (`tessera/ir/operators*.py`) by `pytest tests/docs --update-golden`.
+
+- Operands stand in the order of `reads` and `writes`. `?` marks one that may be missing: leave it out at the end, or give the attribute of its name as null. `=1` marks one that a number can stand for, as the attribute of its name. `...` is a list.
+- `.out` forms, and in-place forms whose names end in `_`, have the same operands. What is changed in place is both read and written; `-` marks operands that are listed but not read.
+- `@` marks an operand of which only the elements that indices choose are read or written: the access analysis says "indexed", not "all of it".
+- Attributes have PyTorch's names and defaults; `*` marks one that must be given, and null is the default. `device`, `layout`, `memory_format`, `non_blocking`, `pin_memory` and `implicit` are ignored.
+- Random functions, views and operators with results of unknown size have no entry.
+
+On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every machine. Complex numbers and results in 8-bit floats are only moved (TSR5022).
+"""  # noqa: E501
+
+
+def operators_page() -> str:
+    """`operators.md`: the table of operators, one row per function."""
+    lines = [
+        _OPERATORS,
+        "| operators | reads | writes | attributes | work |",
+        "|---|---|---|---|---|",
+    ]
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for entry in operators.table().values():
+        reads = ", ".join(map(_operand, entry.reads)) or "nothing"
+        writes = ", ".join(map(_operand, entry.writes))
+        attributes = ", ".join(map(_attribute, entry.attributes))
+        work = entry.work.__name__.replace("_", " ")
+        key = (reads, writes, attributes, work)
+        rows.setdefault(key, []).append(entry.name.removeprefix("aten::"))
+    for (reads, writes, attributes, work), names in rows.items():
+        listed = " ".join(f"`{name}`" for name in names)
+        lines.append(f"| {listed} | {reads} | {writes} | {attributes} | {work} |")
+    return "\n".join(lines) + "\n"
+
+
+def _operand(spec: OperandSpec) -> str:
+    marks = {
+        "@": spec.reach is Reach.INDEXED,
+        "-": spec.reach is Reach.NONE,
+        "?": spec.is_optional,
+        "=1": spec.or_number,
+        "...": spec.is_list,
+    }
+    return f"`{spec.name}`" + "".join(mark for mark, is_on in marks.items() if is_on)
+
+
+def _attribute(spec: AttributeSpec) -> str:
+    if spec.is_required:
+        return f"`{spec.name}`\\*"
+    return f"`{spec.name}`={json.dumps(spec.default)}"

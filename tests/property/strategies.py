@@ -6,7 +6,7 @@ buffers, then steps whose arguments fit the parameters. PTX strategies are in `p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from hypothesis import strategies as st
@@ -51,9 +51,9 @@ ROLES = [role for role in Role if role is not Role.VARIABLE]
 names = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$.]{0,6}", fullmatch=True)
 identifiers = st.from_regex(r"[A-Za-z][A-Za-z0-9_$]{0,6}", fullmatch=True)
 streams = st.one_of(st.just("0"), st.from_regex(r"[A-Za-z0-9_$.]{1,4}", fullmatch=True))
-operators = st.from_regex(
-    r"[A-Za-z_][A-Za-z0-9_]{0,5}::[A-Za-z_][A-Za-z0-9_]{0,5}(\.[A-Za-z0-9_]{1,4})?", fullmatch=True
-)
+operators = st.sampled_from(["aten::clone", "aten::clone.out", "aten::contiguous"])
+# Attributes that operators do not look at, so that any value will do.
+attribute_names = st.sampled_from(["device", "layout", "memory_format", "pin_memory"])
 scalars = st.sampled_from(SCALARS).flatmap(
     lambda kind: st.integers(0, (1 << (8 * kind.bytes)) - 1).map(lambda b: Scalar(kind, b))
 )
@@ -72,7 +72,7 @@ def _json_values(depth: int) -> st.SearchStrategy[AttributeValue]:
     return st.one_of(json_scalars, st.lists(_json_values(depth - 1), max_size=3).map(tuple))
 
 
-attributes = st.dictionaries(st.text(max_size=6), _json_values(3), max_size=3).map(
+attributes = st.dictionaries(attribute_names, _json_values(3), max_size=3).map(
     lambda found: tuple(found.items())
 )
 
@@ -269,11 +269,15 @@ def memory_steps(draw: st.DrawFn, index: int, declared: list[Buffer]) -> Step:
             bytes=size,
             stream=stream,
         )
+    read = draw(operands(declared))
+    written = replace(read, pointer=Pointer(target.id), strides=None)
+    if written.extent_bytes() > target.bytes:
+        read = written = replace(written, shape=(0, *read.shape))
     return LibraryCall(
         id=LaunchId(index),
         operator=draw(operators),
-        reads=tuple(draw(st.lists(operands(declared), max_size=2))),
-        writes=tuple(draw(st.lists(operands(writable), max_size=2))),
+        reads=(read,),
+        writes=(written,),
         attributes=draw(attributes),
         stream=stream,
     )

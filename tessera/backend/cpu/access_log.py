@@ -65,6 +65,10 @@ class Direction:
         if len(ranges) > _MERGE_ABOVE:
             self.ranges = merge(np.array(ranges, dtype=np.int64))
 
+    def add_ranges(self, ranges: Array) -> None:
+        """Lines of `(start, end)` in the space, in any order."""
+        self.ranges.extend(merge(ranges))
+
     def add_rows(self, start: int, pitch: int, count: int, length: int) -> None:
         """`count` ranges of `length` bytes, `pitch` bytes apart."""
         self.rows.append((start, pitch, count, length))

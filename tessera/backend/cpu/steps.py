@@ -14,6 +14,7 @@ import numpy as np
 from tessera.backend.cpu.device import Device, DeviceArray, LoadedModule, Place
 from tessera.backend.cpu.launch import LaunchResult
 from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.operators import run as operators
 from tessera.ir import program as ir
 
 
@@ -69,7 +70,7 @@ class StepRunner:
         self.max_steps = max_steps
 
     def do(self, step: ir.Step) -> LaunchResult | None:
-        """Do one record. Library calls are refused before a run."""
+        """Do one record. Library calls that have no code here are refused before a run."""
         match step:
             case ir.Launch():
                 return self._launch(step)
@@ -78,7 +79,9 @@ class StepRunner:
             case ir.Memcpy():
                 self._bytes(step.target, step.bytes)[:] = self._bytes(step.source, step.bytes)
                 self.device.mark_written(self.address(step.target), step.bytes)
-            case ir.LibraryCall() | ir.Event() | ir.Wait():
+            case ir.LibraryCall():
+                return operators.run(self.device, step, self.address_of)
+            case ir.Event() | ir.Wait():
                 pass
             case _:
                 assert_never(step)

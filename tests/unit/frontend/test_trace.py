@@ -88,8 +88,8 @@ def test_the_records_of_the_design() -> None:
         + "//! variant sm_90a smem=24576\n"
         + "//! memset y+0 bytes=4096 value=0x00\n"
         + "//! memcpy y+0 x+0 bytes=4096\n"
-        + "//! op aten::mm.out reads=[x:f32[16,32], w+128:f32[32,16]{1,32}] "
-        + 'writes=[y:f32[16,16]] attrs={"alpha": 1.5, "dims": [1, -2], "keep": true, "x": null}\n'
+        + "//! op aten::mean.dim reads=[w+128:f32[32,16]{1,32}] "
+        + 'writes=[y:f32[1,1]] attrs={"dim": [0, -1], "keepdim": true, "dtype": null}\n'
         + "//! pointers y @{0:x,8:y+64}\n"
         + "//! event e stream=s1\n//! wait e stream=2\n"
     )
@@ -115,8 +115,8 @@ def test_the_records_of_the_design() -> None:
     assert isinstance(memcpy, Memcpy)
     assert (memcpy.target.buffer, memcpy.source.buffer) == (2, 0)
     assert isinstance(call, LibraryCall)
-    assert call.attributes == (("alpha", 1.5), ("dims", (1, -2)), ("keep", True), ("x", None))
-    assert call.reads[1] == Operand(
+    assert call.attributes == (("dim", (0, -1)), ("keepdim", True), ("dtype", None))
+    assert call.reads[0] == Operand(
         pointer=Pointer(program.buffers[1].id, 128),
         dtype=DataType.F32,
         shape=(32, 16),

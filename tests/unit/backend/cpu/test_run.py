@@ -131,14 +131,12 @@ def test_trace_runs_in_order():
     assert touched["z"].writes == ((0, 200),)
 
 
-def test_library_calls_are_refused_before_anything_runs():
-    text = TRACE + "//! op aten::relu reads=[x:f32[100]] writes=[z:f32[100]] attrs={}\n"
-    try:
-        program = parse_trace(text)
-    except TesseraError:
-        program = parse_trace(text.replace("aten::relu", "aten::mm.out"))
-    with pytest.raises(TesseraError, match="TSR5022"):
+def test_library_calls_without_code_are_refused_before_anything_runs():
+    wrong = "//! op aten::mul.out reads=[x:c64[50], x:c64[50]] writes=[z:c64[50]] attrs={}\n"
+    program = parse_trace(TRACE + wrong)
+    with pytest.raises(TesseraError, match="TSR5022") as refused:
         run_program(program, {})
+    assert "c64" in refused.value.diagnostics[0].notes[0]
 
 
 def test_source_of_a_kernel_can_be_read():
