@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import LoweredReplica
+from tessera.ir.launch_program import Area, AreaKind, LoweredReplica
 from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
 from tessera.passes.check_plan_findings import Findings, Locate, nowhere
@@ -65,13 +65,14 @@ def check_plan(
     for replica in plan.replicas:
         placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
         _check_replica(replica.lowered, programs, graphs, placements, findings)
-    used = check_capacity([one.lowered for one in plan.replicas], card_of, cards, findings)
+    used = check_capacity(_shared_areas(plan), card_of, cards, findings)
     for card in plan.cards:
         if card.used_bytes != used[card.name]:
             findings.add(
                 "TSR4013",
                 f"the plan says that it takes {card.used_bytes} bytes of `{card.name}`, and takes "
                 f"{used[card.name]}",
+                at=card,
             )
     if len(plan.replicas) > 1 and any(map(writes_variables, programs, graphs)):
         findings.add(
@@ -80,6 +81,28 @@ def check_plan(
             "a module variable is there once for all requests",
         )
     return findings.result()
+
+
+def _shared_areas(plan: Plan) -> list[Area]:
+    """The areas of all replicas; of several policies, only the largest weights of each device.
+
+    One policy serves at a time, and all share the weights of a device.
+    """
+    weights: dict[tuple[str, str], list[Area]] = {}
+    found = []
+    for replica in plan.replicas:
+        for area in replica.lowered.areas:
+            if area.kind is AreaKind.WEIGHTS:
+                weights.setdefault((area.device, replica.policy), []).append(area)
+            else:
+                found.append(area)
+    largest: dict[str, list[Area]] = {}
+    for (device, _), areas in weights.items():
+        if sum(a.bytes * a.count for a in areas) >= sum(
+            a.bytes * a.count for a in largest.get(device, [])
+        ):
+            largest[device] = areas
+    return [*found, *(area for areas in largest.values() for area in areas)]
 
 
 def check_replica(
@@ -97,7 +120,7 @@ def check_replica(
     findings = Findings()
     _check_replica(lowered, programs, graphs, dict(enumerate(placements)), findings)
     own = dict(capacities or {})
-    check_capacity([lowered], {device: device for device in own}, own, findings)
+    check_capacity(lowered.areas, {device: device for device in own}, own, findings)
     return findings.result()
 
 
@@ -177,6 +200,7 @@ def _check_header(
             "TSR4013",
             f"replica {number} has {replica.slots} slots and {replica.lanes} lanes, and programs "
             f"for {lowered.slots} and {lowered.lanes}",
+            at=replica,
         )
     for device in lowered.devices:
         if device not in card_of:
@@ -207,6 +231,7 @@ def _check_steps(
                 "TSR4013",
                 f"step {step.step} of replica {number} is called `{step.name}`, and `{node.name}` "
                 "in its trace",
+                at=step,
             )
     for step, work in zip(placed.steps, program.work(), strict=False):
         known = {""}
@@ -217,6 +242,7 @@ def _check_steps(
                 "TSR4013",
                 f"step `#{step.step} {step.name}` of replica {number} is to run code for "
                 f"`{step.arch}`, which its module does not have",
+                at=step,
             )
 
 
@@ -238,4 +264,5 @@ def _check_arches(replica: Replica, plan: Plan, findings: Findings) -> None:
                 "TSR4013",
                 f"step `#{step.step} {step.name}` is to run code for `{step.arch}` on "
                 f"`{step.device}`, which is `{here[0]}`",
+                at=step,
             )

@@ -78,8 +78,15 @@ class Findings:
     found: list[Diagnostic] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, code: str, headline: str, *notes: str | Said, hint: str | None = None) -> None:
-        """Note a fault, or count it where there are many already."""
+    def add(
+        self,
+        code: str,
+        headline: str,
+        *notes: str | Said,
+        at: object = None,
+        hint: str | None = None,
+    ) -> None:
+        """Note a fault, or count it where there are many already; `at` is a record to blame."""
         if len(self.found) >= MOST:
             self.left_out += 1
             return
@@ -91,6 +98,8 @@ class Findings:
                 labels.append(Label(span, f"{note.what}, on `{note.op.device}`"))
             else:
                 words.append(str(note))
+        if (span := self.locate(at)) is not None:
+            labels.append(Label(span))
         last = labels.pop() if labels else None
         self.found.append(
             error(

@@ -57,7 +57,8 @@ def check_homes(
     for home in replica.homes:
         fault = _home_fault(home, homes, programs, memory)
         if fault is not None:
-            findings.add("TSR4001", f"a home on `{home.device}` for trace {home.trace} {fault}")
+            what = f"a home on `{home.device}` for trace {home.trace} {fault}"
+            findings.add("TSR4001", what, at=home)
             continue
         homes[home.trace].setdefault(int(home.buffer), []).append(home)
     if len(findings.found) > before:

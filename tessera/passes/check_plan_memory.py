@@ -70,7 +70,9 @@ def check_memory(
             memory.places[key] = place
             continue
         name = _name(place, programs)
-        findings.add("TSR4009", f"{name} of trace {place.trace} on `{place.device}` {fault}")
+        findings.add(
+            "TSR4009", f"{name} of trace {place.trace} on `{place.device}` {fault}", at=place
+        )
     if len(findings.found) > before:
         return None
     _check_shared(memory, programs, findings)
@@ -103,17 +105,20 @@ def _areas(replica: LoweredReplica, findings: Findings) -> dict[tuple[str, AreaK
     for area in replica.areas:
         what = f"the {area.kind.value} area of `{area.device}`"
         if area.device not in replica.devices:
-            findings.add("TSR4009", f"{what} is on no device of the replica")
+            findings.add("TSR4009", f"{what} is on no device of the replica", at=area)
         elif (area.device, area.kind) in found:
-            findings.add("TSR4009", f"{what} is there twice")
+            findings.add("TSR4009", f"{what} is there twice", at=area)
         elif not 0 <= area.bytes <= MOST_BYTES:
-            findings.add("TSR4009", f"{what} cannot have {area.bytes} bytes")
+            findings.add("TSR4009", f"{what} cannot have {area.bytes} bytes", at=area)
         elif area.count != counts[area.kind]:
-            findings.add("TSR4009", f"{what} is there {area.count} times, not {counts[area.kind]}")
+            findings.add(
+                "TSR4009", f"{what} is there {area.count} times, not {counts[area.kind]}", at=area
+            )
         elif area.count > 1 and area.bytes % PLACE_ALIGNMENT:
             findings.add(
                 "TSR4009",
                 f"{what} has copies of {area.bytes} bytes, no multiple of {PLACE_ALIGNMENT}",
+                at=area,
             )
         else:
             found[area.device, area.kind] = area
@@ -177,6 +182,7 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
                 "TSR4009",
                 f"traces share `{buffer.name}` on `{device}` and put it in different places",
                 f"{known[1]} bytes at {known[0]}, and {buffer.bytes} bytes at {place.offset}",
+                at=place,
             )
     for (device, kind), named in areas.items():
         _check_apart(f"the {kind.value} area of `{device}`", named, findings)
@@ -248,6 +254,7 @@ def _check_targets(
                 "TSR4011",
                 f"`{name}` is on `{place.device}` once and points to `{other}`, which is there "
                 "once per request under way",
+                at=place,
             )
             return
 
@@ -275,18 +282,17 @@ def _check_variables(
 
 
 def check_capacity(
-    replicas: Sequence[LoweredReplica],
+    areas: Sequence[Area],
     card_of: Mapping[str, str],
     capacities: Mapping[str, int],
     findings: Findings,
 ) -> dict[str, int]:
     """The areas of all devices of a card, slices too, fit in what it has; what they take."""
     used = dict.fromkeys(capacities, 0)
-    for replica in replicas:
-        for area in replica.areas:
-            card = card_of.get(area.device)
-            if card in used:
-                used[card] += max(0, area.bytes) * max(0, area.count)
+    for area in areas:
+        card = card_of.get(area.device)
+        if card in used:
+            used[card] += max(0, area.bytes) * max(0, area.count)
     for card, need in used.items():
         if need > capacities[card]:
             findings.add(

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.launch_program import HOST, Await, Fill, Free, Queue, Receive, Record, Run, Send
-from tessera.passes.check_plan_findings import Findings, Op
+from tessera.passes.check_plan_findings import Findings, Op, Said
 from tessera.passes.check_plan_shape import QueueKey, Shape
 
 Clock = npt.NDArray[np.int32]
@@ -162,29 +162,30 @@ def _ranks(ops: list[Op]) -> list[int]:
 
 def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:
     """Follow from each queue what its head waits for, until that comes round."""
-    shape = walk.shape
+    names = walk.shape.names
     path: list[QueueKey] = []
+    waits: list[Said] = []
     key = start
     while key not in path:
         path.append(key)
-        key = _waits_for(walk, key)
-    circle = path[path.index(key) :]
-    heads = [walk.head(one) for one in circle]
-    lines = [f"{shape.names.op(op)} waits for what is behind the next" for op in heads if op]
+        head = walk.head(key)
+        assert head is not None
+        wanted = _waits_for(walk, head)
+        waits.append(Said(f"{names.op(head).what} waits for {names.op(wanted).what}", head))
+        key = (wanted.device, wanted.queue)
+    circle = waits[path.index(key) :]
     findings.add(
         "TSR4008",
         f"the programs wait for each other in a circle of {len(circle)}",
-        *lines[:8],
+        *circle[:8],
+        "what each waits for comes behind the next on its queue",
     )
 
 
-def _waits_for(walk: _Walk, key: QueueKey) -> QueueKey:
-    """The queue that has to go on before the head of this one can be done."""
-    op = walk.head(key)
-    assert op is not None
+def _waits_for(walk: _Walk, op: Op) -> Op:
+    """What has to be done before an operation that is stuck."""
     if isinstance(op.operation, Await):
-        record = walk.shape.records[op.device, op.operation.event]
-        return record.device, record.queue
+        return walk.shape.records[op.device, op.operation.event]
     other = walk.partner(op)
     assert other is not None
-    return other.device, other.queue
+    return other

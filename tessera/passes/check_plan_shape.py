@@ -68,6 +68,8 @@ def find_shape(
     """The operations of a trace, or None where they do not hold together."""
     before = len(findings.found)
     transfers = _transfers(trace, graph, devices, findings)
+    if len(findings.found) > before:
+        return None
     names = Names(graph, transfers)
     shape = Shape(trace=trace, program=program, graph=graph, names=names, queues={})
     for device in devices:
@@ -77,7 +79,7 @@ def find_shape(
     for one in trace.programs:
         if one.device in seen or one.device not in devices:
             what = "has two programs" if one.device in seen else "is no device of its replica"
-            findings.add("TSR4001", f"`{one.device}` {what}")
+            findings.add("TSR4001", f"`{one.device}` {what}", at=one)
             continue
         seen.add(one.device)
         for number, queued in enumerate(one.operations):
@@ -101,7 +103,7 @@ def _transfers(
         if fault is None and one.id in found:
             fault = "is there twice"
         if fault is not None:
-            findings.add("TSR4001", f"transfer {one.id} {fault}")
+            findings.add("TSR4001", f"transfer {one.id} {fault}", at=one)
             continue
         found[one.id] = one
     return found
@@ -154,16 +156,20 @@ def _enter(shape: Shape, op: Op, findings: Findings) -> None:
     if op.queue is not wanted:
         kind = type(op.operation).__name__.lower()
         findings.add(
-            "TSR4001", f"{where} is a {kind} on the {op.queue.value} queue, not on {wanted.value}"
+            "TSR4001",
+            f"{where} is a {kind} on the {op.queue.value} queue, not on {wanted.value}",
+            at=op.record,
         )
         return
 
     def once(table: dict[int, Op], key: int, known: bool, what: str) -> None:
         if not known:
-            findings.add("TSR4001", f"{where} names {what}, which is not there")
+            findings.add("TSR4001", f"{where} names {what}, which is not there", at=op.record)
         elif key in table:
             findings.add(
-                "TSR4002", f"{what} is done twice: {shape.names.op(table[key])} and {where}"
+                "TSR4002",
+                f"{what} is done twice: {shape.names.op(table[key])} and {where}",
+                at=op.record,
             )
         else:
             table[key] = op
@@ -191,7 +197,8 @@ def _dispatch(
         case Record(event):
             if (op.device, event) in shape.records:
                 first = shape.names.op(shape.records[op.device, event])
-                findings.add("TSR4002", f"event {event} happens twice: {first} and {where}")
+                what = f"event {event} happens twice: {first} and {where}"
+                findings.add("TSR4002", what, at=op.record)
             shape.records.setdefault((op.device, event), op)
         case Await():
             pass
@@ -201,11 +208,11 @@ def _dispatch(
                 one = shape.graph.buffers[buffer]
                 fault = bytes_fault(ranges, one.bytes, one.name)
             if fault is not None:
-                findings.add("TSR4001", f"{where} {fault}")
+                findings.add("TSR4001", f"{where} {fault}", at=op.record)
         case Free(buffer):
             fault = _own_fault(shape, buffer, PRIVATE, "free")
             if fault is not None:
-                findings.add("TSR4001", f"{where} {fault}")
+                findings.add("TSR4001", f"{where} {fault}", at=op.record)
         case _:
             assert_never(op.operation)
 
@@ -239,12 +246,13 @@ def _check_ends(shape: Shape, findings: Findings) -> None:
     for number, one in shape.transfers.items():
         name = shape.names.transfer(number)
         if one.source != HOST and number not in shape.sends:
-            findings.add("TSR4002", f"{name} is never sent")
+            findings.add("TSR4002", f"{name} is never sent", at=one)
         if one.target != HOST and number not in shape.receives:
-            findings.add("TSR4002", f"{name} is never received")
+            findings.add("TSR4002", f"{name} is never received", at=one)
     for ops in shape.queues.values():
         for op in ops:
             if isinstance(op.operation, Await):
                 event = op.operation.event
                 if (op.device, event) not in shape.records:
-                    findings.add("TSR4002", f"{shape.names.op(op)}: nothing records that event")
+                    what = f"{shape.names.op(op)}: nothing records that event"
+                    findings.add("TSR4002", what, at=op.record)

@@ -171,8 +171,8 @@ def test_a_wait_cycle_names_its_members() -> None:
         ("b in: receive 1; record 0", "b in: await 1; receive 1; record 0"),
     )
     assert codes(found) == ["TSR4008"]
-    assert "the wait for event 1 (operation 0 of `b`, in queue)" in said(found)
-    assert "the wait for event 0" in said(found)
+    assert "the wait for event 1 waits for the record of event 1 (operation 0 of `b`" in said(found)
+    assert "the wait for event 0 waits for the record of event 0 (operation 3 of `b`" in said(found)
 
 
 def test_a_wait_for_itself() -> None:
