@@ -19,6 +19,8 @@ from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
 from tessera.ir.graph import ContentsDigest
+from tessera.ir.operators import reaches
+from tessera.ir.operators_records import Reach
 from tessera.ir.region import Interval
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
@@ -358,20 +360,23 @@ def _memcpy(step: ir.Memcpy) -> tuple[Access, ...]:
 
 
 def _library(step: ir.LibraryCall) -> Iterator[Access]:
-    """Operands as declared. A library may leave padding between strides alone, and does."""
-    for kind, operands in ((AccessKind.READ, step.reads), (AccessKind.WRITE, step.writes)):
-        for operand in operands:
-            found = operand_bytes(operand)
-            if len(found) == 0:
-                continue
-            region = must_region(found)
+    """Operands as declared, used as the table of operators says.
+
+    A library may leave padding between strides alone, and does.
+    """
+    read, written = reaches(step)
+    uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
+    uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
+    for kind, operand, reach in uses:
+        found = operand_bytes(operand)
+        if len(found) and reach is not Reach.NONE:
             whole = may_region(found, 0)
-            certainty = Certainty.MUST if region == whole else Certainty.MAY
+            is_sure = reach is Reach.WHOLE and must_region(found) == whole
             yield Access(
                 buffer=operand.pointer.buffer,
                 kind=kind,
-                certainty=certainty,
-                address=AddressClass.DIRECT,
+                certainty=Certainty.MUST if is_sure else Certainty.MAY,
+                address=AddressClass.DIRECT if reach is Reach.WHOLE else AddressClass.INDEXED,
                 region=whole,
                 text=step.operator,
                 span=step.span,

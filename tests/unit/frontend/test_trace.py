@@ -122,7 +122,7 @@ def test_the_records_of_the_design() -> None:
         shape=(32, 16),
         strides=(1, 32),
     )
-    assert call.reads[1].extent_bytes() == 4 * (31 * 1 + 15 * 32 + 1)
+    assert call.reads[0].extent_bytes() == 4 * (31 * 1 + 15 * 32 + 1)
     assert [step.id for step in (launch, memset, memcpy, call)] == [0, 1, 2, 3]
     assert isinstance(event, Event)
     assert isinstance(wait, Wait)
