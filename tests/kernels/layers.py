@@ -73,6 +73,16 @@ def _floats(**shapes: tuple[int, ...]) -> Callable[[Rng], Mapping[str, NDArray]]
     return lambda rng: {name: rng.f32(*shape) for name, shape in shapes.items()}
 
 
+def _whole(
+    kinds: Mapping[str, type], **shapes: tuple[int, ...]
+) -> Callable[[Rng], Mapping[str, NDArray]]:
+    """Small whole numbers, whose sums do not depend on the order of atomics."""
+    return lambda rng: {
+        name: rng.integers(-3, 3, *shape).astype(kinds.get(name, F32))
+        for name, shape in shapes.items()
+    }
+
+
 def _halves(**shapes: tuple[int, ...]) -> Callable[[Rng], Mapping[str, NDArray]]:
     return lambda rng: {name: rng.f16(*shape) for name, shape in shapes.items()}
 
@@ -156,13 +166,13 @@ def _splits() -> list[Layer]:
         *_cuda("split-k", "splitk_sum", 7, 128, ["c", "work", I32(3), I32(1665)],
                _floats(c=(1665,), work=(3, 1665))),
         *_cuda("split-k", "splitk_atomic", (1, 37, 3), 64, ["c", "a", "b", *sizes],
-               _floats(c=(37, 45), **cuda)),
+               _whole({}, c=(37, 45), **cuda)),
         *_cuda("split-k", "splitk_vector", 9, 96, ["y", "a", "x", I32(201)],
                _mixed({"a": (9, 201), "x": (201,)}, {"y": (9,)})),
         _triton("split-k", "splitk_partial", (4, 3), ["c", "a", "b", *sizes],
                 _mixed(cuda, {"c": (3, 37, 45)})),
         _triton("split-k", "splitk_atomic", (4, 3), ["c", "a", "b", *sizes],
-                _mixed(cuda, {"c": (37, 45)})),
+                _whole({"a": F16, "b": F16}, c=(37, 45), **cuda)),
         _triton("split-k", "splitk_sum", 7, ["c", "work", I32(1665)],
                 _floats(c=(1665,), work=(3, 1665))),
     ]  # fmt: skip
