@@ -60,7 +60,7 @@ def check_plan(
     for number, replica in enumerate(plan.replicas):
         _check_header(number, replica, card_of, programs, graphs, findings)
         _check_arches(replica, plan, findings)
-    if findings.found:
+    if findings.count:
         return findings.result()
     for replica in plan.replicas:
         placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
@@ -131,9 +131,9 @@ def _check_replica(
     placements: Mapping[int, Sequence[str]],
     findings: Findings,
 ) -> None:
-    before = len(findings.found)
+    before = findings.count
     _check_traces(lowered, graphs, placements, findings)
-    if len(findings.found) > before:
+    if findings.count > before:
         return
     memory = check_memory(lowered, programs, findings)
     if memory is None:

@@ -8,7 +8,7 @@ fault are shown where they stand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tessera.diagnostics import Diagnostic, Label, Span, error
 from tessera.ir.graph import KernelGraph
@@ -109,9 +109,18 @@ class Findings:
             )
         )  # fmt: skip
 
+    @property
+    def count(self) -> int:
+        """How many there are, those left out included."""
+        return len(self.found) + self.left_out
+
     def result(self) -> tuple[Diagnostic, ...]:
         """All that was found; empty is the proof."""
-        return tuple(self.found)
+        if not self.left_out:
+            return tuple(self.found)
+        more = f"{self.left_out} more are not shown"
+        last = replace(self.found[-1], notes=(*self.found[-1].notes, more))
+        return (*self.found[:-1], last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def check_homes(
     findings: Findings,
 ) -> dict[int, Claims] | None:
     """What each trace finds and leaves, or None where the records are of no use."""
-    before = len(findings.found)
+    before = findings.count
     served = sorted({one.trace for one in replica.traces})
     homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}
     for home in replica.homes:
@@ -61,7 +61,7 @@ def check_homes(
             findings.add("TSR4001", what, at=home)
             continue
         homes[home.trace].setdefault(int(home.buffer), []).append(home)
-    if len(findings.found) > before:
+    if findings.count > before:
         return None
     written = _written(served, programs, graphs)
     _check_agreement(homes, programs, written, findings)

@@ -38,7 +38,7 @@ class Host:
 
     def take(self, op: Op, buffer: int, found: Array, version: int | Versions) -> None:
         """Bytes are sent to the host."""
-        before = len(self.findings.found)
+        before = self.findings.count
         lost = np.asarray(version) == POISON_VERSION
         bounds, final = self.sequence.bounds[buffer], self.sequence.final[buffer]
         index = places(bounds, found)
@@ -60,7 +60,7 @@ class Host:
                 f"the result is {self._version(final[index], stale)}",
             )
         self.sent[buffer][index] = version
-        if len(self.findings.found) == before and not lost.any():
+        if self.findings.count == before and not lost.any():
             untouched = marked(bounds, index, final[index] == FIRST)
             check_reach(self.shape, op, found, untouched, self.findings)
 

@@ -57,7 +57,7 @@ def check_memory(
     replica: LoweredReplica, programs: Sequence[Program], findings: Findings
 ) -> Memory | None:
     """The places of a replica, or None where they cannot be used."""
-    before = len(findings.found)
+    before = findings.count
     _check_devices(replica, findings)
     areas = _areas(replica, findings)
     memory = Memory()
@@ -73,12 +73,12 @@ def check_memory(
         findings.add(
             "TSR4009", f"{name} of trace {place.trace} on `{place.device}` {fault}", at=place
         )
-    if len(findings.found) > before:
+    if findings.count > before:
         return None
     _check_shared(memory, programs, findings)
     _check_tables(memory, areas, programs, findings)
     _check_variables(memory, areas, programs, findings)
-    return memory if len(findings.found) == before else None
+    return memory if findings.count == before else None
 
 
 def _check_devices(replica: LoweredReplica, findings: Findings) -> None:

@@ -66,9 +66,9 @@ def find_shape(
     findings: Findings,
 ) -> Shape | None:
     """The operations of a trace, or None where they do not hold together."""
-    before = len(findings.found)
+    before = findings.count
     transfers = _transfers(trace, graph, devices, findings)
-    if len(findings.found) > before:
+    if findings.count > before:
         return None
     names = Names(graph, transfers)
     shape = Shape(trace=trace, program=program, graph=graph, names=names, queues={})
@@ -87,10 +87,10 @@ def find_shape(
             op = Op(device=one.device, position=len(ops), number=number, record=queued)
             ops.append(op)
             _enter(shape, op, findings)
-    if len(findings.found) == before:
+    if findings.count == before:
         _check_runs(shape, placement, findings)
         _check_ends(shape, findings)
-    return shape if len(findings.found) == before else None
+    return shape if findings.count == before else None
 
 
 def _transfers(

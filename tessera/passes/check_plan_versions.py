@@ -83,7 +83,7 @@ class _Walk:
         self.memory = memory
         self.claims = claims
         self.findings = findings
-        self.before = len(findings.found)
+        self.before = findings.count
         self.names = shape.names
         self.devices = tuple(dict.fromkeys(device for device, _ in shape.queues))
         self.spaces = {
@@ -363,7 +363,7 @@ class _Walk:
         self.host.finish()
         for home in self.claims.homes:
             self._check_home(home)
-        if len(self.findings.found) > self.before:
+        if self.findings.count > self.before:
             return  # what is wrong otherwise shows here too, and says less
         for waste in self.waste.values():
             waste.finish(self.findings)

@@ -695,6 +695,12 @@ def test_findings_are_bounded() -> None:
     found = judge([trace], lowered([trace[0]], f"place t a 0\na compute: {runs}"), "a" * 50)
     assert len(found) == 20
     assert {one.code for one in found} == {"TSR4004"}
+    assert found[-1].notes[-1] == "30 more are not shown"
+    # A second trace that makes no sense is not walked, however many faults are known by then.
+    good = f"place t a 0\na compute: {runs}"
+    bad = good.replace("run 7", "send 9").replace("run 8", "await 3")
+    twice = lowered([trace[0], trace[0]], good, bad)
+    assert len(judge([trace, trace], twice, "a" * 50, "a" * 50)) == 20
 
 
 def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
