@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.service import Completion
 from tessera.diagnostics import TesseraError
 from tessera.ir.data_type import DataType
@@ -42,6 +42,13 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     path = write_plan(tmp_path_factory.mktemp("runtime"), plan)
     with Runtime(path, backend="cpu") as made:
         yield made
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes, for tests of what goes on around them."""
+    make = lambda choice, model, options: InlineBackend(model, options)  # noqa: E731
+    monkeypatch.setattr("tessera.running.serving.make_backend", make)
 
 
 def values(number: float) -> np.ndarray:
@@ -145,7 +152,8 @@ def test_requests_that_do_not_fit(runtime: Runtime, more: dict[str, Any]) -> Non
         runtime.submit({"x": values(1)}, **more)
 
 
-def test_a_closed_runtime(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("inline")
+def test_a_closed_runtime() -> None:
     runtime = Runtime(plan_of([program()], [["a", "b", "a"]]), backend="cpu")
     future = runtime.submit({"x": values(2)})
     runtime.close()
@@ -155,6 +163,7 @@ def test_a_closed_runtime(tmp_path: Path) -> None:
     runtime.close()
 
 
+@pytest.mark.usefixtures("inline")
 def test_leaving_through_an_exception_does_not_wait() -> None:
     futures = []
 
@@ -168,6 +177,7 @@ def test_leaving_through_an_exception_does_not_wait() -> None:
     assert futures[0].done()
 
 
+@pytest.mark.usefixtures("inline")
 def test_two_traces_share_states() -> None:
     put = trace(BUFFERS, COPY, "launch m.copy grid=1,1,1 block=16,1,1 args=[s, x, u32:16]")
     get = trace(BUFFERS, COPY, "launch m.copy grid=1,1,1 block=16,1,1 args=[y, s, u32:16]")

@@ -133,6 +133,14 @@ def without_receives(model: Model, device: str) -> Model:
 # --- where bytes cannot be equal ---------------------------------------------------------------
 
 
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other backend stands in this process."""
+    make = lambda choice, model, options: InlineBackend(model, options)  # noqa: E731
+    monkeypatch.setattr("tessera.running.verify_devices.make_backend", make)
+
+
+@pytest.mark.usefixtures("inline")
 def test_one_device_through_the_same_backend(prepared: Prepared) -> None:
     (model,) = models_of(prepared.opened, prepared.materials)
     alone = AloneOn(model, prepared.opened.graphs, Choice(backend="cpu", targets={}))
@@ -143,6 +151,7 @@ def test_one_device_through_the_same_backend(prepared: Prepared) -> None:
         alone.close()
 
 
+@pytest.mark.usefixtures("inline")
 def test_launch_by_launch() -> None:
     program = random_program(5, steps=3)
     plan = plan_of([program], [["a", "b", "a"]], slots=1, lanes=1)

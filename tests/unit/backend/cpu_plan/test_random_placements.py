@@ -56,13 +56,13 @@ def lowered_steps(model: Model) -> list[ir.Work]:
     return list(model.traces[0].program.work())
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_equal_to_one_device(seed: int) -> None:
     check_placements(seed, variable=False)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_equal_to_one_device_with_a_module_variable(seed: int) -> None:
     check_placements(seed, variable=True)
@@ -80,7 +80,7 @@ def check_two_traces(seed: int) -> None:
     assert_equal(model, asks, expected(model, asks), done, states)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_two_traces_share_weights_and_states(seed: int) -> None:
     check_two_traces(seed)

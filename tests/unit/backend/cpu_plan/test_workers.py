@@ -50,6 +50,14 @@ def running(model: Model, limit_s: float = 60.0) -> Iterator[tuple[Dispatcher, C
                 os.kill(pid, 0)
 
 
+@pytest.fixture(scope="module")
+def dozing() -> Iterator[tuple[Model, Dispatcher]]:
+    """Two devices that take 50 ms each, for tests that leave them whole."""
+    model = two_steps("doze", "doze")
+    with running(model) as (dispatcher, _):
+        yield model, dispatcher
+
+
 def test_equal_to_one_device() -> None:
     program = random_program(3)
     placement = ["abc"[n % 3] for n in range(len(program.steps))]
@@ -61,52 +69,86 @@ def test_equal_to_one_device() -> None:
     assert all(event.start_ns <= event.end_ns for one in done for event in one.events)
 
 
-def test_pipelining_is_real() -> None:
+def test_pipelining_is_real(dozing: tuple[Model, Dispatcher]) -> None:
     """Two kernels of 50 ms on two devices: 8 requests take about 9 sleeps, not 16."""
-    model = two_steps("doze", "doze")
-    times = []
-    with running(model) as (dispatcher, _):
-        while len(times) < 3 and min(times, default=1.0) > 0.65 * 0.8:  # the machine may be busy
-            started = time.monotonic()
-            asks = [Ask(n, lane=n % 2) for n in range(8)]
-            futures = [dispatcher.submit(inputs_of(model, a), trace=0, lane=a.lane) for a in asks]
-            for future in futures:
-                future.result(30)
-            times.append(time.monotonic() - started)
+    model, dispatcher = dozing
+    times: list[float] = []
+    while len(times) < 3 and min(times, default=1.0) > 0.65 * 0.8:  # the machine may be busy
+        started = time.monotonic()
+        asks = [Ask(n, lane=n % 2) for n in range(8)]
+        futures = [dispatcher.submit(inputs_of(model, a), trace=0, lane=a.lane) for a in asks]
+        for future in futures:
+            future.result(30)
+        times.append(time.monotonic() - started)
     sequential = 8 * 2 * 0.050
     assert 0.050 * 9 <= min(times) <= 0.65 * sequential
 
 
-@pytest.mark.parametrize(
-    ("kernel", "code"), [("wild", "TSR5002"), ("stop", "TSR5012")], ids=["address", "trap"]
-)
-def test_a_kernel_that_faults(kernel: str, code: str) -> None:
-    model = two_steps("doze", kernel, slots=1, lanes=1)
+def test_submitting_waits_for_a_slot(dozing: tuple[Model, Dispatcher]) -> None:
+    model, dispatcher = dozing
+    futures = [dispatcher.submit(inputs_of(model, Ask(n)), trace=0, lane=n) for n in (0, 1)]
+    assert not any(future.done() for future in futures)
+    third = dispatcher.submit(inputs_of(model, Ask(2)), trace=0, lane=0)
+    assert any(future.done() for future in futures)
+    third.result(10)
+
+
+def test_requests_from_many_threads(dozing: tuple[Model, Dispatcher]) -> None:
+    model, dispatcher = dozing
+    asks = [Ask(n, lane=n % 2) for n in range(6)]
+    wanted = expected(model, asks)
+    got: dict[int, bytes] = {}
+
+    def send(ask: Ask) -> None:
+        future = dispatcher.submit(inputs_of(model, ask), trace=0, lane=ask.lane)
+        got[ask.seed] = future.result(30).outputs["y"].tobytes()
+
+    threads = [threading.Thread(target=send, args=(ask,)) for ask in asks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == {a.seed: w.outputs["y"].tobytes() for a, w in zip(asks, wanted, strict=True)}
+
+
+def test_shared_memory_has_no_name(dozing: tuple[Model, Dispatcher]) -> None:
+    """So that none is left, however a run ends."""
+    shared = Path("/dev/shm")
+    assert not shared.is_dir() or not [p for p in shared.iterdir() if "tessera" in p.name]
+
+
+def test_a_kernel_with_a_bad_address() -> None:
+    model = two_steps("doze", "wild", slots=1, lanes=1)
     with running(model) as (dispatcher, _):
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         with pytest.raises(ServiceFault) as failure:
             future.result(30)
-        fault = failure.value
-        assert (fault.device, fault.request, fault.step) == ("b", 0, 1)
-        (found,) = fault.diagnostics
-        assert found.code == code
-        assert found.primary is not None
-        assert "trace.ptx" in str(found.primary.span)
-        assert found.notes[0] == f"device `b`, request 0, launch #1 `m.{kernel}`"
-        assert fault.exit_code == 6
+        assert_fault(failure.value, "TSR5002", "wild", 0)
         with pytest.raises(ServiceFault):
             dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
 
 
-def test_what_had_finished_is_kept() -> None:
+def assert_fault(fault: ServiceFault, code: str, kernel: str, request: int) -> None:
+    """It names device, request, launch and PTX line."""
+    assert (fault.device, fault.request, fault.step) == ("b", request, 1)
+    (found,) = fault.diagnostics
+    assert found.code == code
+    assert found.primary is not None
+    assert "trace.ptx" in str(found.primary.span)
+    assert found.notes[0] == f"device `b`, request {request}, launch #1 `m.{kernel}`"
+    assert fault.exit_code == 6
+
+
+def test_a_trap_and_what_had_finished_before() -> None:
     """`stop` traps for inputs that are not zero: the first two requests finish."""
     model = two_steps("doze", "stop", slots=1, lanes=1)
     zero = {"x": inputs_of(model, Ask(0))["x"] * 0 + 255}
     with running(model) as (dispatcher, _):
         good = [dispatcher.submit(zero, trace=0, lane=0) for _ in range(2)]
         bad = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
-        with pytest.raises(ServiceFault):
+        with pytest.raises(ServiceFault) as failure:
             bad.result(30)
+        assert_fault(failure.value, "TSR5012", "stop", 2)
         assert all(future.result(0).outputs["y"].tolist() == [0] * 4 for future in good)
 
 
@@ -175,41 +217,3 @@ def test_closing_in_the_middle() -> None:
             future.result(5)
         with pytest.raises(TesseraError, match="TSR5050"):
             dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
-
-
-def test_submitting_waits_for_a_slot() -> None:
-    model = two_steps("doze", "doze", slots=1, lanes=2)
-    with running(model) as (dispatcher, _):
-        first = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
-        assert not first.done()
-        second = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=1)
-        assert first.done()
-        second.result(10)
-
-
-def test_requests_from_many_threads() -> None:
-    model = two_steps("doze", "doze", slots=2, lanes=2)
-    asks = [Ask(n, lane=n % 2) for n in range(6)]
-    wanted = expected(model, asks)
-    got: dict[int, bytes] = {}
-    with running(model) as (dispatcher, _):
-
-        def send(ask: Ask) -> None:
-            future = dispatcher.submit(inputs_of(model, ask), trace=0, lane=ask.lane)
-            got[ask.seed] = future.result(30).outputs["y"].tobytes()
-
-        threads = [threading.Thread(target=send, args=(ask,)) for ask in asks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert got == {a.seed: w.outputs["y"].tobytes() for a, w in zip(asks, wanted, strict=True)}
-
-
-def test_no_shared_memory_is_left() -> None:
-    shared = Path("/dev/shm")
-    before = set(shared.iterdir()) if shared.is_dir() else set()
-    model = two_steps("doze", "doze")
-    with running(model) as (dispatcher, _):
-        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(10)
-    assert not shared.is_dir() or not {p for p in shared.iterdir() if "tessera" in p.name} - before
