@@ -169,7 +169,19 @@ def _name(place: Place, programs: Sequence[Program]) -> str:
 
 
 def _check_shared(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
-    """Equal names have one place, other names other bytes."""
+    """Equal names have one size and one place, other names other bytes."""
+    sizes: dict[str, tuple[int, Role]] = {}
+    for trace in sorted({trace for trace, _, _ in memory.places}):
+        for one in programs[trace].buffers:
+            if KIND_OF[one.role] not in _SHARED:
+                continue
+            size, role = sizes.setdefault(one.name, (one.bytes, one.role))
+            if (size, role) != (one.bytes, one.role):
+                findings.add(
+                    "TSR4013",
+                    f"traces share `{one.name}`: a {role.value} of {size} bytes, and a "
+                    f"{one.role.value} of {one.bytes}",
+                )
     areas: dict[tuple[str, AreaKind], dict[str, tuple[int, int]]] = {}
     for (trace, device, number), place in memory.places.items():
         if place.kind not in _SHARED:

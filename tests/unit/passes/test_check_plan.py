@@ -528,6 +528,15 @@ def test_homes_are_complete_and_agree() -> None:
         assert set(codes(found)) <= {"TSR4013", "TSR4009", "TSR4007"}
 
 
+def test_what_traces_share_is_alike() -> None:
+    one = build(STATE_BUFFERS, [[("s", "read", ALL)]])
+    for size, role in ((128, Role.STATE), (64, Role.WEIGHT)):
+        other = build([("s", size, role)], [[("s", "read", LOW)]])
+        texts = ("place s a 0\na compute: run 0", "place s b 0\nb compute: run 0")
+        found = judge([one, other], lowered([one[0], other[0]], *texts), "a", "b")
+        assert codes(found) == ["TSR4013"]
+
+
 def test_homes_that_cannot_be() -> None:
     replica = lowered([STATE[0]], STATE_TEXT)
     for fault in (
