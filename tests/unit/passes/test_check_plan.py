@@ -47,6 +47,13 @@ def said(found: Sequence[Diagnostic]) -> str:
     return "\n".join("\n".join((one.headline, *one.notes)) for one in found)
 
 
+def changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
 # --- a temp that goes from a to b ------------------------------------------------------------
 
 CHAIN = build(
@@ -75,10 +82,7 @@ b out: await 1; send 2
 
 
 def chain(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
-    text = CHAIN_TEXT
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
+    text = changed(CHAIN_TEXT, changes)
     return judge([CHAIN], lowered([CHAIN[0]], text), "ab")
 
 
@@ -257,10 +261,7 @@ b out: await 3; send 3
 
 
 def twice(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
-    text = TWICE_TEXT
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
+    text = changed(TWICE_TEXT, changes)
     return judge([TWICE], lowered([TWICE[0]], text), "abab")
 
 
@@ -424,10 +425,7 @@ g out: await 0; send 0
 
 
 def reuse(*changes: tuple[str, str]) -> list[str]:
-    text = REUSE_TEXT
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
+    text = changed(REUSE_TEXT, changes)
     return codes(judge([REUSE], lowered([REUSE[0]], text), "gggg"))
 
 
@@ -465,10 +463,7 @@ STATE_TEXT = STATE_TEXT.replace("a out: send 0; await 1", "a out: send 0; record
 
 
 def state(*changes: tuple[str, str]) -> tuple[Diagnostic, ...]:
-    text = STATE_TEXT
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
+    text = changed(STATE_TEXT, changes)
     return judge([STATE], lowered([STATE[0]], text, slots=2, lanes=3), "ba")
 
 
