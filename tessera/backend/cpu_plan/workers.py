@@ -6,18 +6,14 @@ their pipe to this one, so that nothing is left behind, however this process end
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -43,6 +39,13 @@ from tessera.backend.cpu_plan.messages import (
     Status,
     Waits,
 )
+from tessera.backend.cpu_plan.processes import (
+    STOP_S,
+    DeviceProcess,
+    shared_memory,
+    start_process,
+    stop_processes,
+)
 from tessera.backend.service import (
     Backend,
     BackendOptions,
@@ -56,11 +59,6 @@ from tessera.diagnostics import error
 from tessera.ir import program as ir
 from tessera.ir.program import LaunchId
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
-    "from tessera.backend.cpu_plan.worker import main; main()"
-)
-_STOP_S = 2.0
 _SILENT_S = 2.0
 _START_S = 60.0
 
@@ -72,17 +70,6 @@ class _Underway:
     request: Request
     started_ns: int
     done: dict[str, Done] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Device:
-    """The process of a device, seen from here."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    status: Status
-    is_ready: bool = False
 
 
 class CpuBackend:
@@ -104,13 +91,13 @@ class CpuBackend:
         self._receiving = threading.Lock()
         self._began_ns = time.monotonic_ns()
         status_bytes = STATUS_BYTES * len(model.lowered.devices)
-        descriptor = _shared_memory(status_bytes + regions.bytes)
+        descriptor = shared_memory(status_bytes + regions.bytes)
         try:
             shared = mmap.mmap(descriptor, status_bytes + regions.bytes)
             memory = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
             self._host = Host(model, MemoryExchange(model, memory, lambda *_: None))
-            self._devices: dict[str, _Device] = {}
-            self._stop = weakref.finalize(self, _stop, self._devices)
+            self._devices: dict[str, DeviceProcess] = {}
+            self._stop = weakref.finalize(self, stop_processes, self._devices)
             self._start(descriptor, shared)
         finally:
             os.close(descriptor)
@@ -148,8 +135,8 @@ class CpuBackend:
                 status = Status(shared, index)
                 here, there = Pipe()
                 with there:
-                    process = _launch(there, ends[name], memory)
-                self._devices[name] = _Device(name, process, here, status)
+                    process = start_process(there, ends[name], memory)
+                self._devices[name] = DeviceProcess(name, process, here, status)
             for index, device in enumerate(self._devices.values()):
                 setup = Setup(device.name, index, _only(self.model, device.name), self._options)
                 self._send(device, setup)
@@ -181,7 +168,7 @@ class CpuBackend:
         for device in self._devices.values():
             self._send(device, message)
 
-    def _send(self, device: _Device, message: object) -> None:
+    def _send(self, device: DeviceProcess, message: object) -> None:
         # Where the process is gone, `collect` finds out and reports it.
         with suppress(OSError), self._sending:
             device.connection.send(message)
@@ -211,7 +198,7 @@ class CpuBackend:
                 pass
 
     def _take(self, timeout_s: float) -> bool:
-        by_connection: dict[Any, _Device] = {
+        by_connection: dict[Any, DeviceProcess] = {
             device.connection: device
             for device in self._devices.values()
             if not device.connection.closed
@@ -226,7 +213,9 @@ class CpuBackend:
                 self._fault = self._fault or self._lost(device)
         return bool(found)
 
-    def _hear(self, device: _Device, message: Ready | Done | States | Waits | Faulted) -> None:
+    def _hear(
+        self, device: DeviceProcess, message: Ready | Done | States | Waits | Faulted
+    ) -> None:
         match message:
             case Ready():
                 device.is_ready = True
@@ -253,7 +242,7 @@ class CpuBackend:
             printed="".join(text for _, text in printed),
         )
 
-    def _faulted(self, device: _Device, message: Faulted) -> BaseException:
+    def _faulted(self, device: DeviceProcess, message: Faulted) -> BaseException:
         if message.diagnostic is None:
             return RuntimeError(f"the worker of device `{device.name}` failed:\n{message.text}")
         if message.request is not None:
@@ -263,10 +252,10 @@ class CpuBackend:
             return fault
         return ServiceFault(message.diagnostic, device=device.name, exit_code=message.exit_code)
 
-    def _lost(self, device: _Device) -> ServiceFault:
+    def _lost(self, device: DeviceProcess) -> ServiceFault:
         """The process of a device ended by itself."""
         try:
-            code = device.process.wait(_STOP_S)
+            code = device.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             code = 0
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -302,7 +291,7 @@ class CpuBackend:
         rows = [(name, reply.rows) for name, reply in waits.items() if isinstance(reply, Waits)]
         return stall_fault(rows, how_long)
 
-    def _silent(self, device: _Device, seconds: float) -> ServiceFault:
+    def _silent(self, device: DeviceProcess, seconds: float) -> ServiceFault:
         request, step = device.status.launch
         return ServiceFault(
             error("TSR5052", f"the worker of device `{device.name}` has not answered for "
@@ -362,44 +351,6 @@ def _only(model: Model, device: str) -> Model:
         states=[{n: np.array(lane[n]) for n in sorted(kept)} for lane in model.states],
         fillings=[{n: np.array(v) for n, v in given.items()} for given in model.fillings],
     )
-
-
-def _shared_memory(size: int) -> int:
-    """A descriptor of memory that has no name, so that it goes when its users do."""
-    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
-    if make is not None:
-        descriptor = make("tessera")
-    else:
-        with tempfile.TemporaryFile() as stream:
-            descriptor = os.dup(stream.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _launch(host: Connection, peers: dict[str, Connection], memory: int) -> subprocess.Popen[bytes]:
-    """Start the process of a device. It has a session of its own: Ctrl-C is for the host."""
-    handles = {name: peer.fileno() for name, peer in peers.items()}
-    given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
-    return subprocess.Popen(
-        [sys.executable, "-c", _BOOT, given, json.dumps(sys.path)],
-        pass_fds=[host.fileno(), memory, *handles.values()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def _stop(devices: dict[str, _Device]) -> None:
-    """Hang up, then make sure that every process is gone."""
-    for device in devices.values():
-        device.connection.close()
-    deadline = time.monotonic() + _STOP_S
-    for device in devices.values():
-        try:
-            device.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            device.process.kill()
-            device.process.wait()
 
 
 _: type[Backend] = CpuBackend

@@ -1,0 +1,76 @@
+"""The processes of devices: how they start, how they end, and the memory they share.
+
+A process lives as long as its pipe to the host, and the shared memory has no name: nothing is left
+behind, however the host ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from tessera.backend.cpu_plan.messages import Status
+
+STOP_S = 2.0
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+    "from tessera.backend.cpu_plan.worker import main; main()"
+)
+
+
+@dataclass(slots=True)
+class DeviceProcess:
+    """The process of a device, seen from here."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    status: Status
+    is_ready: bool = False
+
+
+def shared_memory(size: int) -> int:
+    """A descriptor of memory that has no name, so that it goes when its users do."""
+    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if make is not None:
+        descriptor = make("tessera")
+    else:
+        with tempfile.TemporaryFile() as stream:
+            descriptor = os.dup(stream.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def start_process(
+    host: Connection, peers: dict[str, Connection], memory: int
+) -> subprocess.Popen[bytes]:
+    """Start the process of a device. It has a session of its own: Ctrl-C is for the host."""
+    handles = {name: peer.fileno() for name, peer in peers.items()}
+    given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
+    return subprocess.Popen(
+        [sys.executable, "-c", _BOOT, given, json.dumps(sys.path)],
+        pass_fds=[host.fileno(), memory, *handles.values()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def stop_processes(devices: dict[str, DeviceProcess]) -> None:
+    """Hang up, then make sure that every process is gone."""
+    for device in devices.values():
+        device.connection.close()
+    deadline = time.monotonic() + STOP_S
+    for device in devices.values():
+        try:
+            device.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            device.process.kill()
+            device.process.wait()
