@@ -43,13 +43,35 @@ Cost = Duration | Barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchWork:
+    """What a launch does in all; `units` are operations by unit, `asked_bytes` count repeats.
+
+    `chain` are the instructions of the thread with the most, with its loads and barriers.
+    `shared_bytes` are those of a CTA. `sure`: no branch hung on data.
+    """
+
+    ctas: int
+    threads: int
+    instructions: float
+    memory_instructions: float
+    asked_bytes: float
+    units: tuple[tuple[str, float], ...]
+    chain: float
+    chain_loads: float
+    chain_barriers: float
+    shared_bytes: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """One step: a cost per device, and the bytes it moves to and from memory."""
+    """One step: a cost per device, the bytes it moves, and its work where that was counted."""
 
     step: LaunchId
     name: str
     on_device: tuple[Cost, ...]
     memory_bytes: float = 0.0
+    work: LaunchWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
