@@ -12,9 +12,10 @@ file but for the contents of buffers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.ir.launch_program import LoweredReplica
+from tessera.ir.launch_program import AreaKind, LoweredReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ class Replica:
     """One copy of the model, and the share of requests that it serves.
 
     Replicas of one `policy` serve together. A plan with several policies holds one way to serve
-    for each, side by side in memory, for the run to switch between.
+    for each, side by side in memory, for the run to switch between; they share weights.
     """
 
     share: float
@@ -142,6 +143,23 @@ class Plan:
     traces: tuple[PlannedTrace, ...]
     replicas: tuple[Replica, ...]
     baselines: tuple[Baseline, ...]
+
+
+def memory_on(replicas: Iterable[Replica], device: str) -> int:
+    """What the areas of replicas take on a device. Replicas of several policies share weights:
+    there each policy has the same layout of them (`ir.verify_plan`), so they count once."""
+    weights: dict[str, int] = {}
+    others = 0
+    for replica in replicas:
+        for area in replica.lowered.areas:
+            if area.device != device:
+                continue
+            if area.kind is AreaKind.WEIGHTS:
+                known = weights.get(replica.policy, 0)
+                weights[replica.policy] = known + area.bytes * area.count
+            else:
+                others += area.bytes * area.count
+    return others + max(weights.values(), default=0)
 
 
 def text_digest(text: str) -> str:

@@ -71,6 +71,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     known = {device.name for device in plan.devices}
     for replica in plan.replicas:
         yield from _replica(replica, known, len(plan.traces))
+    yield from _shared_weights(plan)
     if _ranges_in(plan) > MOST_RANGES:
         yield Flaw(plan, f"a plan has at most {MOST_RANGES} byte ranges")
     yield from _shares(plan)
@@ -97,6 +98,27 @@ def _shares(plan: Plan) -> Iterator[Flaw]:
             yield Flaw(group[0], "the shares of the replicas do not add up to 1")
     if plan.traces and not abs(sum(t.share for t in plan.traces) - 1.0) <= _SHARE_SLACK:
         yield Flaw(plan.traces[0], "the shares of the traces do not add up to 1")
+
+
+def _shared_weights(plan: Plan) -> Iterator[Flaw]:
+    """Policies share the weights of a device, so they have one layout of them."""
+    seen: dict[object, tuple[str, int]] = {}
+    for replica in plan.replicas:
+        lowered = replica.lowered
+        rows: list[tuple[object, object, int]] = [
+            (area, area.device, area.bytes)
+            for area in lowered.areas
+            if area.kind is AreaKind.WEIGHTS
+        ]
+        rows += [
+            (place, (place.device, place.trace, place.buffer), place.offset)
+            for place in lowered.places
+            if place.kind is AreaKind.WEIGHTS
+        ]
+        for record, key, value in rows:
+            policy, first = seen.setdefault(key, (replica.policy, value))
+            if policy != replica.policy and first != value:
+                yield Flaw(record, f"policies share weights, and `{policy}` has {first} here")
 
 
 def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:

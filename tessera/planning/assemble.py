@@ -21,6 +21,7 @@ from tessera.ir.plan import (
     PlanDevice,
     PlannedTransfer,
     Replica,
+    memory_on,
 )
 from tessera.ir.program import Launch, Program, Work
 from tessera.passes.estimate_costs import runs_on
@@ -93,8 +94,7 @@ def baseline_of(one: Candidate) -> Baseline:
 
 def used_bytes(machine: Machine, card: CardId, replicas: Sequence[Replica]) -> int:
     """What the areas of all replicas take on a card."""
-    names = [device.name for device in machine.slices_of(card)]
-    return sum(replica.lowered.memory_bytes(name) for replica in replicas for name in names)
+    return sum(memory_on(replicas, device.name) for device in machine.slices_of(card))
 
 
 def overflows(plan: Plan) -> bool:

@@ -1,17 +1,20 @@
 """Two ways to serve in one plan, for latency and for throughput, whose memory fits together.
 
 In: a `Setting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen that
-loses least against the best of each; memory is the sum of all areas, since both stay resident.
+loses least against the best of each. Both stay resident: weights once for both, with one layout on
+every device, all else for each.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.ir.plan import Plan
+from tessera.ir.launch_program import PLACE_ALIGNMENT, AreaKind
+from tessera.ir.plan import Plan, Replica
+from tessera.ir.program import Program
 from tessera.passes.partition_plans import Candidate, Choice
 from tessera.planning.assemble import Attempt, Setting, assemble, lower_candidate, used_bytes
 from tessera.planning.options import PAIR, Watch
@@ -21,8 +24,10 @@ from tessera.planning.search import (
     attempts,
     build_problem,
     choose_best,
+    find_plan,
     findings_of,
     refusal_of,
+    runs_alone,
     was_ended,
 )
 
@@ -39,7 +44,13 @@ class _Way:
 
 
 def find_pair(setting: Setting, watch: Watch) -> Decision:
-    """The best two ways that fit together and are proved."""
+    """The best two ways that fit together and are proved.
+
+    Where requests run one at a time, what is best for one is best for the other.
+    """
+    if runs_alone(setting):
+        options = replace(setting.options, objective=POLICIES[0])
+        return find_plan(replace(setting, options=options), watch)
     refused: list[Diagnostic] = []
     attempt = None
     for attempt in attempts(setting):
@@ -75,21 +86,21 @@ def _pairs(
     def loss(pair: tuple[Candidate, Candidate]) -> float:
         return pair[0].latency_ns / fast.best.latency_ns + pair[1].period_ns / wide.best.period_ns
 
-    rooms = attempt.planning.problem.rooms
     for one, other in sorted(itertools.product(fast.candidates, wide.candidates), key=loss):
-        both = zip(one.memory, other.memory, rooms, strict=True)
-        if all(a + b <= room.bytes for a, b, room in both):
-            yield (
-                _Way(attempt=quick, choice=fast, chosen=one),
-                _Way(attempt=attempt, choice=wide, chosen=other),
-            )
+        yield (
+            _Way(attempt=quick, choice=fast, chosen=one),
+            _Way(attempt=attempt, choice=wide, chosen=other),
+        )
 
 
 def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
     """One plan with the replicas of both."""
     base = assemble(setting, wide.attempt, wide.choice, wide.chosen)
     quick = lower_candidate(setting, fast.attempt, fast.chosen, POLICIES[0])
-    replicas = (*quick, *(replace(one, policy=POLICIES[1]) for one in base.replicas))
+    replicas = share_weights(
+        (*quick, *(replace(one, policy=POLICIES[1]) for one in base.replicas)),
+        [trace.program for trace in setting.traces],
+    )
     gap = fast.chosen.latency_ns / fast.choice.bound - 1.0 if fast.choice.bound > 0 else 0.0
     return replace(
         base,
@@ -103,3 +114,42 @@ def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
             for one, card in zip(base.cards, setting.machine.cards, strict=True)
         ),
     )
+
+
+def share_weights(replicas: Sequence[Replica], programs: Sequence[Program]) -> tuple[Replica, ...]:
+    """The replicas with one layout of the weights on every device, which has all that any needs."""
+    layouts: dict[str, dict[str, int]] = {}
+    ends: dict[str, int] = {}
+    for replica in replicas:
+        for place in replica.lowered.places:
+            if place.kind is AreaKind.WEIGHTS:
+                buffer = programs[place.trace].buffers[place.buffer]
+                layout = layouts.setdefault(place.device, {})
+                if buffer.name not in layout:
+                    layout[buffer.name] = ends.get(place.device, 0)
+                    blocks = -(-buffer.bytes // PLACE_ALIGNMENT)
+                    ends[place.device] = layout[buffer.name] + blocks * PLACE_ALIGNMENT
+    return tuple(_laid_out(replica, programs, layouts, ends) for replica in replicas)
+
+
+def _laid_out(
+    replica: Replica,
+    programs: Sequence[Program],
+    layouts: dict[str, dict[str, int]],
+    ends: dict[str, int],
+) -> Replica:
+    lowered = replica.lowered
+    areas = (
+        replace(area, bytes=ends[area.device]) if area.kind is AreaKind.WEIGHTS else area
+        for area in lowered.areas
+    )
+    places = (
+        replace(
+            place,
+            offset=layouts[place.device][programs[place.trace].buffers[place.buffer].name],
+        )
+        if place.kind is AreaKind.WEIGHTS
+        else place
+        for place in lowered.places
+    )
+    return replace(replica, lowered=replace(lowered, areas=tuple(areas), places=tuple(places)))

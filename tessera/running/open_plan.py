@@ -19,7 +19,7 @@ from tessera.driver import analysis_manager, read_program
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import read_plan
 from tessera.ir.graph import KernelGraph
-from tessera.ir.plan import Plan, PlannedTrace, Replica, text_digest
+from tessera.ir.plan import Plan, PlannedTrace, Replica, memory_on, text_digest
 from tessera.ir.plan_text import FORMAT
 from tessera.ir.program import Program
 from tessera.passes.check_plan import check_plan
@@ -167,10 +167,9 @@ def _resized(
         replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))
     card_of = {device.name: device.card for device in plan.devices}
     used = dict.fromkeys((card.name for card in plan.cards), 0)
-    for replica in replicas:
-        for device in replica.lowered.devices:
-            if card_of.get(device) in used:
-                used[card_of[device]] += replica.lowered.memory_bytes(device)
+    for device, card in card_of.items():
+        if card in used:
+            used[card] += memory_on(replicas, device)
     cards = tuple(replace(card, used_bytes=used[card.name]) for card in plan.cards)
     return replace(plan, replicas=tuple(replicas), cards=cards)
 
