@@ -8,6 +8,7 @@ weights and caches alike, so that one plan can hold both.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ class Sizes:
     experts: int = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class CudaModel:
     """Traces that share weights and states, with their graphs."""
 
@@ -69,9 +70,11 @@ class CudaModel:
     programs: tuple[Program, ...]
     graphs: tuple[KernelGraph, ...]
 
+    @cache  # noqa: B019 - a handful of models, each used to the end
     def weights(self) -> dict[str, Bytes]:
         return {n: c for p in self.programs for n, c in _contents(p, Role.WEIGHT, 1).items()}
 
+    @cache  # noqa: B019
     def states(self, lane: int) -> dict[str, Bytes]:
         found = (_contents(p, Role.STATE, 100 + lane).items() for p in self.programs)
         return {n: c for one in found for n, c in one}
@@ -93,7 +96,7 @@ def build(name: str, sizes: Sizes) -> CudaModel:
     """`mlp`, `prefill`, `decode`, `serving` (prefill and decode) or `moe`."""
     writers = {
         "mlp": (_mlp,), "prefill": (_prefill,), "decode": (_decode,),
-        "serving": (_prefill, _decode), "moe": (_moe,),
+        "serving": (_prefill, _decode), "moe": (_moe,), "stack": (_stack,),
     }[name]  # fmt: skip
     programs, graphs = [], []
     for write in writers:
@@ -128,6 +131,21 @@ def _mlp(w: Writer, s: Sizes) -> None:
         w.buffer(y, "output" if last else "temp", s.tokens, s.hidden)
         _feed_forward(w, s, layer, x, y)
         x = y
+
+
+def _stack(w: Writer, s: Sizes) -> None:
+    """A perceptron with little to bring and to take away: 64 features in and out."""
+    into = w.buffer("into", "weight", 64, s.hidden)
+    out_of = w.buffer("out_of", "weight", s.hidden, 64)
+    x = w.buffer("x", "input", s.tokens, 64)
+    h = w.buffer("h", "temp", s.tokens, s.hidden)
+    _linear(w, s, "linear", x, into, h, inner=64, cols=s.hidden)
+    for layer in range(s.layers):
+        y = w.buffer(f"h{layer % 2}", "temp", s.tokens, s.hidden)
+        _feed_forward(w, s, layer, h, y)
+        h = y
+    _linear(w, s, "linear", h, out_of, w.buffer("y", "output", s.tokens, 64),
+            inner=s.hidden, cols=64)  # fmt: skip
 
 
 def _prefill(w: Writer, s: Sizes) -> None:

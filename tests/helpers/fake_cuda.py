@@ -217,7 +217,9 @@ class FakeCuda:
             SimpleNamespace(sm=SimpleNamespace(smCount=count), cut=True) for _ in range(groups)
         ]
         left = SimpleNamespace(smCount=whole.sm.smCount - groups * count)
-        return OK, parts, groups, SimpleNamespace(sm=left, cut=True)
+        # As on an H200: not all groups can lie together.
+        usable = groups - 1 if step == 8 and groups == whole.sm.smCount // 8 else groups
+        return OK, parts, usable, SimpleNamespace(sm=left, cut=True)
 
     def cuDevResourceGenerateDesc(self, parts: list[Any], count: int) -> Any:
         assert count == len(parts)
@@ -347,16 +349,13 @@ class FakeCuda:
         event.nodes, event.capture = set(stream.tail), stream.capture
         return OK
 
-    def cuEventRecordWithFlags(self, event: Event, stream: Stream, flags: int) -> Any:
-        if flags != 1 or event.gpu != stream.gpu:
-            return CUresult.CUDA_ERROR_INVALID_HANDLE
-        if stream.capture is None:
-            return CUresult.CUDA_ERROR_ILLEGAL_STATE
-        self._enqueue(stream, "record", lambda: self._stamp(event))
-        return OK
-
     def _stamp(self, event: Event) -> None:
         event.time = self.clock
+
+    def cuEventElapsedTime(self, start: Event, end: Event) -> Any:
+        if start.gpu != end.gpu or start.time is None or end.time is None:
+            return CUresult.CUDA_ERROR_INVALID_HANDLE, None
+        return OK, end.time - start.time
 
     def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> Any:
         if stream.capture is not None and event.capture is not stream.capture:
@@ -366,23 +365,16 @@ class FakeCuda:
         stream.tail = stream.tail | event.nodes
         return OK
 
-    CUhostFn = staticmethod(ctypes.CFUNCTYPE(None, ctypes.c_void_p))
+    def launch_host(self, stream: Stream, function: int, data: int) -> Any:
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
+        return (self._enqueue(stream, "host", lambda: call(data)),)
 
-    def cuLaunchHostFunc(self, stream: Stream, function: Any, data: int) -> Any:
-        return self._enqueue(stream, "host", lambda: function(data))
-
-    def cuEventQuery(self, event: Event) -> Any:
+    def cuStreamQuery(self, stream: Stream) -> Any:
         self._pump(self.random.randrange(8))
-        if event.capture is not None:
-            return CUresult.CUDA_ERROR_CAPTURED_EVENT
-        ready = all(node.done for node in event.nodes)
         if self.broken is not None:
             return self.broken
+        ready = all(node.done for node in stream.tail)
         return OK if ready else CUresult.CUDA_ERROR_NOT_READY
-
-    def cuEventSynchronize(self, event: Event) -> Any:
-        self._pump(None)
-        return self.broken or OK
 
     def cuCtxSynchronize(self) -> Any:
         self._pump(None)
@@ -391,11 +383,6 @@ class FakeCuda:
     def cuStreamSynchronize(self, stream: Stream) -> Any:
         self._pump(None)
         return self.broken or OK
-
-    def cuEventElapsedTime(self, start: Event, end: Event) -> Any:
-        if start.gpu != end.gpu or start.time is None or end.time is None:
-            return CUresult.CUDA_ERROR_INVALID_HANDLE, None
-        return OK, end.time - start.time
 
     # --- work --------------------------------------------------------------------------------
 
@@ -487,7 +474,7 @@ class FakeCuda:
 
         def run() -> None:
             self.launched.append((function.name, stream.sms))
-            if function.name in ("link_delay", "copy_ranges"):
+            if function.name in ("link_turn", "link_delay", "copy_ranges", "stamp"):
                 self._helper(function.name, [int.from_bytes(v, "little") for v in values])
             else:
                 kernel.launch(tuple(grid), tuple(block), values, shared=shared, cluster=cluster)
@@ -502,7 +489,10 @@ class FakeCuda:
                 self.view(target + row[1], row[2])[:] = self.view(source + row[0], row[2])
                 self.copied_bytes += row[2]
             return
-        self.clock += values[1] / 1e6
+        if name == "stamp":
+            self.view(values[0], 8).view(np.uint64)[0] = round(self.clock * 1e6)
+        if name == "link_turn":
+            self.clock += values[1] / 1e6
 
     # --- graphs ----------------------------------------------------------------------------
 

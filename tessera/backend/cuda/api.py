@@ -13,6 +13,7 @@ Source: CUDA driver API 12.8 and later.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,6 @@ OUT_OF_MEMORY = 2
 NON_BLOCKING = 1
 EVENT_TIMED = 0
 EVENT_PLAIN = 2
-EXTERNAL = 1
 NODE_PRIORITY = 8
 HOST_PORTABLE_MAPPED = 3
 LOG_BYTES = 16384
@@ -85,15 +85,13 @@ class Driver:
                 for name in (
                     "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyAsync", "cuMemcpy2DAsync",
                     "cuLaunchKernel", "cuLaunchKernelEx", "cuCtxSetCurrent",
-                    "cuEventRecordWithFlags", "cuStreamWriteValue32", "cuMemsetD8Async",
+                    "cuStreamWriteValue32", "cuMemsetD8Async",
                     "cuMemsetD16Async", "cuMemsetD32Async",
                 )
             }
+            | {"cuLaunchHostFunc": getattr(module, "launch_host", None) or _launch_host()}
         )  # fmt: skip
-        self._query = module.cuEventQuery
         self._graph_launch = module.cuGraphLaunch
-        self._record = module.cuEventRecord
-        self._call_host = module.cuLaunchHostFunc
 
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
@@ -192,8 +190,8 @@ class Driver:
     def _cut(self, whole: Any, sms: Sequence[int]) -> list[list[Any]]:
         """The parts of every slice. What a cut leaves over cannot be cut again, so it is one cut.
 
-        Parts are groups of 8 SMs, or of 2 where blocks of a cluster may lie apart. Of two slices
-        that use up the GPU one may be what is left over, whatever its size.
+        Parts are groups of 8 SMs that lie together, for clusters; if these are too few, groups of 8
+        or 2 wherever they lie. Of two slices that use up the GPU one may be what is left over.
         """
         count = int(whole.sm.smCount)
         if len(sms) == 2 and sum(sms) == count and any(n % GROUP_SMS == 0 for n in sms):
@@ -202,15 +200,20 @@ class Driver:
             return [[parts[0]], [rest]] if first == 0 else [[rest], [parts[0]]]
         if len(sms) == 1 and sms[0] == count:
             return [[whole]]
-        coarse = all(n % GROUP_SMS == 0 for n in sms)
-        size, flags = (GROUP_SMS, 0) if coarse else (2, IGNORE_COSCHEDULING)
-        parts, _, _ = self.call("cuDevSmResourceSplitByCount", count // size, whole, flags, size)
-        found, at = [], 0
-        for wanted in sms:
-            groups = -(-wanted // size)
-            found.append(list(parts[at : at + groups]))
-            at += groups
-        return found
+        for size, flags in (
+            (GROUP_SMS, 0),
+            (GROUP_SMS, IGNORE_COSCHEDULING),
+            (2, IGNORE_COSCHEDULING),
+        ):
+            groups = [-(-wanted // size) for wanted in sms]
+            if size > 2 and any(wanted % size for wanted in sms):
+                continue
+            asked = (count // size, whole, flags, size)
+            parts, usable, _ = self.call("cuDevSmResourceSplitByCount", *asked)
+            if sum(groups) <= int(usable):
+                ends = list(itertools.accumulate(groups))
+                return [list(parts[end - n : end]) for end, n in zip(ends, groups, strict=True)]
+        raise DriverError("cuDevSmResourceSplitByCount", 1, "too few groups of SMs")
 
     def destroy_green(self, green: Handle) -> None:
         """Give a green context back."""
@@ -321,27 +324,19 @@ class Driver:
 
     def record(self, event: Handle, stream: Handle) -> None:
         """Record an event."""
-        self.check("cuEventRecord", self._record(event, stream)[0])
-
-    def host_function(self, address: int) -> Any:
-        """A C function of one pointer, as `call_host` takes it."""
-        return self.cu.CUhostFn(address)
-
-    def call_host(self, stream: Handle, function: Any, data: int) -> None:
-        """Let the driver call a C function when the stream gets there."""
-        self.check("cuLaunchHostFunc", self._call_host(stream, function, data)[0])
-
-    def is_done(self, event: Handle) -> bool:
-        """Whether all before an event is done."""
-        status = self._query(event)[0]
-        if int(status) == NOT_READY:
-            return False
-        self.check("cuEventQuery", status)
-        return True
+        self.call("cuEventRecord", event, stream)
 
     def elapsed_ns(self, start: Handle, end: Handle) -> int:
         """Nanoseconds between two timed events of one GPU."""
         return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)
+
+    def is_idle(self, stream: Handle) -> bool:
+        """Whether a stream has nothing to do; raises what its work has failed with."""
+        status = self.cu.cuStreamQuery(stream)[0]
+        if int(status) == NOT_READY:
+            return False
+        self.check("cuStreamQuery", status)
+        return True
 
     # --- graphs ----------------------------------------------------------------------------
 
@@ -414,6 +409,13 @@ class Driver:
         config.attrs = attributes
         config.numAttrs = len(attributes)
         return config
+
+
+def _launch_host() -> Callable[..., Any]:
+    """`cuLaunchHostFunc` of the library: what the bindings capture can be run only once."""
+    function = ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return lambda stream, call, data: (function(int(stream), call, data),)
 
 
 def host_view(address: int, size: int) -> Bytes:

@@ -2,9 +2,9 @@
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
 allocated and captured while it starts. To begin a request is then: inputs into pinned memory, one
-graph launch, one event, and a call that will wake the thread that collects. Where graphs are off
-(or a trace calls library operators, which do not promise to be capturable) the same calls are made
-one by one. No call in the steady state waits for a GPU.
+graph launch. The graph ends by setting a word in pinned memory and waking the thread that collects.
+Where graphs are off (or a trace calls library operators, which do not promise to be capturable)
+the same calls are made one by one. No call in the steady state waits for a GPU.
 
 A fault of a kernel takes the context with it. Outputs of finished requests are host memory by
 then. Which launch it was is known from a trail of host words that the compute streams write before
@@ -18,10 +18,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts, step_name
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
 from tessera.backend.cuda.links import Links
@@ -30,7 +33,7 @@ from tessera.backend.cuda.modules import DeviceModules, module_of_variable, step
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
-from tessera.backend.cuda.timing import Clock, Timed
+from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.wakeup import Wakeup
 from tessera.backend.service import (
     RUN_FAULT,
@@ -72,9 +75,9 @@ class _Ready:
     graph: Handle | None
     stream: Handle
     context: Handle
-    done: Handle
     buffers: SlotBuffers
     timed: tuple[Timed, ...]
+    stamps: Words
 
 
 @dataclass(slots=True)
@@ -111,7 +114,6 @@ class CudaBackend:
         self.driver = open_driver(driver)
         self._lock = threading.Lock()
         self._wakeup = Wakeup()
-        self._wake = self.driver.host_function(self._wakeup.function)
         self._flights: list[_Flight] = []
         self._last_ns = time.perf_counter_ns()
         self._closed = False
@@ -122,7 +124,9 @@ class CudaBackend:
         self._arches = self._module_arches()
         self._host = HostMemory(self.driver)
         self._recycled = Recycled()
+        self._ones: dict[int, int] = {}
         self._streams = Streams(self.driver, self.devices)
+        self._helpers = Helpers(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
         self._links: Links | None = None
         self.memory: Memory | None = None
@@ -149,21 +153,29 @@ class CudaBackend:
         self._contents = Contents(self.driver, self.model, self.devices, self.memory)
         self._contents.write_all()
         self._links = Links(
-            self.driver, self.devices, self._streams, self._host,
+            self.driver, self.devices, self._streams, self._host, self._helpers,
             throttle_bytes_per_s=self.options.throttle_bytes_per_s, allow_peers=self.cuda.peers,
         )  # fmt: skip
-        self._clock = Clock(self.driver, self._streams, self.devices)
+        self._clock = Clock(self.driver, self._streams, self.devices, self._helpers, self._host)
         self._trail = self._make_trail()
+        self._make_done_words()
         self._parts = Parts(
             driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
             modules=self._modules, streams=self._streams, links=self._links,
+            helpers=self._helpers,
             fillings=self._pinned_fillings(), trails=self._trail.words,
+            done_words=dict(enumerate(self._done_words)), ones=self._ones, wake=self._wake(),
             timeline=self.options.timeline,
         )  # fmt: skip
         self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
         self._buffers = {
             (trace.trace, slot): SlotBuffers(self._host, self._recycled, self.model, trace)
             for trace in lowered.traces
+            for slot in range(lowered.slots)
+        }
+        self._stamps = {
+            (trace, slot): Stamps(self._host, 2 * len(order) if self.options.timeline else 1)
+            for trace, order in self._orders.items()
             for slot in range(lowered.slots)
         }
         self._of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
@@ -234,16 +246,33 @@ class CudaBackend:
                     trail.words[slot, device], trail.views[slot, device] = address, view
         return trail
 
+    def _make_done_words(self) -> None:
+        """A pinned word per slot, and on every GPU a word that holds a 1."""
+        made = [self._host.allocate(4) for _ in range(self.model.lowered.slots)]
+        self._done_words = [address for address, _ in made]
+        self._done = [view.view(np.uint32) for _, view in made]
+        for device in self.devices.values():
+            if device.gpu.ordinal not in self._ones:
+                self.driver.use(device.context)
+                self._ones[device.gpu.ordinal] = self.driver.allocate(4)
+                one = np.array([1, 0, 0, 0], np.uint8)
+                self.driver.upload(self._ones[device.gpu.ordinal], one)
+
+    def _wake(self) -> tuple[int, int] | None:
+        if not self._wakeup.function:
+            return None
+        return self._wakeup.function, self._wakeup.data
+
     def _prepare(self, trace: int, slot: int, lane: int) -> _Ready:
         """The tape, and the graph captured from it, of a trace in a slot and lane."""
         buffers = self._buffers[trace, slot]
-        captured = self._may_capture(trace)
-        writer = Enqueuer(self._parts, trace, slot, lane, buffers, captured=captured)
+        stamps = self._stamps[trace, slot]
+        writer = Enqueuer(self._parts, trace, slot, lane, buffers, stamps)
         prologue = self._contents.prologue(self._host, trace, slot, lane)
         try:
             tape, root, queue = writer.write(self._orders[trace], prologue)
             stream = self._streams.stream(root, slot, queue)
-            graph = self._capture(tape, stream, root) if captured else None
+            graph = self._capture(tape, stream, root) if self._may_capture(trace) else None
         except Refused as refused:
             raise self._refused(refused, trace) from None
         ready = _Ready(
@@ -251,9 +280,9 @@ class CudaBackend:
             graph=graph,
             stream=stream,
             context=self.devices[root].context,
-            done=self._streams.event(root, ("done", slot)),
             buffers=buffers,
             timed=tuple(writer.timed),
+            stamps=stamps.words,
         )
         self._ready[trace, slot, lane] = ready
         return ready
@@ -287,6 +316,7 @@ class CudaBackend:
         try:
             ready = self._ready.get(key) or self._prepare(*key)
             ready.buffers.put(request.inputs)
+            self._done[request.slot][0] = 0
             self.driver.use(ready.context)
             if ready.graph is not None:
                 self.driver.launch_graph(ready.graph, ready.stream)
@@ -296,9 +326,6 @@ class CudaBackend:
                 ready.tape.play(self.driver)
                 self.driver.forget_current()
                 self.driver.use(ready.context)
-            self.driver.record(ready.done, ready.stream)
-            if self._wakeup.function:
-                self.driver.call_host(ready.stream, self._wake, self._wakeup.data)
         except Refused as refused:
             raise self._refused(refused, request.trace, request.number) from None
         except DriverError as problem:
@@ -315,34 +342,42 @@ class CudaBackend:
             left = limit - time.perf_counter()
             if found or left <= 0:
                 return found
-            self._wakeup.wait(min(left, _LOOK_S))
+            if not self._wakeup.wait(min(left, _LOOK_S)):
+                self._look_for_faults()
 
     def _finished(self) -> tuple[Completion, ...]:
         with self._lock:
-            flights = tuple(self._flights)
-        if not flights:
-            return ()
+            done = [one for one in self._flights if self._done[one.request.slot][0]]
+            if not done:
+                return ()
+            self._flights = [one for one in self._flights if one not in done]
+            self._last_ns = time.perf_counter_ns()
         try:
-            self.driver.use(flights[0].ready.context)
-            done = [flight for flight in flights if self.driver.is_done(flight.ready.done)]
-            found = tuple(self._completion(flight) for flight in done)
+            self.driver.use(done[0].ready.context)
+            return tuple(self._completion(flight) for flight in done)
         except DriverError as problem:
             raise self._fault(problem) from None
-        if done:
-            with self._lock:
-                self._flights = [flight for flight in self._flights if flight not in done]
-                self._last_ns = time.perf_counter_ns()
-        return found
+
+    def _look_for_faults(self) -> None:
+        """Nothing wakes the host after a fault: ask the streams."""
+        with self._lock:
+            flights = tuple(self._flights)
+        try:
+            for flight in flights:
+                self.driver.use(flight.ready.context)
+                self.driver.is_idle(flight.ready.stream)
+        except DriverError as problem:
+            raise self._fault(problem) from None
 
     def _completion(self, flight: _Flight) -> Completion:
         request = flight.request
-        events = self._clock.events(flight.ready.timed, slot=request.slot, request=request.number)
-        if flight.ready.timed:
-            for device in {one.clock for one in flight.ready.timed}:
-                self._clock.renew(device)
+        ready = flight.ready
+        events = self._clock.events(
+            ready.timed, ready.stamps, slot=request.slot, request=request.number
+        )
         return Completion(
             request=request.number,
-            outputs=flight.ready.buffers.take(),
+            outputs=ready.buffers.take(),
             started_ns=flight.started_ns,
             ended_ns=time.perf_counter_ns(),
             events=events,
@@ -431,9 +466,11 @@ class CudaBackend:
             return
         self._closed = True
         if not self._is_quiet():
+            self._wakeup.abandon()
             return
-        closers = [self._close_graphs, self._streams.close]
+        closers = [self._close_graphs, self._free_ones, self._streams.close]
         closers += [self._links.close] if self._links is not None else []
+        closers += [self._helpers.close]
         closers += [self.memory.close] if self.memory is not None else []
         closers += [modules.close for modules in self._modules.values()]
         closers += [self._host.close]
@@ -450,12 +487,19 @@ class CudaBackend:
                 self.driver.destroy_graph(ready.graph)
         self._ready.clear()
 
+    def _free_ones(self) -> None:
+        for device in self.devices.values():
+            address = self._ones.pop(device.gpu.ordinal, None)
+            if address is not None:
+                self.driver.use(device.context)
+                self.driver.free(address)
+
     def _is_quiet(self) -> bool:
         """Whether all work has ended, or ends soon; freeing memory would wait for it."""
         limit = time.perf_counter() + _END_S
         while True:
             try:
-                if all(self.driver.is_done(flight.ready.done) for flight in self._flights):
+                if all(self.driver.is_idle(flight.ready.stream) for flight in self._flights):
                     return True
             except DriverError:
                 return True

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
 
-from tessera.backend.cuda.api import EXTERNAL, Driver, DriverError, Handle
+from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.byte_pieces import pieces_of
+from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move
 from tessera.backend.cuda.links import Links
@@ -25,7 +26,7 @@ from tessera.backend.cuda.parameters import pack_parameters
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import OpenDevice
-from tessera.backend.cuda.timing import Timed
+from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.service import Model, ServiceFault
 from tessera.diagnostics import error
 from tessera.ir.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
@@ -48,6 +49,8 @@ class Parts:
     """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
     `trails` are pinned words by slot and device that say which step runs; empty is none.
+    `done_words` are pinned words by slot that become 1 when its request is done; `ones` are words
+    of every GPU that hold a 1. `wake` is a C function and its argument, called after that.
     """
 
     driver: Driver
@@ -57,40 +60,51 @@ class Parts:
     modules: Mapping[str, DeviceModules]
     streams: Streams
     links: Links
+    helpers: Helpers
     fillings: Mapping[tuple[int, BufferId], int]
     trails: Mapping[tuple[int, str], int]
+    done_words: Mapping[int, int]
+    ones: Mapping[int, int]
+    wake: tuple[int, int] | None
     timeline: bool
 
 
 class Enqueuer:
-    """Writes the tape of one trace in one slot and lane; `captured`: to be captured as a graph."""
+    """Writes the tape of one trace in one slot and lane."""
 
     def __init__(
-        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, *,
-        captured: bool,
-    ) -> None:  # fmt: skip
+        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, stamps: Stamps
+    ) -> None:
         self.parts = parts
         self.trace = trace
         self.slot = slot
         self.lane = lane
         self.buffers = buffers
-        self.captured = captured
+        self.stamps = stamps
         self.tape = Tape()
         self.timed: list[Timed] = []
         self.served = parts.model.traces[trace]
         self.work: tuple[Work, ...] = tuple(self.served.program.work())
         self.action: Action | None = None
         self.stages_used: set[tuple[str, str, int]] = set()
-        self._last: dict[tuple[str, Queue], Handle | None] = {}
+        self._last: dict[tuple[str, Queue], int | None] = {}
+        self._stamped = 0
         self._several = len({device.gpu.ordinal for device in parts.devices.values()}) > 1
         self._gpu = -1
 
     # --- the request ------------------------------------------------------------------------
 
     def write(
-        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]]
+        self,
+        actions: Sequence[Action],
+        prologue: Sequence[tuple[str, int, int, int]],
+        *,
+        tell: bool = True,
     ) -> tuple[Tape, str, Queue]:
-        """The tape, and device and queue of its root stream; `prologue` are copies made first."""
+        """The tape, and device and queue of its root stream.
+
+        `prologue` are copies made first; `tell`: tell the host when all is done.
+        """
         used = self._queues(actions)
         root = used[0]
         for device, target, source, size in prologue:
@@ -101,6 +115,8 @@ class Enqueuer:
             self._act(action)
         self.action = None
         self._join(root, used)
+        if tell:
+            self._finish(*root)
         return self.tape, *root
 
     def _queues(self, actions: Sequence[Action]) -> list[tuple[str, Queue]]:
@@ -133,6 +149,13 @@ class Enqueuer:
             self.record(*place, ended)
             self.wait(*root, ended)
 
+    def _finish(self, device: str, queue: Queue) -> None:
+        """Tell the host: set the word of the slot, then wake whoever waits."""
+        ordinal = self.parts.devices[device].gpu.ordinal
+        self.copy(device, queue, self.parts.done_words[self.slot], self.parts.ones[ordinal], 4)
+        if self.parts.wake is not None:
+            self.call(device, "cuLaunchHostFunc", self.stream(device, queue), *self.parts.wake)
+
     def _act(self, action: Action) -> None:
         match action:
             case Do(device, Fill(buffer, ranges)):
@@ -157,21 +180,21 @@ class Enqueuer:
                 raise AssertionError(action)
 
     def _move(self, transfer: Transfer) -> None:
-        ranges = transfer.bytes
         name = self.served.program.buffers[transfer.buffer].name
-        if transfer.source == HOST:
-            target = self.address(transfer.target, transfer.buffer)
-            self.timing(transfer.target, Queue.IN, f"receive {name} from host", partial(
-                self.copy_ranges, transfer.target, Queue.IN, target,
-                self.buffers.addresses[transfer.buffer], ranges), moved=transfer.size)  # fmt: skip
-        elif transfer.target == HOST:
-            source = self.address(transfer.source, transfer.buffer)
-            self.timing(transfer.source, Queue.OUT, f"send {name} to host", partial(
-                self.copy_ranges, transfer.source, Queue.OUT,
-                self.buffers.addresses[transfer.buffer], source, ranges),
-                moved=transfer.size)  # fmt: skip
-        else:
+        if HOST not in (transfer.source, transfer.target):
             self.parts.links.move(self, transfer, name)
+            return
+        host = self.buffers.addresses[transfer.buffer]
+        if transfer.source == HOST:
+            place = self.address(transfer.target, transfer.buffer)
+            device, queue, target, source = transfer.target, Queue.IN, place, host
+            text = f"receive {name} from host"
+        else:
+            place = self.address(transfer.source, transfer.buffer)
+            device, queue, target, source = transfer.source, Queue.OUT, host, place
+            text = f"send {name} to host"
+        copy = partial(self.copy_ranges, device, queue, target, source, transfer.bytes)
+        self.timing(device, queue, text, copy, moved=transfer.size, peer=HOST)
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -295,39 +318,38 @@ class Enqueuer:
 
     def timing(
         self, device: str, queue: Queue, name: str, work: Any, *,
-        step: Work | None = None, moved: int = 0,
+        step: Work | None = None, moved: int = 0, peer: str = "",
     ) -> None:  # fmt: skip
-        """Do some work between two timed events, if anybody wants to know."""
+        """Do some work between two stamps, if anybody wants to know."""
         if not self.parts.timeline:
             work()
             return
-        key = ("time", self.trace, self.slot, len(self.timed))
         start = self._last.get((device, queue))
         if start is None:
-            start = self._stamp(device, queue, (*key, "start"))
+            start = self._stamp(device, queue)
         work()
-        end = self._stamp(device, queue, (*key, "end"))
+        end = self._stamp(device, queue)
         self._last[device, queue] = end
         self.timed.append(
             Timed(
                 device=device, queue=queue, name=name, clock=device, start=start, end=end,
-                step=None if step is None else step.id, bytes=moved,
+                step=None if step is None else step.id, bytes=moved, peer=peer,
             )
         )  # fmt: skip
 
-    def timed_too(self, device: str, queue: Queue, name: str) -> None:
+    def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
         """What was timed last took place on this queue too: the other end of a transfer."""
         if self.parts.timeline:
-            self.timed.append(replace(self.timed[-1], device=device, queue=queue, name=name))
+            self.timed.append(
+                replace(self.timed[-1], device=device, queue=queue, name=name, peer=peer)
+            )
 
-    def _stamp(self, device: str, queue: Queue, key: tuple[Any, ...]) -> Handle:
-        event = self.parts.streams.event(device, key, timed=True)
-        if self.captured:
-            # Inside a graph a plain record is only an edge; this one is a node.
-            self.call(device, "cuEventRecordWithFlags", event, self.stream(device, queue), EXTERNAL)
-        else:
-            self.record(device, queue, event)
-        return event
+    def _stamp(self, device: str, queue: Queue) -> int:
+        """Write the time to the next word; its number."""
+        number, self._stamped = self._stamped, self._stamped + 1
+        word = self.stamps.address + 8 * number
+        self.parts.helpers.launch(self, (device, queue), "stamp", (word,))
+        return number
 
     def _trail(self, device: str, value: int) -> None:
         word = self.parts.trails.get((self.slot, device))

@@ -8,16 +8,25 @@ __device__ __forceinline__ unsigned long long now_ns() {
     return now;
 }
 
-// A link of a given bandwidth: take the next `ns` nanoseconds of it, and wait until they are over.
-extern "C" __global__ void link_delay(unsigned long long *free_at, unsigned long long ns) {
-    unsigned long long now = now_ns(), seen = *(volatile unsigned long long *)free_at, end;
+// A link of a given bandwidth: take the next `ns` nanoseconds of it, and wait until they begin.
+// `end` is where to leave when they are over.
+extern "C" __global__ void link_turn(unsigned long long *free_at, unsigned long long ns,
+                                     unsigned long long *end) {
+    unsigned long long now = now_ns(), seen = *(volatile unsigned long long *)free_at, begin;
     for (;;) {
-        end = (seen > now ? seen : now) + ns;
-        unsigned long long found = atomicCAS(free_at, seen, end);
+        begin = seen > now ? seen : now;
+        unsigned long long found = atomicCAS(free_at, seen, begin + ns);
         if (found == seen) break;
         seen = found;
     }
-    while (now_ns() < end) __nanosleep(256);
+    *end = begin + ns;
+    while (now_ns() < begin) __nanosleep(256);
+}
+
+// Wait until the time that link_turn has left.
+extern "C" __global__ void link_delay(const unsigned long long *end) {
+    unsigned long long until = *end;
+    while (now_ns() < until) __nanosleep(256);
 }
 
 // Many ranges at once: rows of `table` are source offset, target offset and bytes.
@@ -36,3 +45,6 @@ extern "C" __global__ void copy_ranges(char *target, const char *source,
         for (unsigned long long i = done + threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
     }
 }
+
+// The GPU's clock, in nanoseconds.
+extern "C" __global__ void stamp(unsigned long long *where) { *where = now_ns(); }

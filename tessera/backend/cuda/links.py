@@ -5,9 +5,9 @@
   goes on after it.
 - Staged: GPUs that do not. Two pinned buffers per slot and pair: while the target reads one, the
   source writes the other.
-- Throttled: before the bytes move, a kernel of one thread takes its turn on the link and waits for
-  as long as a link of the given bandwidth would take. Transfers of all slots between one ordered
-  pair of devices share one link, first come, first served.
+- Throttled: before the bytes move, one kernel of one thread waits for its turn on the link, another
+  for as long as a link of the given bandwidth would take. Transfers of all slots between one
+  ordered pair of devices share one link, first come, first served.
 
 Ranges that are too many for single copies are moved by a kernel with a table.
 """
@@ -16,27 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.backend.cuda.api import Bytes, Driver, Handle
+from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.byte_pieces import Piece, chunks_of, pieces_of
+from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
-from tessera.backend.cuda.parameters import pack_parameters
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice, have_peers
-from tessera.ir.data_type import DataType
 from tessera.ir.launch_program import Queue, Transfer
-from tessera.ir.program import Scalar
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.enqueue import Enqueuer
 
 STAGE_BYTES = 4 << 20
 MANY_PIECES = 32
-_HELPERS = Path(__file__).with_name("helpers.ptx")
 
 
 class Links:
@@ -48,6 +44,7 @@ class Links:
         devices: Mapping[str, OpenDevice],
         streams: Streams,
         host: HostMemory,
+        helpers: Helpers,
         *,
         throttle_bytes_per_s: float | None = None,
         allow_peers: bool = True,
@@ -56,6 +53,7 @@ class Links:
         self._devices = devices
         self._streams = streams
         self._host = host
+        self._helpers = helpers
         self._rate = throttle_bytes_per_s
         self._direct = {
             (one, other): allow_peers and have_peers(driver, devices[one], devices[other])
@@ -63,8 +61,9 @@ class Links:
             for other in devices
             if one != other
         }
-        self._modules: dict[int, Handle] = {}
         self._free_at: dict[tuple[str, str], int] = {}
+        self._ends: dict[tuple[int, str, str], int] = {}
+        self._words: list[tuple[str, int]] = []
         self._tables: dict[tuple[str, tuple[Piece, ...]], int] = {}
         self._stages: dict[tuple[int, str, str], tuple[int, int]] = {}
 
@@ -75,12 +74,14 @@ class Links:
         ready = self._streams.event(target, ("ready", slot, int(transfer.id)))
         queue.record(target, Queue.IN, ready)
         queue.wait(source, Queue.OUT, ready)
+        self._turn(queue, transfer)
         if self._direct[source, target]:
             work = partial(self._direct_copy, queue, transfer)
         else:
             work = partial(self._staged_copy, queue, transfer)
-        queue.timing(source, Queue.OUT, f"send {name} to {target}", work, moved=transfer.size)
-        queue.timed_too(target, Queue.IN, f"receive {name} from {source}")
+        send, receive = f"send {name} to {target}", f"receive {name} from {source}"
+        queue.timing(source, Queue.OUT, send, work, moved=transfer.size, peer=target)
+        queue.timed_too(target, Queue.IN, receive, source)
         arrived = self._streams.event(source, ("arrived", slot, int(transfer.id)))
         queue.record(source, Queue.OUT, arrived)
         queue.wait(target, Queue.IN, arrived)
@@ -143,18 +144,34 @@ class Links:
 
     # --- kernels of our own -----------------------------------------------------------------
 
-    def _delay(self, queue: Enqueuer, transfer: Transfer) -> None:
+    def _turn(self, queue: Enqueuer, transfer: Transfer) -> None:
+        """Wait for the link; its time counts from here."""
         if self._rate is None:
             return
         pair = transfer.source, transfer.target
         if pair not in self._free_at:
-            self._driver.use(self._devices[transfer.source].context)
-            self._free_at[pair] = self._driver.allocate(8)
-            self._driver.fill(self._free_at[pair], 0, 8)
+            self._free_at[pair] = self._word(transfer.source)
+        key = (queue.slot, *pair)
+        if key not in self._ends:
+            self._ends[key] = self._word(transfer.source)
         wait_ns = round(transfer.size / self._rate * 1e9)
-        self._launch(
-            queue, transfer.source, Queue.OUT, "link_delay", 1, 1, (self._free_at[pair], wait_ns)
-        )
+        arguments = (self._free_at[pair], wait_ns, self._ends[key])
+        place = transfer.source, Queue.OUT
+        self._helpers.launch(queue, place, "link_turn", arguments)
+
+    def _delay(self, queue: Enqueuer, transfer: Transfer) -> None:
+        """Wait for as long as the bytes are on the link."""
+        if self._rate is not None:
+            end = self._ends[queue.slot, transfer.source, transfer.target]
+            place = transfer.source, Queue.OUT
+            self._helpers.launch(queue, place, "link_delay", (end,))
+
+    def _word(self, device: str) -> int:
+        self._driver.use(self._devices[device].context)
+        address = self._driver.allocate(8)
+        self._driver.fill(address, 0, 8)
+        self._words.append((device, address))
+        return address
 
     def copy_many(
         self, queue: Enqueuer, device: str, kind: Queue, target: int, source: int,
@@ -166,7 +183,10 @@ class Links:
         rows = sum(piece.rows for piece in pieces)
         table = self._table(device, tuple(pieces))
         arguments = (target, source, table, rows)
-        self._launch(queue, device, kind, "copy_ranges", min(rows, 1024), 128, arguments)
+        blocks = min(rows, 1024)
+        self._helpers.launch(
+            queue, (device, kind), "copy_ranges", arguments, blocks=blocks, threads=128
+        )
         return True
 
     def _table(self, device: str, pieces: tuple[Piece, ...]) -> int:
@@ -183,39 +203,14 @@ class Links:
             self._tables[gpu, pieces] = address
         return self._tables[gpu, pieces]
 
-    def _launch(
-        self, queue: Enqueuer, device: str, kind: Queue, kernel: str, blocks: int, threads: int,
-        values: Sequence[int],
-    ) -> None:  # fmt: skip
-        packed = pack_parameters([Scalar(DataType.U64, value) for value in values], _no_pointer)
-        queue.tape.kept.extend(packed.kept)
-        function = self._driver.function(self._helpers(device), kernel)
-        sizes = (blocks, 1, 1, threads, 1, 1, 0, queue.stream(device, kind))
-        queue.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0)
-
-    def _helpers(self, device: str) -> Handle:
-        gpu = self._devices[device].gpu.ordinal
-        if gpu not in self._modules:
-            self._driver.use(self._devices[device].context)
-            self._modules[gpu] = self._driver.load(_HELPERS.read_bytes())
-        return self._modules[gpu]
-
     def close(self) -> None:
-        """Free tables and modules."""
+        """Free tables and words."""
         by_gpu = {device.gpu.ordinal: device.context for device in self._devices.values()}
-        for (source, _), address in self._free_at.items():
-            self._driver.use(self._devices[source].context)
+        for device, address in self._words:
+            self._driver.use(self._devices[device].context)
             self._driver.free(address)
         for (gpu, _), address in self._tables.items():
             self._driver.use(by_gpu[int(gpu.removeprefix("gpu "))])
             self._driver.free(address)
-        for ordinal, module in self._modules.items():
-            self._driver.use(by_gpu[ordinal])
-            self._driver.unload(module)
-        self._free_at.clear()
+        self._words.clear()
         self._tables.clear()
-        self._modules.clear()
-
-
-def _no_pointer(pointer: object) -> int:
-    raise AssertionError(f"no pointer is passed: {pointer}")

@@ -151,8 +151,8 @@ class Profiler:
     def _tape(self, number: int) -> Tape:
         """One step alone."""
         backend = self.backend
-        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], captured=True)
-        return writer.write([Do(self.device, Run(LaunchId(number)))], ())[0]
+        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
+        return writer.write([Do(self.device, Run(LaunchId(number)))], (), tell=False)[0]
 
     def _repeated(self, tape: Tape, launches: int) -> Handle:
         self.driver.begin_capture(self.stream)

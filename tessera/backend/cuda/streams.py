@@ -33,11 +33,11 @@ class Streams:
             self._streams[key] = self._driver.stream(priority, opened.green)
         return self._streams[key]
 
-    def event(self, device: str, key: Hashable, *, timed: bool = False) -> Handle:
+    def event(self, device: str, key: Hashable) -> Handle:
         """The event of a device for something; the same key gives the same event."""
         if (device, key) not in self._events:
             self._driver.use(self._devices[device].context)
-            self._events[device, key] = self._driver.event(timed=timed)
+            self._events[device, key] = self._driver.event()
         return self._events[device, key]
 
     def close(self) -> None:

@@ -11,12 +11,14 @@ Source: CUDA driver API, green contexts.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
 from tessera.backend.cuda.faults import explain, missing
+from tessera.diagnostics import TesseraError
 
 _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
 
@@ -42,6 +44,9 @@ class OpenDevice:
 
 def open_driver(driver: Driver | None = None) -> Driver:
     """The driver, started; TSR5100 where there is none."""
+    # Streams share hardware queues, of which the driver makes 8 unless told: then a transfer can
+    # wait behind a kernel that it has nothing to do with.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         driver = driver or Driver(bindings())
     except ImportError:
@@ -58,6 +63,15 @@ def open_driver(driver: Driver | None = None) -> Driver:
             hint="`tessc doctor` shows what is there; `--backend cpu` needs no GPU",
         ) from None  # fmt: skip
     return driver
+
+
+def find_targets(driver: Driver | None = None) -> dict[str, GpuFacts]:
+    """The GPUs of this machine by target (`cuda:0`); none where CUDA cannot be used."""
+    try:
+        driver = open_driver(driver)
+        return {f"cuda:{gpu.ordinal}": gpu for gpu in driver.gpus()}
+    except (TesseraError, DriverError):
+        return {}
 
 
 def parse_target(text: str) -> Target:

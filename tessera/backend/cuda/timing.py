@@ -1,9 +1,10 @@
-"""When operations took place: timed events round each of them, as one clock for all devices.
+"""When operations took place: a kernel of one thread writes the GPU's clock before and after.
 
 In: marks set while a request is handed over. Out: `TimelineEvent`s. An operation that follows
-another on its queue without a wait between them starts where that one ended. GPUs have clocks of
-their own; each is tied to the host's by one event at the start, which costs a wait there. The
-driver gives times as 32-bit floats, so the tie is renewed every few seconds.
+another on its queue without a wait between them starts where that one ended. The words lie in
+pinned memory, so that to read them takes no call. (Events with times are no alternative: a graph
+that has them as nodes takes the host as long to launch as it takes the GPU to run.) GPUs have
+clocks of their own; each is tied to the host's once, at the start.
 """
 
 from __future__ import annotations
@@ -12,79 +13,86 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.backend.cuda.api import Driver, Handle
+import numpy as np
+import numpy.typing as npt
+
+from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.helpers import Helpers
+from tessera.backend.cuda.host_memory import HostMemory
+from tessera.backend.cuda.parameters import pack_parameters
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import TimelineEvent
+from tessera.ir.data_type import DataType
 from tessera.ir.launch_program import Queue
-from tessera.ir.program import LaunchId
+from tessera.ir.program import LaunchId, Scalar
 
-RENEW_NS = 4_000_000_000
+Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """An operation between two events, which are of the GPU of `clock`."""
+    """An operation between two stamps, by their numbers, of the GPU of device `clock`."""
 
     device: str
     queue: Queue
     name: str
     clock: str
-    start: Handle
-    end: Handle
+    start: int
+    end: int
     step: LaunchId | None = None
     bytes: int = 0
+    peer: str = ""
+
+
+class Stamps:
+    """Words of pinned memory for the stamps of one trace in one slot."""
+
+    def __init__(self, host: HostMemory, count: int) -> None:
+        self.address, view = host.allocate(8 * count)
+        self.words: Words = view.view(np.uint64)
+        self.words[:] = 0
 
 
 class Clock:
-    """The host's time of events, per GPU."""
+    """The host's time of stamps, per device."""
 
-    def __init__(self, driver: Driver, streams: Streams, devices: Mapping[str, OpenDevice]) -> None:
-        self._driver = driver
-        self._streams = streams
-        self._bases: dict[int, tuple[Handle, int]] = {}
-        self._next: dict[int, Handle] = {}
-        self._gpu = {name: device.gpu.ordinal for name, device in devices.items()}
-        self._round = 0
+    def __init__(
+        self,
+        driver: Driver,
+        streams: Streams,
+        devices: Mapping[str, OpenDevice],
+        helpers: Helpers,
+        host: HostMemory,
+    ) -> None:
+        self._ahead: dict[str, int] = {}
         for name, device in devices.items():
-            if device.gpu.ordinal not in self._bases:
+            # Twice: the first launch loads the kernel.
+            for _ in range(2):
+                stamps = Stamps(host, 1)
+                word = Scalar(DataType.U64, stamps.address)
+                packed = pack_parameters([word], lambda pointer: 0)
                 driver.use(device.context)
-                base = self._record(name)
-                driver.call("cuEventSynchronize", base)
-                self._bases[device.gpu.ordinal] = base, time.perf_counter_ns()
-
-    def at(self, device: str, event: Handle) -> int:
-        """The time of an event that has happened."""
-        base, base_ns = self._bases[self._gpu[device]]
-        return base_ns + self._driver.elapsed_ns(base, event)
-
-    def renew(self, device: str) -> None:
-        """Move the tie of a device's GPU forward if it is old; never waits."""
-        gpu = self._gpu[device]
-        pending = self._next.get(gpu)
-        if pending is not None:
-            if self._driver.is_done(pending):
-                self._bases[gpu] = pending, self.at(device, pending)
-                del self._next[gpu]
-        elif time.perf_counter_ns() - self._bases[gpu][1] > RENEW_NS:
-            self._next[gpu] = self._record(device)
+                sizes = (1, 1, 1, 1, 1, 1, 0, streams.stream(name, 0, Queue.COMPUTE))
+                function = helpers.function(name, "stamp")
+                before = time.perf_counter_ns()
+                driver.call("cuLaunchKernel", function, *sizes, packed.address, 0)
+                driver.finish()
+                middle = (before + time.perf_counter_ns()) // 2
+            self._ahead[name] = middle - int(stamps.words[0])
 
     def events(
-        self, operations: Sequence[Timed], *, slot: int, request: int
+        self, operations: Sequence[Timed], words: Words, *, slot: int, request: int
     ) -> tuple[TimelineEvent, ...]:
         """What a finished request did, by time."""
+        times = words.tolist()
         found = [
             TimelineEvent(
                 device=one.device, queue=one.queue, slot=slot, request=request, name=one.name,
-                start_ns=self.at(one.clock, one.start), end_ns=self.at(one.clock, one.end),
-                step=one.step, bytes=one.bytes,
+                start_ns=times[one.start] + self._ahead[one.clock],
+                end_ns=times[one.end] + self._ahead[one.clock],
+                step=one.step, bytes=one.bytes, peer=one.peer,
             )
             for one in operations
         ]  # fmt: skip
         return tuple(sorted(found, key=lambda event: event.start_ns))
-
-    def _record(self, device: str) -> Handle:
-        self._round ^= 1
-        event = self._streams.event(device, ("clock", self._gpu[device], self._round), timed=True)
-        self._driver.record(event, self._streams.stream(device, 0, Queue.IN))
-        return event

@@ -33,17 +33,18 @@ class Wakeup:
             self._library.sem_init(ctypes.c_void_p(self.data), 0, 0)
             post = ctypes.cast(self._library.sem_post, ctypes.c_void_p).value
             self.function = post or 0
+            self._timed_wait = self._library.sem_timedwait
+            self._timed_wait.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
-    def post(self) -> None:
-        """Wake a waiting thread from the host."""
-        if self._library is not None:
-            self._library.sem_post(ctypes.c_void_p(self.data))
-
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until somebody posts, or for so long at most."""
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until somebody posts, or for so long at most; whether somebody did."""
         if self._library is None:
             time.sleep(min(timeout_s, _POLL_S))
-            return
+            return False
         end = time.time() + timeout_s
         until = _Time(int(end), int(end % 1 * 1e9))
-        self._library.sem_timedwait(ctypes.c_void_p(self.data), ctypes.byref(until))
+        return bool(self._timed_wait(self.data, ctypes.byref(until)) == 0)
+
+    def abandon(self) -> None:
+        """Keep the semaphore for ever: a GPU may still post it."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))

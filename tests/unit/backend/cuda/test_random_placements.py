@@ -42,7 +42,10 @@ def run(model: Model, fake: FakeCuda, targets: dict[str, str], **options: object
     asks = asks_of(model)
     wanted = expected(model, asks)
     backend = CudaBackend(
-        model, BackendOptions(targets=targets), cuda=CudaOptions(**options), driver=Driver(fake)
+        model,
+        BackendOptions(targets=targets, timeline=False),
+        cuda=CudaOptions(**options),
+        driver=Driver(fake),
     )
     done, states = serve(backend, model, asks)
     assert_equal(model, asks, wanted, done, states)
