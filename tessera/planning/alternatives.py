@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.gpus import Entry, build_machine
+from tessera.ir.costs import Costs
 from tessera.ir.machine import Card, Machine
 from tessera.ir.plan import Baseline
 from tessera.planning.assemble import Attempt, Setting, baseline_of
@@ -28,7 +29,7 @@ def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
             setting.options, pins=(), forbids=(), machine=machine, strategy=None, placement=None,
             gap=max(setting.options.gap, _ALONE_GAP),
         )  # fmt: skip
-        costs = tuple(find_costs(setting.traces, machine, options))
+        costs = _columns(setting, machine) or tuple(find_costs(setting.traces, machine, options))
         other = replace(setting, machine=machine, costs=costs, options=options)
         slots, lanes = decision.attempt.slots, decision.attempt.lanes
         attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
@@ -37,6 +38,30 @@ def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
         if best is not None:
             found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
     return tuple(found)
+
+
+def _columns(setting: Setting, machine: Machine) -> tuple[Costs, ...] | None:
+    """The costs on cards that are all alike, from those of one such card; None if there is none."""
+    kind = machine.cards[0].gpu
+    known = next(
+        (
+            device
+            for device in setting.machine.devices
+            if setting.machine.gpu_of(device) == kind and device.sms == kind.sms
+        ),
+        None,
+    )
+    if known is None or setting.options.pins or setting.options.forbids:
+        return None
+    return tuple(
+        Costs(
+            tuple(
+                replace(step, on_device=(step.on_device[known.id],) * len(machine.devices))
+                for step in costs.steps
+            )
+        )
+        for costs in setting.costs
+    )
 
 
 def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
