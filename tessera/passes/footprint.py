@@ -18,6 +18,7 @@ import numpy as np
 
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lanes import Array
+from tessera.passes.made_maps import spoiled_maps
 from tessera.passes.recorder import Key, Recorder
 from tessera.passes.scene import Scene, boxes
 from tessera.passes.slice_machine import OverBudget, SliceMachine
@@ -88,7 +89,8 @@ def find_footprint(
             looked_up=frozenset(recorder.looked_up),
         )
     recorder.finish()
-    return _collect(recorder, machine.pins, is_coarse=True)
+    pins = machine.pins | spoiled_maps(code, recorder)
+    return _collect(recorder, pins, is_coarse=True)
 
 
 def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
@@ -106,6 +108,7 @@ def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
         # The work so far tells early that the rest will not fit.
         if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
             raise OverBudget
+    pins.update(spoiled_maps(code, recorder))
     return _collect(recorder, pins, is_coarse=False)
 
 

@@ -38,7 +38,7 @@ from tessera.passes.quiet_functions import quiet_calls
 
 TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
 _FOLLOWED_LOADS = frozenset({"ld", "ldu"})
-_MOVES = frozenset({"mov", "cvta", "shfl"})
+_MOVES = frozenset({"mov", "cvta", "shfl", "elect"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ class KernelCode:
     meets: tuple[int | None, ...]
     needs: tuple[KernelNeed, ...] = ()
     quiet_calls: frozenset[str] = frozenset()
+    shared_writes: frozenset[int] = frozenset()
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
@@ -107,12 +108,22 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         meets=meeting_blocks(flat, flow, doomed),
         needs=kernel_needs(flat, flow, meanings),
         quiet_calls=quiet_calls(module, flat),
+        shared_writes=frozenset(
+            i for i, meaning in enumerate(meanings) if _may_write_shared(meaning)
+        ),
     )
 
 
 def _meaning(instruction: ptx.Instruction) -> Meaning:
     found = meaning_of(instruction)
     return found if found is not None and found.fits else widened_meaning(instruction)
+
+
+def _may_write_shared(meaning: Meaning) -> bool:
+    return any(
+        e.access.writes and (e.space.startswith("shared") or e.space == "generic")
+        for e in meaning.effects
+    )
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
@@ -144,7 +155,10 @@ def _needed_registers(flat: FlatFunction, meanings: list[Meaning]) -> set[str]:
 def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
     """What accesses and branches use directly."""
     tracked = tracked_effects(meaning)
-    if not tracked and meaning.flow is Flow.NEXT:
+    if instruction.opcode.name == "tensormap":
+        for operand in instruction.operands:
+            yield from registers_in(operand)
+    elif not tracked and meaning.flow is Flow.NEXT:
         return
     if instruction.guard is not None:
         yield instruction.guard.register
@@ -201,6 +215,7 @@ def _step(flat: FlatFunction, index: int, meaning: Meaning, needed: set[str]) ->
         or meaning.flow is not Flow.NEXT
         or any(name in needed for name in targets)
         or Role.TENSOR_MAP in meaning.roles
+        or instruction.opcode.name == "tensormap"
     )
     if not matters:
         return None

@@ -25,7 +25,6 @@ from tessera.passes.lanes import Array
 from tessera.passes.launch_needs import instruction_span, launch_needs
 from tessera.passes.launch_scene import Setting
 from tessera.passes.regions import may_region, must_region, region_bytes
-from tessera.passes.slice_calls import CALL_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +198,7 @@ class LaunchReport:
         address: AddressClass,
     ) -> None:
         number = entry.key.effect
-        kind = AccessKind.READ if number == CALL_READ else _kind(step.effects[number])
+        kind = AccessKind.READ if number < 0 else _kind(step.effects[number])
         if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:
             certainty = Certainty.MAY
         self.accesses.append(

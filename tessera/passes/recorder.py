@@ -74,6 +74,10 @@ class Recorder:
         # Zones that values of the slice are loaded from: with known contents, and without.
         self.looked_up: set[int] = set()
         self.asked: set[int] = set()
+        # Who copied a tensor map to an address, and the bytes of maps that copies used.
+        self.map_owners: dict[int, int] = {}
+        self.map_conflict = False
+        self.used_maps: dict[int, tuple[int, Array]] = {}
         self._runs: dict[tuple[int, int], _Run] = {}
         self.work = 0
 
@@ -92,6 +96,18 @@ class Recorder:
         self.work += 4 * chosen.size
         for zone, found, _ in self._pieces(chosen, None, width, index, effect):
             self._entry(index, effect, zone).sure.append(found)
+
+    def own_maps(self, addresses: Array, ctas: Array) -> None:
+        """Note which CTA writes a tensor map where; two at one place are a conflict."""
+        for address, cta in zip(addresses.tolist(), ctas.tolist(), strict=True):
+            if self.map_owners.setdefault(address, cta) != cta:
+                self.map_conflict = True
+
+    def use_map(self, index: int, zone: int, found: Array) -> None:
+        """Note the bytes of a tensor map in memory that a copy uses."""
+        old = self.used_maps.get(index)
+        parts = [found] if old is None or old[0] != zone else [found, old[1]]
+        self.used_maps[index] = (zone, intervals.union(parts))
 
     def add_bytes(
         self, index: int, effect: int, zone: int, may: Array, sure: Array, *, exact: bool

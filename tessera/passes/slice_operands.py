@@ -8,6 +8,8 @@ A register that nothing wrote, and a name that stands for nothing known, can hol
 
 from __future__ import annotations
 
+import numpy as np
+
 from tessera.ir import ptx
 from tessera.ir.layout import alignment, size_bytes
 from tessera.ir.ptx_constants import integer_value
@@ -16,7 +18,8 @@ from tessera.passes.both_ways import Guarded, Side
 from tessera.passes.elections import choose
 from tessera.passes.kernel_code import KernelCode
 from tessera.passes.lane_ops import invert
-from tessera.passes.lanes import Lanes
+from tessera.passes.lanes import Array, Lanes
+from tessera.passes.made_maps import MadeMaps
 from tessera.passes.masks import Mask
 from tessera.passes.recorder import Recorder
 from tessera.passes.scene import Box, Scene, special_values
@@ -42,6 +45,8 @@ class Operands:
         # The side of a branch that is being run, if data decides it; writes under predicates.
         self.side: Side | None = None
         self.elections = 0
+        self.made_maps = MadeMaps()
+        self.box = box
         self.guarded_writes: dict[str, Guarded] = {}
 
     def _place_symbols(self) -> dict[str, int]:
@@ -59,6 +64,16 @@ class Operands:
             found[variable.name] = zones.address(LOCAL, end)
             end += size_bytes(variable) or 64
         return found
+
+    def by_cta(self, values: Array, ctas: Array) -> tuple[Array, Array]:
+        """The values of some CTAs (arrays with the axes of `Lanes`), and the CTAs' numbers."""
+        box = self.box or ((0, 1), (0, 1), (0, 1))
+        z, y, x = (np.arange(first, last, dtype=np.int64) for first, last in reversed(box))
+        columns, rows, _ = self.scene.grid
+        numbers = ((z[:, None, None] * rows + y[:, None]) * columns + x)[..., None]
+        shape = np.broadcast_shapes(numbers.shape, values.shape, ctas.shape)
+        chosen = np.broadcast_to(ctas, shape)
+        return np.broadcast_to(values, shape)[chosen], np.broadcast_to(numbers, shape)[chosen]
 
     def bits(self, key: Key) -> int:
         """The width of a register or of a local word."""

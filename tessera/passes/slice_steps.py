@@ -23,6 +23,7 @@ from tessera.passes.elections import agreeing, choose, elect, merged_choice
 from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lane_ops import PREDICATES, extend, invert, source_bits
 from tessera.passes.lanes import MASK, U64, Array, Lanes
+from tessera.passes.made_maps import is_map_step, map_step
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
 from tessera.passes.scene import Box, Scene, parameter_bytes
@@ -93,6 +94,10 @@ class StepRunner(Operands):
             run_call(self, step, here)
         elif step.effects:
             self._access(step, here)
+            if is_map_step(step.instruction):
+                map_step(self, step, here)
+        elif is_map_step(step.instruction):
+            map_step(self, step, here)
         elif Role.TENSOR_MAP in step.meaning.roles:
             self.pins[step.index] = "its bytes are described by a tensor map"
             self.unknown_results(step, here)

@@ -6,7 +6,8 @@ is an interval, every box in it. Other modes (im2col, gather, scatter), interlea
 element types of less than a byte may touch all of the tensor, or all of the object that the map
 points to. A store surely writes the elements of an exact box that lie inside the tensor.
 
-A map anywhere else is not known: such a copy is pinned.
+A map that the kernel made itself is known as far as `made_maps` followed it. A map anywhere else
+is not known: such a copy is pinned.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -25,13 +26,15 @@ from tessera.ir.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.passes import intervals, lanes
 from tessera.passes.kernel_code import Step
 from tessera.passes.lanes import U64, Array, Lanes
-from tessera.passes.masks import Mask
+from tessera.passes.masks import NONE, Mask
 from tessera.passes.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.zones import PARAMETER
 
 if TYPE_CHECKING:
     from tessera.passes.slice_steps import StepRunner
 
+MAP_READ = -2
+"""The number that stands for reading the map itself, where others have that of an effect."""
 _MOST_MAPS = 64
 _NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
 
@@ -51,6 +54,10 @@ def tensor_access(
     shape = np.broadcast_shapes(at.lo.shape, mask.may.shape)
     chosen = np.broadcast_to(mask.may, shape)
     addresses = np.unique(np.broadcast_to(at.lo, shape)[chosen])
+    made = runner.made_maps.content_at(at.lo, mask.may)
+    if made is not None:
+        _use_made(runner, step, addresses, at, mask)
+        return _Copy(runner, step, number, effect, mask).record(made, coordinates_of(operand))
     if len(addresses) > _MOST_MAPS:
         return "it chooses among too many tensor maps"
     for address in addresses:
@@ -64,6 +71,15 @@ def tensor_access(
             if why is not None:
                 return why
     return None
+
+
+def _use_made(runner: StepRunner, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
+    """Note that a copy reads a map which the kernel made."""
+    zones, offsets = runner.scene.zones.decode(addresses)
+    for zone in np.unique(zones):
+        found = intervals.words(np.sort(offsets[zones == zone]), SIZE)
+        runner.recorder.use_map(step.index, int(zone), found)
+    runner.recorder.add(step.index, MAP_READ, at, SIZE, mask.may, NONE)
 
 
 def coordinates_of(operand: ptx.Address) -> tuple[ptx.Operand, ...]:

@@ -39,7 +39,6 @@ def build(kernel, name, signature, constants):
     options = {"num_warps": 4, "num_stages": 2}
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     (HERE / f"{name}.ptx").write_text(made.asm["ptx"])
-    print(name, "shared", made.metadata.shared, "maps", made.metadata.tensordesc_meta)
 
 
 if __name__ == "__main__":
