@@ -154,14 +154,19 @@ class Engine:
         else:
             visit.arrived.add(transfer)
 
-    def next_task(self, queue: Queue) -> Task | None:
-        """Take the oldest request's next operation on a queue that can run now."""
+    def next_task(self, queue: Queue, most_bytes: int | None = None) -> Task | None:
+        """Take the oldest request's next operation on a queue that can run now.
+
+        With `most_bytes`, only one that moves no more than that.
+        """
         for number in sorted(self.visits):
             visit = self.visits[number]
             if queue in visit.taken:
                 continue
             operation = self._head(visit, queue)
-            if operation is not None and not self._blocked(visit, operation):
+            if operation is None or self._blocked(visit, operation):
+                continue
+            if most_bytes is None or self._size(visit, operation) <= most_bytes:
                 visit.taken.add(queue)
                 return Task(visit, queue, operation)
         return None
@@ -189,6 +194,15 @@ class Engine:
                 return transfer not in visit.arrived
             case _:
                 return False
+
+    def _size(self, visit: Visit, operation: Operation) -> int:
+        match operation:
+            case Send(transfer) | Receive(transfer):
+                return self._transfers[visit.seat.trace][transfer].size
+            case Free(buffer) | Fill(buffer, _):
+                return self.model.traces[visit.seat.trace].program.buffers[buffer].bytes
+            case _:
+                return 0
 
     def run(self, task: Task) -> None:
         """Do a task; the fault of a launch says where it happened."""

@@ -43,6 +43,7 @@ from tessera.ir.launch_program import HOST, Queue, Run, Transfer, TransferId
 
 _BEAT_S = 0.1
 _SWITCH_S = 0.0002
+_SMALL_BYTES = 1 << 16
 _ARRIVAL = struct.Struct("<qq")
 
 
@@ -63,14 +64,13 @@ class Worker:
         assert isinstance(setup, Setup)
         try:
             self._set_up(setup)
+            self._tell(Ready())
+            while True:
+                for found in wait([self._host, *self._peers.values()]):
+                    assert isinstance(found, Connection)
+                    self._hear(found)
         except BaseException as problem:
             self._fail(problem)
-            return
-        self._tell(Ready())
-        while True:
-            for found in wait([self._host, *self._peers.values()]):
-                assert isinstance(found, Connection)
-                self._hear(found)
 
     def _set_up(self, setup: Setup) -> None:
         size = Regions(setup.model).bytes
@@ -81,6 +81,7 @@ class Worker:
         threading.Thread(target=self._beat, daemon=True).start()
         regions = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
         exchange = MemoryExchange(setup.model, regions, self._post)
+        self._is_throttled = setup.options.throttle_bytes_per_s is not None
         self._engine = Engine(
             setup.name, setup.index, setup.model, exchange,
             memory_bytes=space_bytes(setup.model, setup.name), max_steps=setup.options.max_steps,
@@ -102,6 +103,8 @@ class Worker:
                 request, transfer = _ARRIVAL.unpack(connection.recv_bytes())
                 with self._changed:
                     self._engine.arrive(request, TransferId(transfer))
+                self._do_small()
+                with self._changed:
                     self._changed.notify_all()
         except (EOFError, OSError):
             if connection is self._host:
@@ -114,6 +117,8 @@ class Worker:
             case Begin(number, trace, slot, lane):
                 with self._changed:
                     self._leave(self._engine.begin(number, Seat(trace, slot, lane)))
+                self._do_small()
+                with self._changed:
                     self._changed.notify_all()
             case AskStates(lane):
                 self._tell(States(self._engine.arena.states(lane)))
@@ -132,15 +137,32 @@ class Worker:
                     self._computing = True
                     self._status.running(task.visit.number, task.operation.step)
                 self._engine.run(task)
+                if isinstance(task.operation, Run):
+                    self._computing = False
+                    self._status.rest()
                 with self._changed:
-                    if isinstance(task.operation, Run):
-                        self._computing = False
-                        self._status.rest()
-                    self._status.beat(busy=True)
-                    self._leave(self._engine.finish(task))
+                    self._finish(task)
+                self._do_small()
+                with self._changed:
                     self._changed.notify_all()
         except BaseException as problem:
             self._fail(problem)
+
+    def _finish(self, task: Task) -> None:
+        self._status.beat(busy=True)
+        self._leave(self._engine.finish(task))
+
+    def _do_small(self) -> None:
+        """Do transfers that take less time than to wake the thread of their queue."""
+        for queue in () if self._is_throttled else (Queue.OUT, Queue.IN):
+            while True:
+                with self._changed:
+                    task = self._engine.next_task(queue, _SMALL_BYTES)
+                if task is None:
+                    break
+                self._engine.run(task)
+                with self._changed:
+                    self._finish(task)
 
     def _next(self, queue: Queue) -> Task:
         with self._changed:
