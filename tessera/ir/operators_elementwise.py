@@ -88,12 +88,6 @@ def _binary(
         yield entry(form, name, reads, attributes=attributes, writes=writes, result=result)
 
 
-def _plain_binary(name: str, writes: tuple[OperandSpec, ...] = (_OUT,)) -> Iterator[Operator]:
-    result = ResultType.PROMOTED if writes == (_OUT,) else ResultType.FREE
-    for form in (name, f"{name}.out", f"{name}_"):
-        yield entry(form, name, (_SELF, _OTHER), writes=writes, result=result)
-
-
 def elementwise_operators() -> Iterator[Operator]:
     """All of them."""
     for name in _EASY:
@@ -123,8 +117,9 @@ def _arithmetic() -> Iterator[Operator]:
         yield entry(form, "div", (_SELF, _OTHER), attributes=mode, result=ResultType.FREE)
     for form in ("rsub.Tensor", "rsub.Scalar", "rsub.Tensor_out", "rsub.Scalar_out"):
         yield entry(form, "rsub", (_SELF, _OTHER), attributes=(_ALPHA,))
-    yield from _plain_binary("maximum")
-    yield from _plain_binary("minimum")
+    for name in ("maximum", "minimum"):
+        for form in (name, f"{name}.out"):
+            yield entry(form, name, (_SELF, _OTHER))
     yield from _binary("remainder", tensor_out="Tensor_out")
     yield from _binary("fmod", tensor_out="Tensor_out")
     power = (
@@ -152,14 +147,19 @@ def _logic() -> Iterator[Operator]:
                      f"{name}.Scalar_out"):  # fmt: skip
             yield entry(form, name, reads, writes=(_BOOL_OUT,), result=ResultType.FREE)
     for name in ("logical_and", "logical_or", "logical_xor"):
-        yield from _plain_binary(name, (_BOOL_OUT,))
+        for form in (name, f"{name}.out", f"{name}_"):
+            yield entry(form, name, (_SELF, _OTHER), writes=(_BOOL_OUT,), result=ResultType.FREE)
     for name in ("logical_not", "isnan"):
         for form in (name, f"{name}.out"):
             yield entry(form, name, (_SELF,), writes=(_BOOL_OUT,), result=ResultType.FREE)
     for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
         yield from _binary(name, tensor_out="Tensor_out", kinds=Kinds.INTEGER_OR_BOOL)
+    shifted = OperandSpec(name="self", kinds=Kinds.INTEGER)
     for name in ("bitwise_left_shift", "bitwise_right_shift"):
-        yield from _binary(name, tensor_out="Tensor_out", kinds=Kinds.INTEGER)
+        for form in ("Tensor", "Tensor_out", "Tensor_Scalar", "Tensor_Scalar_out"):
+            yield entry(f"{name}.{form}", name, (shifted, _OTHER))
+        for form in ("Tensor", "Tensor_Scalar"):
+            yield entry(f"{name}_.{form}", name, (shifted, _OTHER))
     whole = OperandSpec(name="self", kinds=Kinds.INTEGER_OR_BOOL)
     for form in ("bitwise_not", "bitwise_not.out", "bitwise_not_"):
         yield entry(form, "bitwise_not", (whole,))

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.operator_calls import call
 from tests.kernels.cases import CASES
 from tests.kernels.cpu import run_case
 
@@ -49,7 +50,24 @@ def digests() -> str:
             for name in sorted(results):
                 sha.update(np.ascontiguousarray(results[name]).tobytes())
             lines.append(f"{case.name} {sha.hexdigest()}")
+    lines += operator_digests()
     return "\n".join(lines)
+
+
+def operator_digests() -> list[str]:
+    """Library operators: products, reductions and functions that NumPy does its own way."""
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((37, 53)).astype(np.float32)
+    shape = [((37, 53), "f32")]
+    made = {
+        name: call(f"aten::{name}", [x], shape)[0]
+        for name in ("exp", "tanh", "sin", "erf", "gelu", "sigmoid", "log1p")
+    }
+    made["mm"] = call("aten::mm", [x, x.T.copy()], [((37, 37), "f32")])[0]
+    made["softmax"] = call("aten::_softmax", [x], shape, dim=1)[0]
+    made["sum"] = call("aten::sum", [x], [((), "f32")])[0]
+    made["norm"] = call("aten::rms_norm", [x], shape, normalized_shape=(53,))[0]
+    return [f"{name} {hashlib.sha256(one.tobytes()).hexdigest()}" for name, one in made.items()]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -68,5 +86,5 @@ def test_same_bytes(setting: str) -> None:
     assert run.returncode == 0, run.stderr
     features, _, lines = run.stdout.partition("\n")
     assert features == "0" or setting != "no vector extensions"
-    assert len(lines.splitlines()) == len(NAMES)
+    assert len(lines.splitlines()) == len(NAMES) + len(operator_digests())
     assert lines == digests()
