@@ -347,6 +347,3 @@ def _subsets(problem: Problem) -> list[tuple[int, ...]]:
         for chosen in counts
     ]
     return sorted((one for one in found if one), key=lambda one: (len(one), one))
-
-
-_candidate = candidate_of  # planning.candidates has it by this name

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from tessera.passes.partition_balance import balance
+from tessera.passes.partition_classes import classes_of
+from tessera.passes.partition_plans import OBJECTIVES, choose
 from tessera.passes.partition_problem import Problem, measure, memory_of
 from tessera.passes.partition_search import State, improve, splice
 from tessera.passes.partition_solve import SolveOptions, lower_bound, solve
-from tests.helpers.planning import every_placement, fits, period, random_problem
+from tests.helpers.planning import (
+    constrained,
+    every_placement,
+    fits,
+    layered,
+    period,
+    random_problem,
+    shortest_period,
+    value,
+)
 
 EXACT = SolveOptions(gap=0.0, max_nodes=100_000)
 
@@ -42,8 +56,6 @@ def compare(seed: int, most: int) -> tuple[bool, bool]:
 
 def random_free(problem: Problem) -> Problem:
     """The same with endless memory and links that cost nothing."""
-    from dataclasses import replace
-
     pipes = tuple(replace(pipe, ns_per_byte=0.0) for pipe in problem.pipes)
     return replace(problem, pipes=pipes, rooms=(), transfer_ns=0.0)
 
@@ -57,6 +69,93 @@ def test_equal_to_enumeration() -> None:
 def test_equal_to_enumeration_up_to_ten_tasks() -> None:
     outcomes = [compare(seed, 10) for seed in range(1000, 1400)]
     assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
+
+
+def compare_objectives(seed: int, most: int) -> tuple[bool, bool]:
+    """All objectives under all constraints; split, and bound by memory, link, slots or lanes."""
+    rng = random.Random(seed)
+    devices = rng.choice([2, 2, 3])
+    problem = constrained(seed, rng.randrange(3, most + 1 - 2 * (devices == 3)), devices)
+    everything = list(every_placement(problem))
+    split = binds = False
+    for objective in OBJECTIVES:
+        choice = choose(problem, objective, EXACT)
+        if not everything:
+            assert choice is None or len(choice.best.replicas) > 1, (seed, objective)
+            return False, True
+        best = min((value(problem, one, objective), one) for one in everything)
+        assert choice is not None, (seed, objective)
+        lone = [c.value(objective) for c in choice.candidates if len(c.replicas) == 1]
+        assert min(lone) == pytest.approx(best[0], rel=1e-6), (seed, objective)
+        assert choice.best.value(objective) <= best[0] * (1 + 1e-6), (seed, objective)
+        assert choice.bound <= choice.best.value(objective) * (1 + 1e-9), (seed, objective)
+        for replica in choice.best.replicas:
+            assert fits(problem, replica.placement), (seed, objective)
+        if objective == "throughput":
+            free = replace(random_free(problem), slots=None, lanes=None)
+            least = min(value(free, one, objective) for one in every_placement(free))
+            split, binds = len(set(best[1])) > 1, least < best[0] * (1 - 1e-6)
+    return split, binds
+
+
+def test_all_objectives_and_constraints_are_equal_to_enumeration() -> None:
+    outcomes = [compare_objectives(seed, 6) for seed in range(70)]
+    assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
+
+
+@pytest.mark.slow
+def test_all_objectives_and_constraints_up_to_ten_tasks() -> None:
+    outcomes = [compare_objectives(seed, 10) for seed in range(2000, 2300)]
+    assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_counting_equal_tasks_keeps_the_bound(seed: int) -> None:
+    problem = layered(seed, 4)
+    assert max(classes_of(problem)) < len(problem.tasks) - 1
+    best = shortest_period(problem)
+    for gap in (0.0, 0.001, 0.02):
+        found = solve(problem, SolveOptions(gap=gap))
+        if best == float("inf"):
+            assert found.placement is None
+            continue
+        assert found.placement is not None
+        assert fits(problem, found.placement)
+        assert found.period_ns == pytest.approx(period(problem, found.placement))
+        assert found.relaxation_ns <= found.bound_ns * (1 + 1e-9)
+        assert found.bound_ns <= best * (1 + 1e-6)
+        assert found.period_ns >= best * (1 - 1e-9)
+        assert found.ended == "gap"
+        assert found.period_ns <= found.bound_ns * (1 + gap) * (1 + 1e-6)
+
+
+def test_a_search_that_is_stopped_keeps_what_it_has() -> None:
+    problem = layered(3, 40, 7)
+    reports: list[tuple[float, float]] = []
+    found = solve(
+        problem, SolveOptions(gap=0.0), on_progress=lambda *one: reports.append(one),
+        should_stop=lambda: True,
+    )  # fmt: skip
+    assert found.ended == "interrupted"
+    assert found.placement is not None
+    assert reports
+    assert reports[0][0] <= found.period_ns
+    limited = solve(problem, SolveOptions(gap=0.0, seconds=1e-6))
+    assert limited.ended == "clock"
+    assert limited.placement is not None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_balancing_never_loses(seed: int) -> None:
+    problem = layered(seed, 12)
+    start = solve(problem, SolveOptions(gap=0.1)).placement
+    if start is None:
+        return
+    patterns = [(0,) * len(problem.tasks), (1,) * len(problem.tasks)]
+    prices = np.array([1.0, 1.0, 0.1, 0.1, 0.1, 0.1])
+    better = balance(problem, start, prices, patterns, 0.0)
+    assert fits(problem, better)
+    assert period(problem, better) <= period(problem, start) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -5,8 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tessera.passes.partition_problem import Pipe, Problem, Resident, Room, Task, Tensor, Wire
+import numpy as np
+
+from tessera.passes.partition_problem import (
+    Cycle,
+    Pipe,
+    Problem,
+    Resident,
+    Room,
+    SharedLoad,
+    Task,
+    Tensor,
+    Wire,
+)
+
+HOUR_NS = 3600e9
 
 
 def random_problem(seed: int, tasks: int, devices: int) -> Problem:
@@ -117,8 +132,9 @@ def period(problem: Problem, placement: tuple[int, ...]) -> float:
     return max(busy.values())
 
 
-def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
-    """When one request ends, by stepping through its tasks in order, from the definitions."""
+def walk(problem: Problem, placement: tuple[int, ...]) -> tuple[list[float], list[float]]:
+    """When tasks start and end, by stepping through them in order, from the definitions."""
+    begun: list[float] = []
     done: list[float] = []
     arrives: dict[tuple[int, int], float] = {}
     left: dict[tuple[int, int], float] = {}
@@ -131,7 +147,8 @@ def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
         ]
         duration = problem.tasks[task].ns[device]
         assert duration is not None
-        done.append(max([0.0, *earlier, *inputs]) + duration)
+        begun.append(max([0.0, *earlier, *inputs]))
+        done.append(begun[-1] + duration)
         for index, tensor in enumerate(problem.tensors):
             if tensor.producer != task:
                 continue
@@ -144,4 +161,111 @@ def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
                 sent = start + tensor.bytes * wire.ns_per_byte
                 left[device, wire.target] = sent
                 arrives[index, wire.target] = sent + wire.latency_ns + problem.transfer_ns
-    return max(done)
+    return begun, done
+
+
+def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
+    """When one request ends."""
+    return max(walk(problem, placement)[1])
+
+
+def value(problem: Problem, placement: tuple[int, ...], objective: str) -> float:
+    """What an objective is for one placement, floors of the period and all."""
+    begun, done = walk(problem, placement)
+    if objective == "latency":
+        return max(done)
+    found = period(problem, placement)
+    if problem.slots is not None:
+        found = max(found, max(done) / problem.slots)
+    if problem.lanes is not None:
+        for cycle in problem.cycles:
+            found = max(found, (done[cycle.last] - begun[cycle.first]) / problem.lanes)
+    if objective == "throughput":
+        return found
+    used = [room for room in problem.rooms if set(room.devices) & set(placement)]
+    return found * sum(room.usd_per_hour for room in used) / HOUR_NS
+
+
+def constrained(seed: int, tasks: int, devices: int) -> Problem:
+    """A random problem with slices that share memory, pins, slots, lanes and cycles."""
+    rng = random.Random(seed * 7919 + 1)
+    problem = random_problem(seed, tasks, devices)
+    if rng.random() < 0.3:
+        first, second, *others = problem.rooms
+        shared = replace(first, bytes=first.bytes + second.bytes // 2, devices=(0, 1))
+        load = SharedLoad(
+            name="bandwidth", devices=(0, 1),
+            ns=tuple(rng.uniform(0.2, 0.9) * min(v for v in task.ns if v is not None)
+                     for task in problem.tasks),
+        )  # fmt: skip
+        problem = replace(problem, rooms=(shared, *others), shared=(load,))
+    if rng.random() < 0.3:
+        pinned = rng.randrange(tasks)
+        chosen = rng.choice(problem.tasks[pinned].allowed())
+        ns = tuple(v if d == chosen else None for d, v in enumerate(problem.tasks[pinned].ns))
+        made = list(problem.tasks)
+        made[pinned] = replace(made[pinned], ns=ns)
+        problem = replace(problem, tasks=tuple(made))
+    if rng.random() < 0.5:
+        problem = replace(problem, slots=rng.choice([1, 2, 3]))
+    if rng.random() < 0.4:
+        ends = sorted(rng.sample(range(tasks), 2))
+        cycle = Cycle(name="s", first=ends[0], last=ends[1])
+        problem = replace(problem, lanes=rng.choice([1, 2]), cycles=(cycle,))
+    return problem
+
+
+def layered(seed: int, layers: int, width: int = 4) -> Problem:
+    """Equal layers of a few tasks: what a model looks like to the planner."""
+    rng = random.Random(seed)
+    shape = [(rng.uniform(5, 60), rng.uniform(5, 60)) for _ in range(width)]
+    sizes = [rng.uniform(1, 60) for _ in range(width)]
+    base = random_problem(seed, 2, 2)
+    count = layers * width
+    tensors = []
+    for index in range(count - 1):
+        readers = {index + 1}
+        if index % width == width - 1 and index + width < count:
+            readers.add(index + width)
+        size = sizes[index % width]
+        tensors.append(Tensor(name=f"t{index}", bytes=size, producer=index,
+                              consumers=tuple(sorted(readers))))  # fmt: skip
+    weight = [rng.randrange(10, 50) for _ in range(width)]
+    total = layers * sum(weight)
+    rooms = tuple(
+        replace(room, bytes=int(total * rng.choice([0.55, 0.7, 1.0])) + 1) for room in base.rooms
+    )
+    return replace(
+        base,
+        tasks=tuple(Task(name=f"k{n}", ns=shape[n % width]) for n in range(count)),
+        tensors=tuple(tensors),
+        residents=tuple(
+            Resident(name=f"w{n}", bytes=weight[n % width], users=(n,)) for n in range(count)
+        ),
+        rooms=rooms,
+    )
+
+
+def shortest_period(problem: Problem) -> float:
+    """The best of all placements on two devices, all at once; for loads and memory alone."""
+    count = len(problem.tasks)
+    on_second = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
+    times = np.array([task.ns for task in problem.tasks], dtype=float)
+    busy = np.stack([(1 - on_second) @ times[:, 0], on_second @ times[:, 1]])
+    pipes = {pipe.name: np.zeros(1 << count) for pipe in problem.pipes}
+    for tensor in problem.tensors:
+        made = on_second[:, tensor.producer]
+        read = on_second[:, list(tensor.consumers)]
+        for pair, goes in (((0, 1), (made == 0) & (read == 1).any(axis=1)),
+                           ((1, 0), (made == 1) & (read == 0).any(axis=1))):  # fmt: skip
+            busy += goes * problem.transfer_ns
+            for pipe in problem.pipes:
+                if pair in pipe.pairs:
+                    pipes[pipe.name] += goes * tensor.bytes * pipe.ns_per_byte
+    found = np.max([*busy, *pipes.values()], axis=0)
+    for device, room in enumerate(problem.rooms):
+        used = np.zeros(1 << count)
+        for resident in problem.residents:
+            used += (on_second[:, list(resident.users)] == device).any(axis=1) * resident.bytes
+        found[used > room.bytes] = np.inf
+    return float(found.min())
