@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.service import Bytes
+from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.service import RUN_FAULT, Bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents import ArrayFile, Contents, open_arrays, open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
@@ -84,6 +85,7 @@ def read_materials(
     inputs: str | None = None,
 ) -> Materials:  # fmt: skip
     """Read and check all contents; `lanes` counts those of all replicas."""
+    _check_room(opened, lanes)
     weights: dict[str, Bytes] = {}
     kept: dict[str, tuple[Buffer, Bytes | None]] = {}
     fillings: list[dict[str, Bytes]] = []
@@ -118,6 +120,28 @@ def read_materials(
         names=tuple(trace.name for trace in opened.plan.traces),
         seed=seed,
     )
+
+
+def _check_room(opened: OpenPlan, lanes: int) -> None:
+    """Refuse in words what the machine has no memory for, before any of it is filled."""
+    sizes: dict[tuple[Role, str], int] = {}
+    private = 0
+    for program in opened.programs:
+        for buffer in program.declared_buffers():
+            if buffer.role in (Role.WEIGHT, Role.STATE):
+                sizes[buffer.role, buffer.name] = buffer.bytes
+            else:
+                private += buffer.bytes
+    copies = {Role.WEIGHT: 1, Role.STATE: lanes}
+    needed = private + sum(copies[role] * size for (role, _), size in sizes.items())
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise TesseraError(
+            error("TSR5020", f"the machine has no memory for the contents of `{opened.name}`: "
+                  f"{needed} bytes", notes=(f"{free} bytes are available",),
+                  hint="run with fewer `--lanes`, or on a machine with more memory"),
+            RUN_FAULT,
+        )  # fmt: skip
 
 
 def _too_few(buffer: Buffer, count: int, wanted: int) -> Diagnostic:

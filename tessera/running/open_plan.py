@@ -26,6 +26,9 @@ from tessera.passes.check_plan import check_plan
 from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
 
+MOST_SLOTS = 64
+MOST_LANES = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPlan:
@@ -86,6 +89,7 @@ def open_plan(
         read = read_plan(source)
         plan, name = read.plan, source.name
         folder = os.path.dirname(os.path.abspath(source.name))
+    _check_numbers(plan, slots, lanes)
     programs, findings = _programs(plan, name)
     if data is None:
         for program, trace in zip(programs, plan.traces, strict=True):
@@ -99,6 +103,20 @@ def open_plan(
         name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
         replicas=_chosen(plan, policy, name), diagnostics=findings,
     )  # fmt: skip
+
+
+def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
+    """Every slot and lane costs the host something, whatever its devices have."""
+    for replica in plan.replicas:
+        for number, most, what in (
+            (slots or replica.slots, MOST_SLOTS, "slots"),
+            (lanes or replica.lanes, MOST_LANES, "lanes"),
+        ):
+            if number > most:
+                raise TesseraError(
+                    error("TSR5053", f"a run has at most {most} {what} per replica, not {number}",
+                          hint=f"run with `--{what} {most}` or fewer")
+                )  # fmt: skip
 
 
 def _graph(program: Program, folder: str, data: str | None) -> KernelGraph:

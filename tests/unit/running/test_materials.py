@@ -138,3 +138,12 @@ def test_data_with_an_array_of_no_buffer(tmp_path: Path) -> None:
     np.savez(path, q=np.zeros(1, np.float32))
     with pytest.raises(TesseraError, match="TSR1186"):
         materials(tmp_path, make_plan(), data=str(path))
+
+
+def test_contents_that_the_machine_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.running.materials.available_bytes", lambda: 300)
+    with pytest.raises(TesseraError, match="TSR5020") as failure:
+        materials(tmp_path, make_plan())
+    assert failure.value.exit_code == 6

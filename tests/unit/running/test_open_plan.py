@@ -71,3 +71,9 @@ def test_a_plan_with_another_trace_inside_is_refused(plan: Plan) -> None:
 def test_a_policy_that_is_not_there(plan: Plan) -> None:
     with pytest.raises(TesseraError, match="has no policy `fast`"):
         open_plan(plan, policy="fast")
+
+
+@pytest.mark.parametrize("more", [{"slots": 65}, {"lanes": 1 << 40}])
+def test_numbers_that_the_host_cannot_hold(plan: Plan, more: dict[str, int]) -> None:
+    with pytest.raises(TesseraError, match="TSR5053"):
+        open_plan(plan, **more)
