@@ -26,6 +26,7 @@ from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import Area, AreaKind, LoweredReplica
 from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
+from tessera.passes.check_plan_effects import find_effects
 from tessera.passes.check_plan_findings import Findings, Locate, nowhere
 from tessera.passes.check_plan_homes import check_homes, writes_variables
 from tessera.passes.check_plan_memory import check_capacity, check_memory
@@ -138,7 +139,9 @@ def _check_replica(
     memory = check_memory(lowered, programs, findings)
     if memory is None:
         return
-    claims = check_homes(lowered, programs, graphs, memory, findings)
+    served = [trace.trace for trace in lowered.traces]
+    effects = {trace: find_effects(programs[trace], graphs[trace]) for trace in served}
+    claims = check_homes(lowered, programs, effects, memory, findings)
     if claims is None:
         return
     walked = {}
@@ -150,7 +153,7 @@ def _check_replica(
         if shape is None:
             continue
         order = find_order(shape, findings)
-        sequence = find_sequence(shape, claims[number].homes)
+        sequence = find_sequence(shape, effects[number], claims[number].homes)
         check_words(shape, sequence, findings)
         if order is not None:
             check_versions(shape, order, sequence, memory, claims[number], findings)

@@ -37,12 +37,13 @@ def join(parts: Sequence[Array]) -> Array:
     if not parts:
         return NOTHING
     found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if len(found) == 1:
+    if len(found) == 1 or (found[1:, 0] > found[:-1, 1]).all():
         return found
-    found = found[np.argsort(found[:, 0], kind="stable")]
+    found = found[found[:, 0].argsort(kind="stable")]
     reach = np.maximum.accumulate(found[:, 1])
-    begins = np.flatnonzero(np.append(True, found[1:, 0] > reach[:-1]))
-    return np.stack([found[begins, 0], reach[np.append(begins[1:] - 1, len(found) - 1)]], axis=1)
+    begins = np.append(0, (found[1:, 0] > reach[:-1]).nonzero()[0] + 1)
+    ends = np.append(begins[1:] - 1, len(found) - 1)
+    return np.stack([found[begins, 0], reach[ends]], axis=1)
 
 
 def minus(left: Array, right: Array) -> Array:

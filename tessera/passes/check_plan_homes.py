@@ -24,9 +24,9 @@ from tessera.passes.check_plan_bytes import (
     join,
     minus,
     ranges_of,
-    region_ranges,
     text,
 )
+from tessera.passes.check_plan_effects import Effects
 from tessera.passes.check_plan_findings import Findings
 from tessera.passes.check_plan_memory import Memory
 from tessera.passes.check_plan_shape import LASTING, bytes_fault
@@ -46,7 +46,7 @@ class Claims:
 def check_homes(
     replica: LoweredReplica,
     programs: Sequence[Program],
-    graphs: Sequence[KernelGraph],
+    effects: Mapping[int, tuple[Effects, ...]],
     memory: Memory,
     findings: Findings,
 ) -> dict[int, Claims] | None:
@@ -63,7 +63,7 @@ def check_homes(
         homes[home.trace].setdefault(int(home.buffer), []).append(home)
     if findings.count > before:
         return None
-    written = _written(served, programs, graphs)
+    written = _written(programs, effects)
     _check_agreement(homes, programs, written, findings)
     if replica.slots != 1:
         _check_alone(replica, written, findings)
@@ -102,18 +102,17 @@ def _key(trace: int, buffer: Buffer) -> Key:
 
 
 def _written(
-    served: Sequence[int], programs: Sequence[Program], graphs: Sequence[KernelGraph]
+    programs: Sequence[Program], effects: Mapping[int, tuple[Effects, ...]]
 ) -> dict[Key, Array]:
     """The bytes that some step may write, of every buffer that lasts."""
-    parts: dict[Key, list[Array]] = {}
-    for trace in served:
-        for node in graphs[trace].nodes:
-            for access in node.accesses:
-                one = programs[trace].buffers[access.buffer]
-                if access.kind.writes and one.role in LASTING:
-                    found = region_ranges(access.region, one.bytes)
-                    parts.setdefault(_key(trace, one), []).append(found)
-    return {key: join(found) for key, found in parts.items()}
+    parts: dict[Key, dict[int, Array]] = {}
+    for trace, steps in effects.items():
+        for step in steps:
+            for buffer, found in step.touched:
+                one = programs[trace].buffers[buffer]
+                if len(found.written) and one.role in LASTING:
+                    parts.setdefault(_key(trace, one), {})[id(found.written)] = found.written
+    return {key: join(list(found.values())) for key, found in parts.items()}
 
 
 def _constant(trace: int, program: Program, written: Mapping[Key, Array]) -> dict[int, Array]:
