@@ -163,7 +163,7 @@ def rehearsal(seconds: float) -> Diagnostic:
     """That a plan for GPUs runs on the CPU, and how long that may take."""
     return warning(
         "TSR5058", "there is no GPU here: the plan is rehearsed on the CPU",
-        notes=(f"about {_duration(seconds)} at least, with loops counted once",),
+        notes=(f"about {_duration(seconds)}, if its devices took turns",),
         hint="`--backend cpu` says that this is meant",
     )  # fmt: skip
 
