@@ -83,7 +83,8 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     """Follow the calls of a kernel, cut it into blocks, and keep what matters."""
     flat = inline_calls(module, function)
     flow = build_control_flow(flat)
-    widths = {r.name: type_bits(r.type) for r in flat.registers}
+    # What is in 128 bits is not followed.
+    widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
     meanings = [_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
     doomed = doomed_blocks(flat, flow)

@@ -7,17 +7,23 @@
 - Everything else pins the launch, with the reason and the line of the call.
 """
 
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tessera.ir import ptx
 from tessera.ir.layout import size_bytes
+from tessera.passes import lanes
 from tessera.passes.doomed_blocks import NEVER_RETURNS
 from tessera.passes.inline_calls import call_parts
 from tessera.passes.kernel_code import Step
-from tessera.passes.lanes import Lanes
+from tessera.passes.lanes import Array, Lanes
 from tessera.passes.masks import NONE, Mask
 from tessera.passes.zones import LOCAL
 
@@ -76,7 +82,9 @@ def _reason(runner: StepRunner, name: str) -> str:
 def _print(runner: StepRunner, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
     """Record the read of the format; or say why more may be read."""
     value = _argument(runner, argument, step.index)
-    zone = None if value is None or value.span is not None else runner.scene.zones.common(value.lo)
+    value = None if value is None else lanes.exact_in(value, mask.may)
+    chosen = None if value is None or value.span is not None else _selected(value, mask)
+    zone = None if chosen is None else runner.scene.zones.common(chosen)
     names = {z: n for n, z in runner.scene.symbols.items()}
     name = names.get(zone[0], "") if zone is not None else ""
     text = _literal(runner, name)
@@ -86,6 +94,12 @@ def _print(runner: StepRunner, step: Step, argument: ptx.Operand, mask: Mask) ->
         return "it prints strings through pointers"
     runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
     return None
+
+
+def _selected(value: Lanes, mask: Mask) -> Array:
+    """The numbers of the threads that may be here."""
+    shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
+    return np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)]
 
 
 def _argument(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes | None:

@@ -397,7 +397,8 @@ class StepRunner(Operands):
 
     def _store_words(self, step: Step, address: Lanes, width: int, mask: Mask) -> None:
         zones, offsets = self.scene.zones.decode(address.lo)
-        if address.span is not None or zones.size != 1 or int(zones.flat[0]) != LOCAL:
+        in_one_place = address.span is None and zones.size == 1 and int(zones.flat[0]) == LOCAL
+        if not in_one_place or width > 8:
             self.forget_words()
             return
         source = step.instruction.operands[1]
@@ -412,6 +413,10 @@ class StepRunner(Operands):
                     del self.registers[other]
             if known or mask.strong.all():
                 self.assign(key, value, mask)
+            else:
+                # Words of the other threads are not known.
+                nothing = lanes.unknown(8 * width, step.index)
+                self.registers[key] = lanes.merge(mask.strong, value, nothing)
 
 
 def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:

@@ -227,3 +227,14 @@ def test_an_empty_grid_is_refused_by_the_reader() -> None:
     with pytest.raises(TesseraError, match="TSR1116"):
         trace(BUFFERS, f"{HEAD}ret;\n}}\n",
               "launch m.k grid=0,1,1 block=1,1,1 args=[y, x, u32:0]\n")  # fmt: skip
+
+
+def test_wide_registers() -> None:
+    """128 bits at once: nothing of them is followed, and nothing breaks."""
+    body = (
+        ".reg .b128 %q<3>; .local .align 16 .b8 stack[32]; .reg .b64 %l;"
+        "mov.b128 %q1, {%rd4, %rd5}; mov.b128 {%rd6, %rd7}, %q1; mov.u64 %l, stack;"
+        "st.local.b128 [%l], %q1; ld.local.b128 %q2, [%l]; mov.b128 {%rd8, %rd9}, %q2;"
+        "st.global.u32 [%rd4], %r1; setp.eq.u64 %p1, %rd6, %rd8; @%p1 ret; ret;"
+    )
+    assert must(program(body)) == [HALF]
