@@ -39,7 +39,7 @@ def check_words(shape: Shape, sequence: Sequence, findings: Findings) -> None:
             if isinstance(op.operation, Fill):
                 words = sequence.words.get(int(op.operation.buffer))
                 if words is not None:
-                    _check_apart(shape.names.op(op), op.operation.bytes, words, findings)
+                    _check_apart(str(shape.names.op(op)), op.operation.bytes, words, findings)
 
 
 def _check_apart(

@@ -138,8 +138,7 @@ class _Walk:
             case Receive(number):
                 transfer = self.shape.transfers[number]
                 version = FIRST if transfer.source == HOST else self.carried.pop(number)
-                found = ranges_of(transfer.bytes)
-                self._write(op, done, int(transfer.buffer), found, version)
+                self._write(op, done, int(transfer.buffer), ranges_of(transfer.bytes), version)
             case _:
                 pass
 
@@ -317,7 +316,7 @@ class _Walk:
             return False
         return True
 
-    def _check_newer(self, op: Op, buffer: int, index: Index, version: int | Versions) -> None:
+    def _check_newer(self, op: Op, buffer: int, index: Index, version: int | Array) -> None:
         """A write never puts an older version of a buffer's bytes over a newer one."""
         space = self.spaces[op.device]
         base = space.tag(buffer, 0)
