@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from tessera import (
     __version__,
     cli_check,
+    cli_doctor,
     cli_gpus,
     cli_plan,
     cli_profile,
@@ -266,6 +267,7 @@ cli.add_command(cli_plan.plan)
 cli.add_command(cli_check.check)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
+cli.add_command(cli_doctor.doctor)
 
 
 # --- the process -------------------------------------------------------------------------------

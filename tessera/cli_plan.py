@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
+from tessera.output import write_file
 
 DEFAULT_LINK = "100Gb/s"
 EXIT_INTERRUPTED = 130
@@ -21,7 +23,7 @@ _STRATEGIES = ("single", "dp", "layers", "phase", "attention", "kernel")
 
 if TYPE_CHECKING:
     from tessera.ir.machine import Machine
-    from tessera.planning import PlanOptions
+    from tessera.planning import PlanOptions, PlanReport
 
 
 @click.command(short_help="Place the steps of traces on GPUs.")
@@ -82,8 +84,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--emit",
-    type=click.Choice(["lp", "launch"]),
-    help="Print the integer program or the launch programs, and write no plan.",
+    type=click.Choice(["lp", "launch", "cuda-python"]),
+    help="Print the integer program or the launch programs, or write a Python program per device "
+    "to the folder `-o` (default `plan_cuda`), and write no plan.",
 )
 @click.option(
     "-o",
@@ -151,6 +154,9 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
         write_data(report_plan.launch_text(found.plan).encode(), "-")
         return 0
     output = given["output"]
+    if given["emit"] == "cuda-python":
+        messages.show(found.diagnostics)
+        return _write_programs(found, "plan_cuda" if output == "plan.tsp" else output)
     write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output)
     messages.show(found.diagnostics)
     if given["as_json"]:
@@ -159,6 +165,23 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
         text = report_plan.plan_text(found, output) + "".join(explained)
     write_data(text.encode(errors="replace"), "-")
     return EXIT_INTERRUPTED if watch.interrupted else 0
+
+
+def _write_programs(found: PlanReport, folder: str) -> int:
+    """A Python program per device, and what they share."""
+    from tessera.planning.cuda_python import cuda_python_files
+
+    for name, text in cuda_python_files(found.plan, found.setting).items():
+        path = Path(folder, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            message = f"the folder `{path.parent}` cannot be made: {reason}"
+            raise TesseraError(error("TSR1911", message)) from None
+        write_file(str(path), text.encode("utf-8", "surrogateescape"))
+    write_data(f"programs written to {folder}: `python {folder}/run.py --help`\n".encode(), "-")
+    return 0
 
 
 def _only_graph() -> str:

@@ -36,6 +36,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_NO_BINARY_FOR_GPU = 209
     CUDA_ERROR_INVALID_PTX = 218
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222
     CUDA_ERROR_INVALID_HANDLE = 400
     CUDA_ERROR_ILLEGAL_STATE = 401
     CUDA_ERROR_NOT_FOUND = 500
@@ -65,6 +66,7 @@ class Node:
     run: Any
     after: set[Node]
     done: bool = False
+    may: Any = None
 
 
 @dataclass(eq=False)
@@ -241,10 +243,15 @@ class FakeCuda:
             log = b"ptxas application ptx input, line 3; fatal : Parsing error\0"
             values[0][: len(log)] = log
             return CUresult.CUDA_ERROR_INVALID_PTX, None
+        if 1000 * (module.version[0] + 4) + 10 * module.version[1] > self.version:
+            return CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, None
         target = next(t for t in module.target if t.startswith("sm_"))
         if int("".join(filter(str.isdigit, target))) > 10 * self.capability[0] + self.capability[1]:
             return CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None
         return OK, LoadedModule(self.devices[self._gpu()], module)
+
+    def cuModuleLoadData(self, image: bytes) -> Any:
+        return self.cuModuleLoadDataEx(image, 0, [], [bytearray(100), 100])
 
     def cuModuleUnload(self, module: LoadedModule) -> Any:
         module.close()
@@ -434,6 +441,13 @@ class FakeCuda:
 
         return self._enqueue(stream, "write", write)
 
+    def cuStreamWaitValue32(self, stream: Stream, address: int, value: int, flags: int) -> Any:
+        assert flags == 0, "only waiting for at least a value"
+        self._enqueue(stream, "wait", lambda: None)
+        (node,) = stream.tail
+        node.may = lambda: int(self.view(address, 4).view(np.uint32)[0]) >= value
+        return OK
+
     def cuLaunchKernel(self, function: Function, *rest: Any) -> Any:
         grid, block, shared, stream, parameters = rest[:3], rest[3:6], *rest[6:9]
         return self._launch(function, grid, block, shared, stream, parameters, None)
@@ -560,7 +574,9 @@ class FakeCuda:
             ready = [
                 node
                 for node in self.pending
-                if node.label not in self.hang and all(other.done for other in node.after)
+                if node.label not in self.hang
+                and all(other.done for other in node.after)
+                and (node.may is None or node.may())
             ]
             if not ready:
                 return

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.backend import CudaBackend
@@ -34,6 +31,10 @@ _TARGET_NS = 200_000
 _MOST_LAUNCHES = 64
 _FLUSH_BYTES = 256 << 20
 _NEIGHBOUR_BYTES = 256 << 20
+# How much longer than needed alone a neighbour works, and between which limits.
+_PATIENCE = 6
+_LEAST_BUSY_NS = 3_000_000
+_MOST_BUSY_NS = 2_000_000_000
 _SIZES = tuple(1 << n for n in range(12, 29, 2))
 
 
@@ -135,8 +136,7 @@ class Profiler:
             beside: list[float | None] = [None, None]
             if self.neighbour is not None:
                 for place, kind in enumerate(("compute", "memory")):
-                    with self._busy_neighbour(kind):
-                        beside[place] = self._warm(graph, launches)[0]
+                    beside[place] = self._beside(kind, graph, launches, warm)
         finally:
             self.driver.destroy_graph(graph)
         cold = self._cold(tape)
@@ -215,18 +215,17 @@ class Profiler:
 
     # --- the neighbour ------------------------------------------------------------------------
 
-    @contextmanager
-    def _busy_neighbour(self, kind: str) -> Iterator[None]:
-        """Keep the rest of the GPU at work until the end of the block."""
+    def _beside(self, kind: str, graph: Handle, launches: int, warm_ns: float) -> float | None:
+        """The time while the rest of the GPU is at work; None where that ended too early."""
         assert self.neighbour is not None
         device = self.backend.devices[self.neighbour]
         stream = self.backend._streams.stream(self.neighbour, 0, Queue.COMPUTE)
-        flag, view = self.backend._host.allocate(4)
-        view[:] = 0
+        wanted = _PATIENCE * warm_ns * launches * (self.repeats + 1) + _LEAST_BUSY_NS
         size = _NEIGHBOUR_BYTES if kind == "memory" else 256
         buffers = [self.driver.allocate(size) for _ in range(2)]
         module = self.driver.load((Path(__file__).parent / "neighbours.ptx").read_bytes())
-        words = [flag, buffers[0]]
+        ended = self.driver.event()
+        words = [int(min(wanted, _MOST_BUSY_NS)), buffers[0]]
         words += [buffers[1], size // 16] if kind == "memory" else []
         packed = pack_parameters([Scalar(DataType.U64, word) for word in words], lambda _: 0)
         function = self.driver.function(module, f"neighbour_{kind}")
@@ -235,10 +234,12 @@ class Profiler:
                 "cuLaunchKernel", function, 2 * device.sms, 1, 1, 512, 1, 1, 0, stream,
                 packed.address, 0,
             )  # fmt: skip
-            yield
+            self.driver.record(ended, stream)
+            found = self._warm(graph, launches)[0]
+            return None if self.driver.is_done(ended) else found
         finally:
-            view[:] = np.frombuffer(b"\x01\0\0\0", np.uint8)
             self.driver.finish()
+            self.driver.destroy_event(ended)
             for address in buffers:
                 self.driver.free(address)
             self.driver.unload(module)

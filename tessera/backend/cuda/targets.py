@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
 from tessera.backend.cuda.faults import explain, missing
-from tessera.diagnostics import TesseraError
 
 _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
 
@@ -63,15 +62,6 @@ def open_driver(driver: Driver | None = None) -> Driver:
             hint="`tessc doctor` shows what is there; `--backend cpu` needs no GPU",
         ) from None  # fmt: skip
     return driver
-
-
-def find_targets(driver: Driver | None = None) -> dict[str, GpuFacts]:
-    """The GPUs of this machine by target (`cuda:0`); none where CUDA cannot be used."""
-    try:
-        driver = open_driver(driver)
-        return {f"cuda:{gpu.ordinal}": gpu for gpu in driver.gpus()}
-    except (TesseraError, DriverError):
-        return {}
 
 
 def parse_target(text: str) -> Target:

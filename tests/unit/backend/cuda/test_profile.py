@@ -56,6 +56,16 @@ def test_the_steps_add_up_to_the_whole_where_they_can() -> None:
     assert total == pytest.approx(np.clip(whole["ns"], warm, cold), rel=1e-3)
 
 
+def test_a_slice_is_measured_beside_a_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_NEIGHBOUR_BYTES", 1 << 12)
+    found, fake = run("h200:84sm")
+    beside = [name for name, _ in fake.launched if name.startswith("neighbour_")]
+    steps = len(found["rows"])
+    assert len(beside) == 2 * steps
+    assert {row["sms"] for row in found["rows"]} == {84}
+    assert not fake.allocated
+
+
 def test_a_gpu_that_is_not_here() -> None:
     with pytest.raises(TesseraError) as caught:
         run("a100")

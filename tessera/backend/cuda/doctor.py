@@ -1,0 +1,110 @@
+"""What this machine has for the CUDA backend: GPUs, driver, PTX that it reads, packages.
+
+In: nothing. Out: a `Checkup`. Never raises: what is missing is part of the answer. The newest PTX
+is found by trying: a module of one empty kernel, in one version after the other.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
+from tessera.backend.cuda.faults import explain
+from tessera.backend.cuda.targets import open_driver
+from tessera.diagnostics import TesseraError
+
+PACKAGES = ("cuda-bindings", "cuda-core", "torch", "triton")
+_TRIED = tuple(
+    (major, minor) for major, newest in ((9, 9), (8, 9), (7, 9)) for minor in range(newest, -1, -1)
+)
+_KERNEL = ".version {}.{}\n.target sm_75\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
+_VERSION = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """A GPU, its free memory, and the other GPUs whose memory it reaches."""
+
+    facts: GpuFacts
+    free_bytes: int
+    peers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """`cuda` is the driver's CUDA version (13000 is 13.0), None without one; `problem` says why."""
+
+    cuda: int | None
+    driver: str
+    problem: str
+    newest_ptx: tuple[int, int] | None
+    gpus: tuple[GpuCheck, ...]
+    packages: tuple[tuple[str, str | None], ...]
+
+
+def check_machine(driver: Driver | None = None) -> Checkup:
+    """Look at everything."""
+    packages = tuple((name, _package(name)) for name in PACKAGES)
+    try:
+        driver = open_driver(driver)
+        gpus = tuple(_check_gpu(driver, gpu, driver.gpus()) for gpu in driver.gpus())
+        newest = _newest_ptx(driver) if gpus else None
+        return Checkup(
+            cuda=driver.version(), driver=_driver_version(), problem="" if gpus else "no GPU",
+            newest_ptx=newest, gpus=gpus, packages=packages,
+        )  # fmt: skip
+    except TesseraError as failure:
+        found = failure.diagnostics[0]
+        problem = "; ".join((found.headline, *found.notes))
+    except DriverError as failure:
+        problem = explain(failure)
+    return Checkup(
+        cuda=None, driver=_driver_version(), problem=problem, newest_ptx=None, gpus=(),
+        packages=packages,
+    )  # fmt: skip
+
+
+def _check_gpu(driver: Driver, gpu: GpuFacts, gpus: tuple[GpuFacts, ...]) -> GpuCheck:
+    driver.use(driver.retain(gpu.ordinal))
+    free = driver.free_memory()
+    peers = tuple(
+        other.ordinal
+        for other in gpus
+        if other.ordinal != gpu.ordinal and driver.peers(gpu.ordinal, other.ordinal)
+    )
+    driver.forget_current()
+    driver.release(gpu.ordinal)
+    return GpuCheck(facts=gpu, free_bytes=free, peers=peers)
+
+
+def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
+    driver.use(driver.retain(0))
+    try:
+        for major, minor in _TRIED:
+            try:
+                driver.unload(driver.load(_KERNEL.format(major, minor).encode()))
+            except DriverError:
+                continue
+            return major, minor
+        return None
+    finally:
+        driver.forget_current()
+        driver.release(0)
+
+
+def _driver_version() -> str:
+    try:
+        found = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
+    except OSError:
+        return ""
+    return found[0] if found else ""
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,439 @@
+"""What the programs of all devices share. Needs cuda-python (and NumPy, for the files) alone.
+
+A device has, per slot, three streams: compute, in and out. Every program function hands one
+request to one of them, in order, and waits for nothing. What has to wait does so on the GPU, for a
+word in pinned memory to reach the number of the request: `record` writes such a word, `wait` waits
+for it. A transfer has two: `ready`, which the receiver writes when the bytes may come, and
+`arrived`, which the sender writes when they are there. So the programs of the devices can be handed
+over one after the other, by any number of threads, in any order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+from cuda.bindings import driver as cuda
+
+HERE = Path(__file__).parent
+POISON = 0xCB
+NOWHERE = 0x1CB << 44  # for pointers to buffers that a device does not have
+
+
+def check(result: Any) -> Any:
+    """The results of a driver call, or an error."""
+    status, *rest = result
+    if int(status):
+        raise RuntimeError(f"CUDA: {getattr(status, 'name', status)}")
+    return rest[0] if len(rest) == 1 else rest
+
+
+def pinned(size: int) -> tuple[int, Any]:
+    """Address and array of pinned host memory."""
+    address = int(check(cuda.cuMemHostAlloc(max(size, 1), 3)))
+    return address, np.ctypeslib.as_array((ctypes.c_uint8 * max(size, 1)).from_address(address))
+
+
+def u32(value: int) -> bytes:
+    """A 32-bit argument."""
+    return struct.pack("<I", value)
+
+
+def u64(value: int) -> bytes:
+    """A 64-bit argument."""
+    return struct.pack("<Q", value)
+
+
+def bits(size: int, value: int) -> bytes:
+    """An argument of any type, by its bits."""
+    return value.to_bytes(size, "little")
+
+
+def by_value(content: str, pointers: dict[int, bytes]) -> bytes:
+    """A struct, with addresses put in."""
+    data = bytearray(bytes.fromhex(content))
+    for offset, address in pointers.items():
+        data[offset : offset + 8] = address
+    return bytes(data)
+
+
+class Request:
+    """One request: where it runs, and its inputs and outputs in pinned memory."""
+
+    def __init__(self, number: int, trace: int, slot: int, lane: int, host: dict[str, Any]) -> None:
+        self.number, self.trace, self.slot, self.lane = number, trace, slot, lane
+        self.host = host  # buffer name: (address, array)
+
+
+class Device:
+    """A GPU or a slice of one, with the memory, modules and streams of the plan."""
+
+    all: ClassVar[dict[str, Device]] = {}
+
+    def __init__(
+        self, name: str, areas: dict[str, tuple[int, int]],
+        places: dict[int, dict[str, tuple[str, int]]], modules: dict[str, str],
+        events: int, slots: int,
+    ) -> None:  # fmt: skip
+        self.name, self.areas, self.places, self.modules = name, areas, places, modules
+        self.events, self.slots = events, slots
+        Device.all[name] = self
+
+    # --- starting ----------------------------------------------------------------------------
+
+    def open(self, context: Any, green: Any, transfers: int) -> None:
+        """Load modules, allocate memory, make streams."""
+        self.context, self.green = context, green
+        check(cuda.cuCtxSetCurrent(context))
+        self.loaded = {
+            name: check(cuda.cuModuleLoadData((HERE / file).read_bytes() + b"\0"))
+            for name, file in self.modules.items()
+        }
+        self.functions: dict[tuple[str, str], Any] = {}
+        self.bases = {}
+        for kind, (size, count) in self.areas.items():
+            self.bases[kind] = int(check(cuda.cuMemAlloc(max(size * count, 1))))
+            check(cuda.cuMemsetD8(self.bases[kind], POISON, max(size * count, 1)))
+        lowest, highest = check(cuda.cuCtxGetStreamPriorityRange())
+        self.streams = {
+            (slot, queue): self._stream(lowest if queue == "compute" else highest)
+            for slot in range(self.slots)
+            for queue in ("compute", "in", "out")
+        }
+        self.flags, view = pinned(4 * self.slots * max(self.events, 1))
+        view[:] = 0
+        self.marks, view = pinned(8 * self.slots * max(transfers, 1))
+        view[:] = 0
+        self.transfers = max(transfers, 1)
+
+    def _stream(self, priority: int) -> Any:
+        if self.green is None:
+            return check(cuda.cuStreamCreateWithPriority(1, priority))
+        return check(cuda.cuGreenCtxStreamCreate(self.green, 1, priority))
+
+    # --- places --------------------------------------------------------------------------------
+
+    def address(self, trace: int, slot: int, lane: int, name: str) -> int:
+        """Where a buffer is."""
+        place = self.places[trace].get(name)
+        if place is None:
+            return NOWHERE
+        kind, offset = place
+        if kind == "module":
+            module, _, symbol = name.rpartition(".")
+            loaded = self.loaded[f"{trace}:{module}"]
+            return int(check(cuda.cuModuleGetGlobal(loaded, symbol.encode()))[0])
+        copy = {"weights": 0, "lane": lane, "slot": slot}[kind]
+        return self.bases[kind] + copy * self.areas[kind][0] + offset
+
+    def at(self, r: Request, name: str, offset: int = 0) -> bytes:
+        """An address as an argument."""
+        return u64(self.address(r.trace, r.slot, r.lane, name) + offset)
+
+    def write(self, address: int, content: Any) -> None:
+        """Fill device memory from the host, before the first request."""
+        check(cuda.cuCtxSetCurrent(self.context))
+        data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        if data.nbytes:
+            check(cuda.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
+
+    def read(self, address: int, size: int) -> Any:
+        """Device memory, after the last request."""
+        check(cuda.cuCtxSetCurrent(self.context))
+        data = np.empty(size, np.uint8)
+        if size:
+            check(cuda.cuMemcpyDtoH(data.ctypes.data, address, size))
+        return data
+
+    # --- what a queue does ---------------------------------------------------------------------
+
+    def launch(
+        self, r: Request, module: str, kernel: str, grid: tuple[int, int, int],
+        block: tuple[int, int, int], shared: int, args: list[bytes],
+        cluster: tuple[int, int, int] | None = None, cooperative: bool = False,
+    ) -> None:  # fmt: skip
+        """A kernel on the compute queue."""
+        check(cuda.cuCtxSetCurrent(self.context))
+        loaded = f"{r.trace}:{module}"
+        function = self.functions.get((loaded, kernel))
+        if function is None:
+            function = check(cuda.cuModuleGetFunction(self.loaded[loaded], kernel.encode()))
+            self.functions[loaded, kernel] = function
+        if shared > 48 * 1024:
+            names = cuda.CUfunction_attribute
+            largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(cuda.cuFuncSetAttribute(function, largest, shared))
+        values = [np.frombuffer(arg or b"\0", np.uint8).copy() for arg in args]
+        pointers = np.array([value.ctypes.data for value in values], np.uint64)
+        at = int(pointers.ctypes.data) if args else 0
+        stream = self.streams[r.slot, "compute"]
+        if cluster is None and not cooperative:
+            check(cuda.cuLaunchKernel(function, *grid, *block, shared, stream, at, 0))
+            return
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes, config.hStream = shared, stream
+        attributes = []
+        if cluster is not None:
+            one = cuda.CUlaunchAttribute()
+            one.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = cluster
+            attributes.append(one)
+        if cooperative:
+            one = cuda.CUlaunchAttribute()
+            one.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            one.value.cooperative = 1
+            attributes.append(one)
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        check(cuda.cuLaunchKernelEx(config, function, at, 0))
+
+    def memset(
+        self, r: Request, name: str, offset: int, value: int, element_bytes: int, count: int
+    ) -> None:
+        """Set elements of a buffer on the compute queue."""
+        target = self.address(r.trace, r.slot, r.lane, name) + offset
+        call = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}
+        if count:
+            check(call[element_bytes](target, value, count, self.streams[r.slot, "compute"]))
+
+    def memcpy(
+        self, r: Request, target: str, target_offset: int, source: str, source_offset: int,
+        size: int,
+    ) -> None:  # fmt: skip
+        """Copy bytes between two buffers on the compute queue."""
+        one = self.address(r.trace, r.slot, r.lane, target) + target_offset
+        other = self.address(r.trace, r.slot, r.lane, source) + source_offset
+        self._copy(self.streams[r.slot, "compute"], one, other, [(0, size, 0, 1)])
+
+    def fill(self, r: Request, name: str, ranges: list[tuple[int, int]]) -> None:
+        """What a buffer holds before anything writes it."""
+        target = self.address(r.trace, r.slot, r.lane, name)
+        for start, end in ranges:
+            stream = self.streams[r.slot, "compute"]
+            check(cuda.cuMemsetD8Async(target + start, POISON, end - start, stream))
+
+    def record(self, r: Request, queue: str, event: int) -> None:
+        """An event: the queue has come here."""
+        word = self.flags + 4 * (r.slot * self.events + event)
+        stream = self.streams[r.slot, queue]
+        check(cuda.cuStreamWriteValue32(stream, word, r.number + 1, 0))
+
+    def wait(self, r: Request, queue: str, event: int) -> None:
+        """Go on when the event has happened."""
+        word = self.flags + 4 * (r.slot * self.events + event)
+        check(cuda.cuStreamWaitValue32(self.streams[r.slot, queue], word, r.number + 1, 0))
+
+    def send(
+        self, r: Request, transfer: int, name: str, target: str,
+        pieces: list[tuple[int, int, int, int]],
+    ) -> None:  # fmt: skip
+        """Copy pieces (start, width, pitch, rows) of a buffer to another device."""
+        other, stream = Device.all[target], self.streams[r.slot, "out"]
+        ready = other.marks + 8 * (r.slot * self.transfers + transfer)
+        check(cuda.cuStreamWaitValue32(stream, ready, r.number + 1, 0))
+        one = other.address(r.trace, r.slot, r.lane, name)
+        self._copy(stream, one, self.address(r.trace, r.slot, r.lane, name), pieces)
+        check(cuda.cuStreamWriteValue32(stream, ready + 4, r.number + 1, 0))
+
+    def receive(self, r: Request, transfer: int) -> None:
+        """Let a transfer come, and go on when it is there."""
+        ready = self.marks + 8 * (r.slot * self.transfers + transfer)
+        stream = self.streams[r.slot, "in"]
+        check(cuda.cuStreamWriteValue32(stream, ready, r.number + 1, 0))
+        check(cuda.cuStreamWaitValue32(stream, ready + 4, r.number + 1, 0))
+
+    def receive_from_host(
+        self, r: Request, name: str, pieces: list[tuple[int, int, int, int]]
+    ) -> None:
+        """Pieces of an input."""
+        target = self.address(r.trace, r.slot, r.lane, name)
+        self._copy(self.streams[r.slot, "in"], target, r.host[name][0], pieces)
+
+    def send_to_host(self, r: Request, name: str, pieces: list[tuple[int, int, int, int]]) -> None:
+        """Pieces of an output."""
+        source = self.address(r.trace, r.slot, r.lane, name)
+        self._copy(self.streams[r.slot, "out"], r.host[name][0], source, pieces)
+
+    def _copy(
+        self, stream: Any, target: int, source: int, pieces: list[tuple[int, int, int, int]]
+    ) -> None:
+        check(cuda.cuCtxSetCurrent(self.context))
+        for start, width, pitch, rows in pieces:
+            if rows == 1:
+                check(cuda.cuMemcpyAsync(target + start, source + start, width, stream))
+                continue
+            copy = cuda.CUDA_MEMCPY2D()
+            unified = cuda.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+            copy.srcMemoryType = copy.dstMemoryType = unified
+            copy.srcDevice, copy.srcPitch = source + start, pitch
+            copy.dstDevice, copy.dstPitch = target + start, pitch
+            copy.WidthInBytes, copy.Height = width, rows
+            check(cuda.cuMemcpy2DAsync(copy, stream))
+
+    def finish(self, slot: int) -> None:
+        """Wait until the streams of a slot are empty."""
+        check(cuda.cuCtxSetCurrent(self.context))
+        for queue in ("compute", "in", "out"):
+            check(cuda.cuStreamSynchronize(self.streams[slot, queue]))
+
+
+def open_devices(targets: dict[str, str], transfers: int) -> None:
+    """Every device on its GPU (`cuda:0`) or on a slice of it (`cuda:0:84sm`)."""
+    check(cuda.cuInit(0))
+    contexts: dict[int, Any] = {}
+    parts: dict[int, list[Any]] = {}
+    for name, device in Device.all.items():
+        found = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
+        if found is None:
+            raise SystemExit(f"{targets[name]} is no CUDA device")
+        ordinal = int(found[1])
+        gpu = check(cuda.cuDeviceGet(ordinal))
+        if ordinal not in contexts:
+            contexts[ordinal] = check(cuda.cuDevicePrimaryCtxRetain(gpu))
+            check(cuda.cuCtxSetCurrent(contexts[ordinal]))
+        green = None
+        if found[2] is not None:
+            if ordinal not in parts:  # groups of 2 SMs, wherever they lie
+                kind = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+                whole = check(cuda.cuDeviceGetDevResource(gpu, kind))
+                count = int(whole.sm.smCount) // 2
+                groups, usable, _ = check(cuda.cuDevSmResourceSplitByCount(count, whole, 1, 2))
+                parts[ordinal] = list(groups[: int(usable)])
+            wanted = -(-int(found[2]) // 2)
+            mine, parts[ordinal] = parts[ordinal][:wanted], parts[ordinal][wanted:]
+            described = check(cuda.cuDevResourceGenerateDesc(mine, len(mine)))
+            green = check(cuda.cuGreenCtxCreate(described, gpu, 1))
+        device.open(contexts[ordinal], green, transfers)
+
+
+def main(plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]]) -> None:
+    """Serve requests and write what they leave."""
+    parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
+    parser.add_argument("--data", help="weights and states by name (`NAME@LANE` for one lane)")
+    parser.add_argument("--inputs", help="inputs by name (`NAME@REQUEST` for one request)")
+    parser.add_argument("--outputs", help="write outputs (`NAME@REQUEST`) and states there")
+    parser.add_argument("--requests", type=int, default=1)
+    parser.add_argument("--trace", type=int, default=0)
+    parser.add_argument("--map", default="", help="DEVICE=cuda:0:84sm,...")
+    given = parser.parse_args()
+    targets = dict(plan["targets"])
+    targets.update(part.split("=", 1) for part in given.map.split(",") if part)
+    data = dict(np.load(given.data, allow_pickle=False)) if given.data else {}
+    inputs = dict(np.load(given.inputs, allow_pickle=False)) if given.inputs else {}
+    open_devices(targets, plan["transfers"])
+    fill_memory(plan, data)
+    results = serve(plan, programs, inputs, given.requests, given.trace)
+    results |= read_states(plan, data)
+    if given.outputs:
+        np.savez(given.outputs, **results)
+
+
+def serve(
+    plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]],
+    inputs: dict[str, Any], count: int, trace: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Requests one after the other, as many at a time as there are slots."""
+    slots, lanes = plan["slots"], plan["lanes"]
+    buffers = plan["traces"][trace]
+    hosts = [
+        {
+            name: pinned(size)
+            for name, (role, size) in buffers.items()
+            if role in ("input", "output")
+        }
+        for _ in range(slots)
+    ]
+    results: dict[str, Any] = {}
+    flying: dict[int, Request] = {}
+
+    def collect(slot: int) -> None:
+        request = flying.pop(slot)
+        for device in Device.all.values():
+            device.finish(slot)
+        for name, (role, size) in buffers.items():
+            if role == "output":
+                results[f"{name}@{request.number}"] = request.host[name][1][:size].copy()
+
+    for number in range(count):
+        slot, lane = number % slots, number % lanes
+        for busy in [s for s, r in flying.items() if s == slot or r.lane == lane]:
+            collect(busy)
+        request = Request(number, trace, slot, lane, hosts[slot])
+        for name, (role, size) in buffers.items():
+            if role == "input":
+                content = inputs.get(f"{name}@{number}", inputs.get(name, np.zeros(size, np.uint8)))
+                hosts[slot][name][1][:size] = np.ascontiguousarray(content).reshape(-1).view("u1")
+            elif role == "output":
+                hosts[slot][name][1][:] = POISON
+        write_words(plan, trace, slot, lane, kinds=("slot",))
+        for name in Device.all:
+            for queue in programs[name][trace]:
+                queue(Device.all[name], request)
+        flying[slot] = request
+    for slot in list(flying):
+        collect(slot)
+    return results
+
+
+def fill_memory(plan: dict[str, Any], data: dict[str, Any]) -> None:
+    """Weights and states, before the first request."""
+    for trace, buffers in enumerate(plan["traces"]):
+        for device in Device.all.values():
+            for name, (kind, _) in device.places[trace].items():
+                role, size = buffers[name]
+                if kind == "weights" or (role == "weight" and kind == "slot"):
+                    for slot in range(plan["slots"] if kind == "slot" else 1):
+                        content = data.get(name, np.zeros(size, np.uint8))
+                        device.write(device.address(trace, slot, 0, name), content)
+                elif kind == "lane":
+                    for lane in range(plan["lanes"]):
+                        content = state(data, name, lane, size)
+                        device.write(device.address(trace, 0, lane, name), content)
+        for lane in range(plan["lanes"]):
+            write_words(plan, trace, 0, lane, kinds=("weights", "lane"))
+
+
+def write_words(
+    plan: dict[str, Any], trace: int, slot: int, lane: int, kinds: tuple[str, ...]
+) -> None:
+    """The words of buffers that are addresses; each device has its own."""
+    for name, words in plan["pointers"][trace].items():
+        for device in Device.all.values():
+            place = device.places[trace].get(name)
+            if place is None or place[0] not in kinds:
+                continue
+            base = device.address(trace, slot, lane, name)
+            for offset, (target, into) in words.items():
+                value = device.address(trace, slot, lane, target) + into
+                device.write(base + offset, np.frombuffer(u64(value), np.uint8))
+
+
+def read_states(plan: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The states of every lane, from the devices that have them."""
+    found = {}
+    for trace, buffers in enumerate(plan["traces"]):
+        for name, (role, size) in buffers.items():
+            if role != "state":
+                continue
+            for lane in range(plan["lanes"]):
+                content = state(data, name, lane, size)
+                for device, start, end in plan["homes"][trace].get(name, ()):
+                    base = Device.all[device].address(trace, 0, lane, name)
+                    content[start:end] = Device.all[device].read(base + start, end - start)
+                found[f"{name}@{lane}"] = content
+    return found
+
+
+def state(data: dict[str, Any], name: str, lane: int, size: int) -> Any:
+    """The bytes of a state that a lane begins with."""
+    content = data.get(f"{name}@{lane}", data.get(name, np.zeros(size, np.uint8)))
+    return np.ascontiguousarray(content).reshape(-1).view(np.uint8).copy()

@@ -1,0 +1,96 @@
+"""The programs that `--emit cuda-python` writes, run against the stand-in driver."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera.backend.cuda.emit_python import emit_python
+from tessera.backend.service import Model
+from tessera.diagnostics import TesseraError
+from tessera.frontend.trace import parse_trace
+from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.served import Ask, expected, inputs_of, model_of
+from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES, random_model
+
+REQUESTS = 5
+
+
+def run_files(
+    model: Model, targets: dict[str, str], fake: FakeCuda, folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Write the programs, run `run.py` as a user would, and read what it writes."""
+    for name, text in emit_python(model.lowered, model.traces, targets).items():
+        (folder / name).write_text(text)
+    lanes = model.lowered.lanes
+    asks = [Ask(i, 0, i % lanes) for i in range(REQUESTS)]
+    inputs = {f"{n}@{i}": c for i, a in enumerate(asks) for n, c in inputs_of(model, a).items()}
+    states = {f"{n}@{i}": c for i, lane in enumerate(model.states) for n, c in lane.items()}
+    np.savez(folder / "data.npz", **model.weights, **states)
+    np.savez(folder / "inputs.npz", **inputs)
+    bindings = types.ModuleType("cuda.bindings")
+    bindings.driver = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.syspath_prepend(str(folder))
+    options = ["--data", "data.npz", "--inputs", "inputs.npz", "--outputs", "out.npz"]
+    monkeypatch.setattr(sys, "argv", ["run.py", *options, "--requests", str(REQUESTS)])
+    monkeypatch.chdir(folder)
+    before = set(sys.modules)
+    try:
+        runpy.run_path(str(folder / "run.py"), run_name="__main__")
+    finally:
+        for name in set(sys.modules) - before:
+            del sys.modules[name]
+    return dict(np.load(folder / "out.npz"))
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_the_programs_do_the_same(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = SLICES if seed % 2 else GPUS
+    fake = FakeCuda(seed=seed, gpus=1 if seed % 2 else 3)
+    model = random_model(seed, variable=seed == 104)
+    lanes = model.lowered.lanes
+    asks = [Ask(i, 0, i % lanes) for i in range(REQUESTS)]
+    wanted = expected(model, asks)
+    found = run_files(model, targets, fake, tmp_path, monkeypatch)
+    for number, (ask, want) in enumerate(zip(asks, wanted, strict=True)):
+        for name, content in want.outputs.items():
+            np.testing.assert_array_equal(found[f"{name}@{number}"], content, f"{ask} {name}")
+    last = {ask.lane: want.states for ask, want in zip(asks, wanted, strict=True)}
+    for lane, states in last.items():
+        for name, content in states.items():
+            np.testing.assert_array_equal(found[f"{name}@{lane}"], content, f"{lane} {name}")
+
+
+def test_one_readable_program_per_device() -> None:
+    model = random_model(7)
+    files = emit_python(model.lowered, model.traces, SLICES)
+    programs = [text for name, text in files.items() if name.startswith("device_")]
+    assert len(programs) == len(model.lowered.devices)
+    for text in programs:
+        assert "import tessera" not in text
+        assert "def compute_0(d: Device, r: Request) -> None:" in text
+        assert max(map(len, text.splitlines())) < 400
+        compile(text, "device.py", "exec")
+
+
+def test_library_calls_are_refused() -> None:
+    program = parse_trace(
+        "//! tessera.trace 1\n"
+        "//! buffer a bytes=16 role=input dtype=f32 shape=2x2\n"
+        "//! buffer c bytes=16 role=output dtype=f32 shape=2x2\n"
+        "//! op aten::mm.out reads=[a:f32[2,2], a:f32[2,2]] writes=[c:f32[2,2]] attrs={}\n",
+        "op.ptx",
+    )
+    model = model_of([program], [["a"]])
+    with pytest.raises(TesseraError, match="TSR5022"):
+        emit_python(model.lowered, model.traces, {"a": "cuda:0"})
