@@ -7,6 +7,7 @@ on a machine that has none, and otherwise says what is there instead of guessing
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,8 @@ def choose_backend(
     if not here and not kinds:
         return Choice(backend="cpu", targets={})
     if targets or kinds:
-        whole = _match(opened.plan, devices, here, targets)
-        return Choice(backend="cuda", targets=whole if whole is not None else targets)
+        whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
+        return Choice(backend="cuda", targets=whole)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=NO_DEVICE)
@@ -118,6 +119,13 @@ def _match(
         part = f":{device.sms}sm" if len(slices) > 1 else ""
         found[device.name] = card_of[device.card] + part
     return found
+
+
+def _in_order(devices: Sequence[str], targets: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs by number for devices that `--map` does not name; the backend refuses what lacks."""
+    taken = {target.split(":")[1] for target in targets.values() if ":" in target}
+    free = (str(number) for number in itertools.count() if str(number) not in taken)
+    return {name: targets[name] if name in targets else f"cuda:{next(free)}" for name in devices}
 
 
 def _is_kind(gpu: Gpu, kind: str, arch: str) -> bool:

@@ -79,3 +79,10 @@ def test_a_kind_of_gpu_stands_for_its_only_device() -> None:
     plan = plan_of([random_program(1, steps=2)], [["a100-0", "l40s-0"]])
     choice = choose_backend(open_plan(plan), "auto", {"a100": "cuda:0", "l40s": "cuda:1"}, (A100,))
     assert choice.targets == {"a100-0": "cuda:0", "l40s-0": "cuda:1"}
+
+
+def test_asked_for_gpus_a_plan_takes_those_that_are_there_in_order(opened: OpenPlan) -> None:
+    choice = choose_backend(opened, "cuda", {}, (L40S,))
+    assert choice.targets == {"a": "cuda:0", "b": "cuda:1"}
+    choice = choose_backend(opened, "cuda", {"b": "cuda:0"}, (L40S,))
+    assert choice.targets == {"a": "cuda:1", "b": "cuda:0"}
