@@ -206,7 +206,16 @@ def _is_kind(kind: AttributeKind, value: AttributeValue) -> bool:
 
 
 def _check_in_place(bound: Bound) -> None:
-    if not bound.operator.is_in_place or not bound.has("self"):
+    if bound.operator.reads and not any(found for _, found in bound.reads):
+        needed = [spec for spec in bound.operator.reads if not spec.is_optional]
+        if needed:
+            raise OperatorMismatch(f"none of its operands is a tensor: {_described(needed[0])}")
+    if not bound.operator.is_in_place:
+        return
+    first = bound.operator.reads[0]
+    if not bound.has("self"):
+        if not first.is_optional:
+            raise OperatorMismatch(f"it works in place: `{first.name}` must be a tensor")
         return
     if bound.operand("self") != bound.writes[0][1]:
         raise OperatorMismatch(

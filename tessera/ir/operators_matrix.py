@@ -185,7 +185,7 @@ def _reductions() -> Iterator[Operator]:
                          result=ResultType.FREE)  # fmt: skip
     for name in ("amax", "amin"):
         yield from forms(f"{name} {name}.out", name, operands("self", Kinds.NUMBER),
-                         shapes.reduced, work.per_element, attributes=(_DIMS, _KEEP))  # fmt: skip
+                         shapes.chosen, work.per_element, attributes=(_DIMS, _KEEP))  # fmt: skip
     truth = (OperandSpec(name="out", kinds=Kinds.BOOL),)
     for name in ("any", "all"):
         yield from forms(f"{name} {name}.dim {name}.dims {name}.out {name}.all_out", name, _SELF,
@@ -194,14 +194,14 @@ def _reductions() -> Iterator[Operator]:
     place = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     for name in ("max", "min"):
         numbers = operands("self", Kinds.NUMBER)
-        yield from forms(f"{name} {name}.unary_out", f"a{name}", numbers, shapes.reduced_to_one,
-                         work.per_element,
-                         attributes=(_DIMS, _KEEP))  # fmt: skip
-        yield from forms(f"{name}.dim {name}.dim_{name}", f"{name}_dim", numbers, shapes.reduced,
+        yield from forms(f"{name} {name}.unary_out", f"a{name}", numbers, shapes.chosen,
+                         work.per_element)  # fmt: skip
+        yield from forms(f"{name}.dim {name}.dim_{name}", f"{name}_dim", numbers, shapes.chosen,
                          work.per_element, attributes=(DIM, _KEEP),
                          writes=(OperandSpec(name="values"), place))  # fmt: skip
-        yield from forms(f"arg{name} arg{name}.out", f"arg{name}", numbers, shapes.reduced,
-                         work.per_element, attributes=(_DIMS, _KEEP), writes=(place,),
+        one = attribute("dim", AttributeKind.INTEGER)
+        yield from forms(f"arg{name} arg{name}.out", f"arg{name}", numbers, shapes.chosen,
+                         work.per_element, attributes=(one, _KEEP), writes=(place,),
                          result=ResultType.FREE)  # fmt: skip
     floats = operands("self", Kinds.FLOAT)
     spread = (_DIMS, number("correction", 1), _KEEP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir import operators_shapes as shapes
+from tessera.ir import operators_shapes_moved as places
 from tessera.ir import operators_work as work
 from tessera.ir.operators_elementwise import number
 from tessera.ir.operators_matrix import DIM, attribute, forms, operands
@@ -42,101 +43,101 @@ def _copies() -> Iterator[Operator]:
     yield from forms("_to_copy _to_copy.out", "copy", _SELF, shapes.same_as_self, work.moved,
                      attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
     source = OperandSpec(name="src")
-    yield from forms("copy_ copy copy.out", "copy_into", (_UNREAD, source), shapes.written_over,
+    yield from forms("copy_ copy copy.out", "copy_into", (_UNREAD, source), places.written_over,
                      work.moved, result=ResultType.FREE)  # fmt: skip
     many = (OperandSpec(name="tensors", is_list=True),)
     along = (attribute("dim", AttributeKind.INTEGER, 0),)
-    yield from forms("cat cat.out", "cat", many, shapes.cat, work.moved, attributes=along,
+    yield from forms("cat cat.out", "cat", many, places.cat, work.moved, attributes=along,
                      result=ResultType.PROMOTED)  # fmt: skip
-    yield from forms("stack stack.out", "stack", many, shapes.stack, work.moved,
+    yield from forms("stack stack.out", "stack", many, places.stack, work.moved,
                      attributes=along, result=ResultType.PROMOTED)  # fmt: skip
     dims = attribute("dims", AttributeKind.INTEGERS, required=True)
-    yield from forms("flip flip.out", "flip", _SELF, shapes.same_as_self, work.moved,
+    yield from forms("flip flip.out", "flip", _SELF, places.flipped, work.moved,
                      attributes=(dims,))  # fmt: skip
-    yield from forms("repeat repeat.out", "repeat", _SELF, shapes.repeated, work.moved,
+    yield from forms("repeat repeat.out", "repeat", _SELF, places.repeated, work.moved,
                      attributes=(attribute("repeats", AttributeKind.INTEGERS,
                                            required=True),))  # fmt: skip
-    yield from forms("constant_pad_nd constant_pad_nd.out", "pad", _SELF, shapes.padded, work.moved,
+    yield from forms("constant_pad_nd constant_pad_nd.out", "pad", _SELF, places.padded, work.moved,
                      attributes=(attribute("pad", AttributeKind.INTEGERS, required=True),
                                  number("value", 0)))  # fmt: skip
     for name in ("tril", "triu"):
-        yield from forms(f"{name} {name}.out {name}_", name, _SELF, shapes.same_as_self, work.moved,
+        yield from forms(f"{name} {name}.out {name}_", name, _SELF, places.triangle, work.moved,
                          attributes=(attribute("diagonal", AttributeKind.INTEGER, 0),))  # fmt: skip
 
 
 def _fills() -> Iterator[Operator]:
     value = OperandSpec(name="value", or_number=True)
     yield from forms("fill_.Scalar fill_.Tensor fill.Scalar fill.Tensor", "fill", (_UNREAD, value),
-                     shapes.written_over, work.moved, result=ResultType.FREE)  # fmt: skip
-    yield from forms("zero_ zero zeros_like zeros_like.out", "zeros", (_UNREAD,), shapes.like_self,
+                     places.written_over, work.moved, result=ResultType.FREE)  # fmt: skip
+    yield from forms("zero_ zero zeros_like zeros_like.out", "zeros", (_UNREAD,), places.like_self,
                      work.moved, attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
-    yield from forms("ones_like ones_like.out", "ones", (_UNREAD,), shapes.like_self, work.moved,
+    yield from forms("ones_like ones_like.out", "ones", (_UNREAD,), places.like_self, work.moved,
                      attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
     number_given = number("fill_value", required=True)
-    yield from forms("full_like full_like.out", "full", (_UNREAD,), shapes.like_self, work.moved,
+    yield from forms("full_like full_like.out", "full", (_UNREAD,), places.like_self, work.moved,
                      attributes=(number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
     for name in ("zeros", "ones"):
-        yield from forms(f"{name} {name}.out", name, (), shapes.sized, work.moved,
+        yield from forms(f"{name} {name}.out", name, (), places.sized, work.moved,
                          attributes=(_SIZE, _TYPE), result=ResultType.FREE)  # fmt: skip
-        yield from forms(f"new_{name} new_{name}.out", name, (_UNREAD,), shapes.sized, work.moved,
+        yield from forms(f"new_{name} new_{name}.out", name, (_UNREAD,), places.sized, work.moved,
                          attributes=(_SIZE, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("full full.out", "full", (), shapes.sized, work.moved,
+    yield from forms("full full.out", "full", (), places.sized, work.moved,
                      attributes=(_SIZE, number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("new_full new_full.out", "full", (_UNREAD,), shapes.sized, work.moved,
+    yield from forms("new_full new_full.out", "full", (_UNREAD,), places.sized, work.moved,
                      attributes=(_SIZE, number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("scalar_tensor scalar_tensor.out", "scalar", (), shapes.reduced_to_one,
+    yield from forms("scalar_tensor scalar_tensor.out", "scalar", (), shapes.single,
                      work.moved, attributes=(number("s", required=True), _TYPE),
                      result=ResultType.FREE)  # fmt: skip
     ends = (number("start", 0), number("end", required=True), number("step", 1), _TYPE)
     yield from forms("arange arange.out arange.start arange.start_step arange.start_out", "arange",
-                     (), shapes.arange, work.moved, attributes=ends,
+                     (), places.arange, work.moved, attributes=ends,
                      result=ResultType.FREE)  # fmt: skip
 
 
 def _reading_by_index() -> Iterator[Operator]:
     yield from forms("index_select index_select.out", "index_select", (_CHOSEN, _INDEX),
-                     shapes.index_select, work.moved, attributes=(DIM,))  # fmt: skip
+                     places.index_select, work.moved, attributes=(DIM,))  # fmt: skip
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
     yield from forms("index.Tensor index.Tensor_out _unsafe_index.Tensor", "index",
-                     (_CHOSEN, indices), shapes.index_tensor, work.moved)  # fmt: skip
+                     (_CHOSEN, indices), places.index_tensor, work.moved)  # fmt: skip
     table = OperandSpec(name="weight", reach=Reach.INDEXED)
-    places = OperandSpec(name="indices", kinds=Kinds.INTEGER)
+    rows = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     settings = (
         attribute("padding_idx", AttributeKind.INTEGER, -1),
         attribute("scale_grad_by_freq", AttributeKind.BOOL, False),
         attribute("sparse", AttributeKind.BOOL, False),
     )
-    yield from forms("embedding embedding.out", "embedding", (table, places), shapes.embedding,
+    yield from forms("embedding embedding.out", "embedding", (table, rows), places.embedding,
                      work.moved, attributes=settings)  # fmt: skip
     sparse = attribute("sparse_grad", AttributeKind.BOOL, False)
-    yield from forms("gather gather.out", "gather", (_CHOSEN, _INDEX), shapes.gather, work.moved,
+    yield from forms("gather gather.out", "gather", (_CHOSEN, _INDEX), places.gather, work.moved,
                      attributes=(DIM, sparse))  # fmt: skip
 
 
 def _writing_by_index() -> Iterator[Operator]:
     """In place, only the chosen elements are touched; else all are copied first."""
-    source, value = OperandSpec(name="src"), OperandSpec(name="value", or_number=True)
+    source, value = OperandSpec(name="src"), number("value", required=True)
     reduce = attribute("reduce", AttributeKind.TEXT, required=True)
     include = attribute("include_self", AttributeKind.BOOL, True)
     for form, reads in _changing("scatter.src scatter.src_out scatter_.src", (_INDEX, source)):
-        yield from forms(form, "scatter", reads, shapes.scatter, work.moved, attributes=(DIM,),
+        yield from forms(form, "scatter", reads, places.scatter, work.moved, attributes=(DIM,),
                          writes=_written(form))  # fmt: skip
-    for form, reads in _changing("scatter.value scatter.value_out scatter_.value", (_INDEX, value)):
-        yield from forms(form, "scatter", reads, shapes.scatter, work.moved, attributes=(DIM,),
-                         writes=_written(form))  # fmt: skip
+    for form, reads in _changing("scatter.value scatter.value_out scatter_.value", (_INDEX,)):
+        yield from forms(form, "scatter", reads, places.scatter, work.moved,
+                         attributes=(DIM, value), writes=_written(form))  # fmt: skip
     for form, reads in _changing("scatter_add scatter_add.out scatter_add_", (_INDEX, source)):
-        yield from forms(form, "scatter_add", reads, shapes.scatter, work.per_element,
+        yield from forms(form, "scatter_add", reads, places.scatter, work.per_element,
                          attributes=(DIM,), writes=_written(form))  # fmt: skip
     names = "scatter_reduce.two scatter_reduce.two_out scatter_reduce_.two"
     for form, reads in _changing(names, (_INDEX, source)):
-        yield from forms(form, "scatter_reduce", reads, shapes.scatter, work.per_element,
+        yield from forms(form, "scatter_reduce", reads, places.scatter, work.per_element,
                          attributes=(DIM, reduce, include), writes=_written(form))  # fmt: skip
     rows = OperandSpec(name="source")
     for form, reads in _changing("index_add index_add.out index_add_", (_INDEX, rows)):
-        yield from forms(form, "index_add", reads, shapes.index_rows, work.per_element,
+        yield from forms(form, "index_add", reads, places.index_rows, work.per_element,
                          attributes=(DIM, number("alpha", 1)), writes=_written(form))  # fmt: skip
     for form, reads in _changing("index_copy index_copy.out index_copy_", (_INDEX, rows)):
-        yield from forms(form, "index_copy", reads, shapes.index_rows, work.moved,
+        yield from forms(form, "index_copy", reads, places.index_rows, work.moved,
                          attributes=(DIM,), writes=_written(form))  # fmt: skip
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
     values = OperandSpec(name="values")
@@ -146,7 +147,7 @@ def _writing_by_index() -> Iterator[Operator]:
     )
     names = "index_put index_put.out index_put_ _index_put_impl_ _unsafe_index_put"
     for form, reads in _changing(names, (indices, values)):
-        yield from forms(form, "index_put", reads, shapes.index_put, work.moved, attributes=flags,
+        yield from forms(form, "index_put", reads, places.index_put, work.moved, attributes=flags,
                          writes=_written(form))  # fmt: skip
 
 

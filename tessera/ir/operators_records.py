@@ -175,8 +175,8 @@ class Bound:
         return self.operand(name).shape
 
     def attribute(self, name: str) -> AttributeValue:
-        """An attribute as given, else its default."""
-        return next(value for key, value in self.attributes if key == name)
+        """An attribute as given, else its default; None for one that the operator lacks."""
+        return next((value for key, value in self.attributes if key == name), None)
 
     def integer(self, name: str) -> int:
         """An attribute that is an integer."""

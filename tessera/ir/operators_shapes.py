@@ -6,8 +6,6 @@ The rules are those of PyTorch's operators of the same names.
 
 from __future__ import annotations
 
-from math import prod
-
 from tessera.ir.operators_records import Bound, OperatorMismatch, Shape
 
 Shapes = tuple[Shape | None, ...]
@@ -47,7 +45,7 @@ def axes_of(bound: Bound, rank: int, name: str = "dim") -> tuple[int, ...]:
     axes = tuple(axis_of(dim, rank) for dim in dims)
     if len(set(axes)) != len(axes):
         raise OperatorMismatch(f"a dimension stands twice in `{name}`")
-    return axes
+    return axes if rank else ()
 
 
 # --- elementwise ---------------------------------------------------------------------------
@@ -68,27 +66,12 @@ def same_as_self(bound: Bound) -> Shapes:
     return (bound.shape("self"),)
 
 
-def like_self(bound: Bound) -> Shapes:
-    """The shape of `self`, if it is there."""
-    return (bound.shape("self") if bound.has("self") else None,)
-
-
-def written_over(bound: Bound) -> Shapes:
-    """What is written gives the shape; the source broadcasts to it."""
-    target = bound.writes[0][1].shape
-    for name in ("src", "value"):
-        if bound.has(name) and broadcast(bound.shape(name), target) != target:
-            raise OperatorMismatch(
-                f"`{name}` {text(bound.shape(name))} does not broadcast to {text(target)}"
-            )
-    return like_self(bound)
-
-
 # --- matrices ------------------------------------------------------------------------------
 
 
-def _ranks(bound: Bound, **ranks: int) -> None:
-    for name, rank in ranks.items():
+def ranks(bound: Bound, **wanted: int) -> None:
+    """Operands have as many dimensions as wanted."""
+    for name, rank in wanted.items():
         shape = bound.shape(name)
         if len(shape) != rank:
             raise OperatorMismatch(f"`{name}` is {text(shape)}; it must have {rank} dimensions")
@@ -105,14 +88,14 @@ def _same(bound: Bound, one: str, axis: int, other: str, other_axis: int) -> Non
 
 def mm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
     """[m, k] times [k, n]."""
-    _ranks(bound, **{left: 2, right: 2})
+    ranks(bound, **{left: 2, right: 2})
     _same(bound, left, 1, right, 0)
     return ((bound.shape(left)[0], bound.shape(right)[1]),)
 
 
 def bmm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
     """[b, m, k] times [b, k, n]."""
-    _ranks(bound, **{left: 3, right: 3})
+    ranks(bound, **{left: 3, right: 3})
     _same(bound, left, 0, right, 0)
     _same(bound, left, 2, right, 1)
     return ((*bound.shape(left)[:2], bound.shape(right)[2]),)
@@ -137,23 +120,26 @@ def _added(bound: Bound, result: Shapes) -> Shapes:
 
 def mv(bound: Bound) -> Shapes:
     """[m, k] times [k]."""
-    _ranks(bound, self=2, vec=1)
+    ranks(bound, self=2, vec=1)
     _same(bound, "self", 1, "vec", 0)
     return ((bound.shape("self")[0],),)
 
 
 def dot(bound: Bound) -> Shapes:
     """[k] times [k]."""
-    _ranks(bound, self=1, tensor=1)
+    ranks(bound, self=1, tensor=1)
     _same(bound, "self", 0, "tensor", 0)
     return ((),)
 
 
 def linear(bound: Bound) -> Shapes:
     """[..., k] times the transpose of [n, k], and a bias [n]."""
-    _ranks(bound, weight=2)
+    ranks(bound, weight=2)
+    if not bound.shape("input"):
+        raise OperatorMismatch("`input` has no dimensions")
     _same(bound, "input", -1, "weight", 1)
     if bound.has("bias"):
+        ranks(bound, bias=1)
         _same(bound, "bias", 0, "weight", 0)
     return ((*bound.shape("input")[:-1], bound.shape("weight")[0]),)
 
@@ -196,6 +182,8 @@ def convolution(bound: Bound) -> Shapes:
 
 def attention(bound: Bound) -> Shapes:
     """Queries [..., l, e], keys [..., s, e], values [..., s, v]; heads of keys may be fewer."""
+    if bound.number("dropout_p"):
+        raise OperatorMismatch("`dropout_p` draws random numbers; it must be 0")
     query, key, value = (bound.shape(name) for name in ("query", "key", "value"))
     if not len(query) == len(key) == len(value) >= 3:
         raise OperatorMismatch("`query`, `key` and `value` must have as many dimensions")
@@ -205,6 +193,10 @@ def attention(bound: Bound) -> Shapes:
         raise OperatorMismatch("the batches of `query`, `key` and `value` differ")
     if key[-3] == 0 or query[-3] % key[-3]:
         raise OperatorMismatch(f"{query[-3]} heads of queries over {key[-3]} of keys")
+    scores = (*query[:-1], key[-2])
+    for name in ("attn_mask", "attn_bias"):
+        if bound.has(name) and broadcast(bound.shape(name), scores) != scores:
+            raise OperatorMismatch(f"`{name}` does not broadcast to {text(scores)}")
     out = (*query[:-1], value[-1])
     rest = (query[:-1], *(None for _ in bound.writes[2:]))
     return (out, *rest)[: len(bound.writes)]
@@ -224,7 +216,15 @@ def reduced(bound: Bound) -> Shapes:
     return tuple(left for _ in bound.writes)
 
 
-def reduced_to_one(bound: Bound) -> Shapes:
+def chosen(bound: Bound) -> Shapes:
+    """Like `reduced`, for functions that have no value for no elements."""
+    shape = bound.shape("self")
+    if any(shape[axis] == 0 for axis in axes_of(bound, len(shape)) if shape):
+        raise OperatorMismatch(f"`self` {text(shape)} has no elements to choose from")
+    return reduced(bound)
+
+
+def single(bound: Bound) -> Shapes:
     """A single element."""
     return tuple(() for _ in bound.writes)
 
@@ -241,7 +241,7 @@ def topk(bound: Bound) -> Shapes:
     shape = bound.shape("self")
     axis, count = axis_of(bound.integer("dim"), len(shape)), bound.integer("k")
     size = shape[axis] if shape else 1
-    if not 0 <= count <= size:
+    if not 0 <= count <= size or (not shape and count != 1):
         raise OperatorMismatch(f"`k` is {count}, but dimension {axis} has {size} elements")
     left = (*shape[:axis], count, *shape[axis + 1 :]) if shape else ()
     return (left, left)
@@ -269,139 +269,3 @@ def group_norm(bound: Bound) -> Shapes:
         if bound.has(name) and bound.shape(name) != (shape[1],):
             raise OperatorMismatch(f"`{name}` must have {shape[1]} elements")
     return (shape, (shape[0], groups), (shape[0], groups))[: len(bound.writes)]
-
-
-# --- movement and indexing -----------------------------------------------------------------
-
-
-def cat(bound: Bound) -> Shapes:
-    """Tensors one after the other along `dim`; empty ones of one dimension do not count."""
-    shapes = [one.shape for one in bound.operands("tensors") if one.shape != (0,)]
-    if not shapes:
-        return ((0,),)
-    first = shapes[0]
-    axis = axis_of(bound.integer("dim"), len(first))
-    for shape in shapes:
-        if len(shape) != len(first) or _without(shape, axis) != _without(first, axis):
-            raise OperatorMismatch(f"{text(shape)} beside {text(first)} along dimension {axis}")
-    total = sum(shape[axis] for shape in shapes)
-    return ((*first[:axis], total, *first[axis + 1 :]),)
-
-
-def _without(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], *shape[axis + 1 :])
-
-
-def stack(bound: Bound) -> Shapes:
-    """Equal shapes along a new dimension."""
-    shapes = [one.shape for one in bound.operands("tensors")]
-    if not shapes or any(shape != shapes[0] for shape in shapes):
-        raise OperatorMismatch("the tensors to stack must have one shape")
-    axis = axis_of(bound.integer("dim"), len(shapes[0]) + 1)
-    return ((*shapes[0][:axis], len(shapes), *shapes[0][axis:]),)
-
-
-def repeated(bound: Bound) -> Shapes:
-    """Every dimension times a count; new dimensions go in front."""
-    counts, shape = bound.integers("repeats") or (), bound.shape("self")
-    if len(counts) < len(shape) or min(counts, default=0) < 0:
-        raise OperatorMismatch(f"`repeats` has {len(counts)} counts for {len(shape)} dimensions")
-    wide = (1,) * (len(counts) - len(shape)) + shape
-    return (tuple(size * count for size, count in zip(wide, counts, strict=True)),)
-
-
-def padded(bound: Bound) -> Shapes:
-    """`pad` has pairs from the last dimension on; negative ones cut."""
-    shape, pad = list(bound.shape("self")), bound.integers("pad") or ()
-    if len(pad) % 2 or len(pad) > 2 * len(shape):
-        raise OperatorMismatch(f"`pad` has {len(pad)} values for {len(shape)} dimensions")
-    for place in range(0, len(pad), 2):
-        shape[-1 - place // 2] += pad[place] + pad[place + 1]
-    if min(shape, default=0) < 0:
-        raise OperatorMismatch("`pad` cuts off more than there is")
-    return (tuple(shape),)
-
-
-def arange(bound: Bound) -> Shapes:
-    """As many elements as steps fit between `start` and `end`."""
-    start, end, step = (bound.number(name) for name in ("start", "end", "step"))
-    if step == 0:
-        raise OperatorMismatch("`step` is 0")
-    return ((max(0, -int(-(end - start) // step)),),)
-
-
-def sized(bound: Bound) -> Shapes:
-    """The shape that `size` gives, if it is given."""
-    return (bound.integers("size"),)
-
-
-def index_select(bound: Bound) -> Shapes:
-    """Dimension `dim` becomes that of `index`."""
-    shape, index = bound.shape("self"), bound.shape("index")
-    if len(index) > 1:
-        raise OperatorMismatch(f"`index` is {text(index)}; it must have one dimension")
-    axis = axis_of(bound.integer("dim"), len(shape))
-    return ((*shape[:axis], prod(index), *shape[axis + 1 :]) if shape else (),)
-
-
-def index_tensor(bound: Bound) -> Shapes:
-    """The first dimensions of `self` replaced by the common shape of the indices."""
-    shape = bound.shape("self")
-    indices = [one.shape for one in bound.operands("indices")]
-    if len(indices) > len(shape):
-        raise OperatorMismatch(f"{len(indices)} indices for {len(shape)} dimensions")
-    return ((*broadcast(*indices), *shape[len(indices) :]),)
-
-
-def embedding(bound: Bound) -> Shapes:
-    """A row of `weight` for every index."""
-    _ranks(bound, weight=2)
-    return ((*bound.shape("indices"), bound.shape("weight")[1]),)
-
-
-def _fits_beside(bound: Bound, name: str) -> None:
-    """`name` lies inside `self` but for dimension `dim`."""
-    shape, index = bound.shape("self"), bound.shape(name)
-    axis = axis_of(bound.integer("dim"), len(shape))
-    inside = all(
-        size <= whole
-        for place, (size, whole) in enumerate(zip(index, shape, strict=False))
-        if place != axis
-    )
-    if len(index) != len(shape) or not inside:
-        raise OperatorMismatch(f"`{name}` {text(index)} does not fit `self` {text(shape)}")
-
-
-def gather(bound: Bound) -> Shapes:
-    """The shape of `index`."""
-    _fits_beside(bound, "index")
-    return (bound.shape("index"),)
-
-
-def scatter(bound: Bound) -> Shapes:
-    """The shape of `self`; `src` is at least as large as `index`."""
-    _fits_beside(bound, "index")
-    if bound.has("src"):
-        index, source = bound.shape("index"), bound.shape("src")
-        if len(source) != len(index) or any(i > s for i, s in zip(index, source, strict=True)):
-            raise OperatorMismatch(f"`src` {text(source)} is smaller than `index` {text(index)}")
-    return (bound.shape("self"),)
-
-
-def index_put(bound: Bound) -> Shapes:
-    """The shape of `self`; `values` broadcast to what the indices choose."""
-    chosen = index_tensor(bound)[0]
-    values = bound.shape("values")
-    if chosen is None or broadcast(values, chosen) != chosen:
-        raise OperatorMismatch(f"`values` {text(values)} do not broadcast to {text(chosen or ())}")
-    return (bound.shape("self"),)
-
-
-def index_rows(bound: Bound) -> Shapes:
-    """The shape of `self`; `source` is it with dimension `dim` that of `index`."""
-    chosen = index_select(bound)[0]
-    if bound.has("source") and bound.shape("source") != chosen:
-        raise OperatorMismatch(
-            f"`source` is {text(bound.shape('source'))}, the chosen part {text(chosen or ())}"
-        )
-    return (bound.shape("self"),)

@@ -10,7 +10,10 @@ import pytest
 from tessera import driver
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
-MODELS = ("llama_prefill", "llama_decode", "moe", "mamba", "vision_language", "mmdit")
+MODELS = (
+    "llama_prefill", "llama_decode", "llama_decode_library", "moe", "mamba", "vision_language",
+    "mmdit",
+)  # fmt: skip
 
 
 def compare(model: str, arch: str) -> None:

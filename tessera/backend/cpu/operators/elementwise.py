@@ -22,6 +22,11 @@ def _cast(call: Call, name: str) -> Array:
     return np.asarray(call[name]).astype(call.wide)
 
 
+def _number(call: Call, name: str) -> Array:
+    """An attribute in the type of the arithmetic."""
+    return np.asarray(call.number(name)).astype(call.wide)
+
+
 def _one(function: Callable[[Array], Array]) -> Function:
     """An exact function in the type of the arithmetic."""
     return lambda call: [function(_cast(call, "self"))]
@@ -43,7 +48,7 @@ def _smooth(function: Callable[[Array], Array]) -> Function:
 
 def _scaled_sum(sign: int, first: str, second: str) -> Function:
     def apply(call: Call) -> list[Array]:
-        alpha = call.wide.type(call.bound.number("alpha"))
+        alpha = _number(call, "alpha")
         left, right = _cast(call, first), _cast(call, second)
         scaled = right if alpha == 1 else right * alpha
         return [left + scaled if sign > 0 else left - scaled]
@@ -70,13 +75,20 @@ def _divide(call: Call) -> list[Array]:
 def _power(call: Call) -> list[Array]:
     base, exponent = call["self"], call["exponent"]
     if not call.is_float:
-        return [np.power(base.astype(call.wide), exponent.astype(call.wide))]
+        return [_whole_power(base.astype(call.wide), exponent.astype(call.wide))]
     if exponent.size == 1:
         simple = _simple_power(base.astype(call.wide), float(exponent.reshape(-1)[0]))
         if simple is not None:
             return [simple]
     made = elementary.power(base.astype(np.float64), exponent.astype(np.float64))
     return [made.astype(call.wide)]
+
+
+def _whole_power(base: Array, exponent: Array) -> Array:
+    """Of integers; with a negative exponent only 1 and -1 are not cut to zero."""
+    positive = np.power(base, np.maximum(exponent, 0))
+    sign = np.where(exponent % 2 == 0, base * base, base)
+    return np.where(exponent < 0, np.where(np.abs(base) == 1, sign, 0), positive)
 
 
 def _simple_power(base: Array, exponent: float) -> Array | None:
@@ -113,7 +125,7 @@ def _relu(x: Array) -> Array:
 
 def _leaky(call: Call) -> list[Array]:
     x = _cast(call, "self")
-    return [np.where(x > 0, x, x * call.wide.type(call.bound.number("negative_slope")))]
+    return [np.where(x > 0, x, x * _number(call, "negative_slope"))]
 
 
 def _rsqrt(call: Call) -> list[Array]:
@@ -131,7 +143,7 @@ def _remainder(left: Array, right: Array) -> Array:
 
 def _three(sign: Callable[[Array, Array], Array]) -> Function:
     def apply(call: Call) -> list[Array]:
-        value = call.wide.type(call.bound.number("value"))
+        value = _number(call, "value")
         first, second = _cast(call, "tensor1"), _cast(call, "tensor2")
         return [_cast(call, "self") + value * sign(first, second)]
 

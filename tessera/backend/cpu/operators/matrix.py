@@ -29,7 +29,7 @@ def product(left: Array, right: Array) -> Array:
     a, b = left.astype(kind), right.astype(kind)
     (*batch, m, depth), n = a.shape, b.shape[-1]
     total = np.zeros((*batch, m, n), kind)
-    if not total.size:
+    if not total.size or not depth:
         return total
     step = max(1, _BLOCK // max(1, n))
     rows = a.reshape(-1, m, depth)
@@ -85,7 +85,7 @@ def _activated(call: Call) -> list[Array]:
 
 def _linear(call: Call) -> list[Array]:
     x, weight = call["input"], call["weight"]
-    made = product(x.reshape(-1, x.shape[-1]), weight.T)
+    made = product(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), weight.T)
     if call.has("bias"):
         made = made + call["bias"].astype(np.float64)
     return [made.reshape(*x.shape[:-1], weight.shape[0])]
@@ -124,7 +124,7 @@ def _attention(call: Call) -> list[Array]:
     heads = query.shape[-3] // key.shape[-3]
     key, value = (np.repeat(one, heads, axis=-3) for one in (key, value))
     scale = call.bound.attribute("scale")
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else call.number("scale")
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else call.number("scale")
     scores = product(query, np.swapaxes(key, -1, -2)) * factor
     scores = _masked(call, scores)
     sums = log_sum_exp(scores, (scores.ndim - 1,))

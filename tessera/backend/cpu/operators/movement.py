@@ -57,7 +57,8 @@ def _stack(call: Call) -> list[Array]:
 
 
 def _flip(call: Call) -> list[Array]:
-    return [np.flip(call["self"], call.bound.integers("dims") or ())]
+    values = call["self"]
+    return [np.flip(values, call.bound.integers("dims") or ()) if values.ndim else values]
 
 
 def _repeat(call: Call) -> list[Array]:

@@ -68,7 +68,8 @@ def _moves_bits(bound: Bound) -> bool:
     numbers = {spec.name for spec in bound.operator.reads if spec.or_number}
     if bound.operator.function not in MOVES or numbers & {name for name, _ in bound.attributes}:
         return False
-    if dict(bound.attributes).get("accumulate"):
+    given = dict(bound.attributes)
+    if given.get("accumulate") or given.get("value") is not None:
         return False
     moved = [
         one.dtype
