@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, assert_never
 from tessera.diagnostics import Span
 from tessera.ir import program as ir
 from tessera.ir import ptx
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, NeedKind, Pin
 from tessera.ir.graph import ContentsDigest
 from tessera.ir.operators import reaches
 from tessera.ir.operators_records import Reach
@@ -70,7 +70,21 @@ class AccessRegions:
             steps = tuple(walker.step(step) for step in program.work())
             if not walker.restart():
                 walker.close()
-                return cls(steps, walker.contents(), walker.wanted())
+                told = tuple(_tell_needs(program, steps))
+                return cls(told, walker.contents(), walker.wanted())
+
+
+def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
+    """The steps, with what each kernel asks of the machine said at its first launch."""
+    seen: set[tuple[str, NeedKind]] = set()
+    for work, step in zip(program.work(), steps, strict=True):
+        new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
+        if not new:
+            yield step
+            continue
+        seen.update((step.name, need.kind) for need in new)
+        found = findings.needs(step.name, new, work.span)
+        yield replace(step, diagnostics=(*step.diagnostics, *found))
 
 
 class _Walker:
@@ -293,11 +307,8 @@ class _Walker:
             name=name,
             accesses=tuple(anywhere(self.program, why, pin.span)),
             pins=(pin,),
-            needs=(needs := launch_needs(code, step)),
-            diagnostics=(
-                findings.pinned(name, pin, step.span),
-                *findings.needs(name, needs, step.span),
-            ),
+            needs=launch_needs(code, step),
+            diagnostics=(findings.pinned(name, pin, step.span),),
         )
 
 

@@ -95,8 +95,6 @@ class LaunchReport:
                 self.diagnostics.append(findings.null_access(self.name, span, self.launch.span))
         if self.footprint.is_coarse:
             self.diagnostics.append(findings.over_budget(self.name, self.launch.span))
-        needs = launch_needs(self.code, self.launch)
-        self.diagnostics.extend(findings.needs(self.name, needs, self.launch.span))
         accesses = tuple(dict.fromkeys(self.accesses))
         self.diagnostics.extend(findings.written_weights(self.program, self.name, accesses))
         return StepAccesses(
@@ -104,7 +102,7 @@ class LaunchReport:
             name=self.name,
             accesses=accesses,
             pins=pins,
-            needs=needs,
+            needs=launch_needs(self.code, self.launch),
             diagnostics=tuple(self.diagnostics),
         )
 

@@ -21,6 +21,7 @@ import numpy as np
 from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.layout import alignment, size_bytes
+from tessera.ir.ptx_constants import integer_value
 from tessera.passes.scene import Scene, Table
 from tessera.passes.zones import FIRST, MOST, Zones, choose_zones
 
@@ -250,9 +251,13 @@ def _argument_bytes(argument: ir.Argument, zones: Zones, layout: _Layout) -> byt
 
 
 def _cluster(launch: ir.Launch, function: ptx.Function) -> ir.Triple | None:
-    """The cluster's size; None where a directive of the kernel decides it."""
+    """The cluster's size, of the launch or of the kernel; None where neither says."""
     if launch.cluster is not None:
         return launch.cluster
-    if any("cluster" in d.name for d in function.directives):
-        return None
-    return (1, 1, 1)
+    directives = [d for d in function.directives if "cluster" in d.name]
+    for directive in directives:
+        if directive.name.lstrip(".") == "reqnctapercluster" and directive.values:
+            given = [integer_value(v) for v in directive.values if isinstance(v, ptx.Integer)]
+            x, y, z = [size or 1 for size in (*given, 1, 1, 1)][:3]
+            return x, y, z
+    return None if directives else (1, 1, 1)

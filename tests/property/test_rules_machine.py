@@ -142,6 +142,20 @@ def test_clusters() -> None:
     check("machine", run)
 
 
+def test_the_rank_in_a_cluster_is_an_index_like_any_other() -> None:
+    run = run_of({"out": ints(4)}, Launch("ranks", 6, 32, ["out"]))
+    program, (step,) = analyse("machine", run)
+    assert touched(program, step, "out", AccessKind.WRITE, must=True) == [(0, 8)]
+    check("machine", run)
+
+
+def test_needs_are_told_once_for_a_kernel() -> None:
+    launch = Launch("in_clusters", 4, 32, ["out"])
+    _, steps = analyse("machine", run_of({"out": ints(128)}, launch, launch))
+    assert [len(step.diagnostics) for step in steps] == [1, 0]
+    assert steps[0].needs == steps[1].needs
+
+
 @pytest.mark.parametrize("kernel", ["recursive", "dispatches"])
 def test_calls_of_functions_that_touch_no_memory(kernel: str) -> None:
     """Recursion, and a call through a table of functions: results are unknown, and that is all."""
