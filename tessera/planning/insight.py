@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
+from tessera.passes.partition_sensitivity import Sensitivity, sensitivities
 from tessera.planning.assemble import Setting
+from tessera.planning.placements import GIVEN
 from tessera.planning.search import Decision
+
+FACTOR = 2.0
+_MOST_HELPERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,5 +95,21 @@ def _class(
 
 
 def find_insight(decision: Decision) -> Insight:
-    """What limits the plan that was decided on."""
-    return Insight(limits=decision.chosen.limits, helpers=())
+    """What limits the plan that was decided on, and what more of it would bring."""
+    searched = decision.choice.ended not in (GIVEN, "clock", "interrupted")
+    if not searched or decision.choice.objective != "throughput":
+        return Insight(limits=decision.chosen.limits)
+    found = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
+    return Insight(limits=decision.chosen.limits, helpers=tuple(map(_said, found[:_MOST_HELPERS])))
+
+
+def _said(one: Sensitivity) -> str:
+    times = f"{one.factor:g} times"
+    what = {
+        "links": f"all links {times} as fast",
+        "link": f"{one.name} {times} as fast",
+        "memory": f"{times} the memory of {one.name}",
+        "device": f"a GPU {times} as fast in place of {one.name}",
+        "slots": f"{times} the slots",
+    }[one.kind]
+    return f"{what}: at most {one.gain:+.1%} requests/s"
