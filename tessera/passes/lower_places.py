@@ -5,7 +5,9 @@ In: the actions of every trace of a replica. Out: areas and places.
 A weight has a place wherever a step reads it, a state wherever anything touches it or has its home,
 both under one name for all traces. What is private to a request is placed per trace, and two such
 buffers of a device share bytes if one is last touched before the other is first touched: by
-decreasing size, each at the lowest offset that is free throughout its life.
+decreasing size, each at the lowest offset that is free throughout its life. Words of `pointers`
+records are in place when a request begins, so the life of their buffer begins there too. A weight
+whose words point to what a device has several times has one copy per slot.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ KINDS = {
     ir.Role.OUTPUT: AreaKind.SLOT,
     ir.Role.TEMP: AreaKind.SLOT,
 }
+
+
+_ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,17 @@ def find_places(
 
 
 def _kind(use: TraceUse, buffer: int) -> AreaKind:
-    return KINDS[use.program.buffers[buffer].role]
+    role = use.program.buffers[buffer].role
+    if role is ir.Role.WEIGHT and any(
+        use.program.buffers[word.target.buffer].role not in _ONCE
+        for word in _words(use.program, buffer)
+    ):
+        return AreaKind.SLOT
+    return KINDS[role]
+
+
+def _words(program: ir.Program, buffer: int) -> Iterator[ir.PointerWord]:
+    return (w for table in program.pointer_tables if table.buffer == buffer for w in table.words)
 
 
 def _aligned(size: int) -> int:
@@ -120,6 +135,10 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     found: dict[str, list[_Life]] = {}
     for (device, buffer), (first, last) in spans.items():
         size = use.program.buffers[buffer].bytes
+        if any(_words(use.program, buffer)):
+            first = -1
+            if use.program.buffers[buffer].role is ir.Role.WEIGHT:
+                last = len(use.actions)
         found.setdefault(device, []).append(_Life(buffer, size, first, last))
     return found
 
@@ -140,12 +159,12 @@ def _shared(
                     users.setdefault(use.program.buffers[life.buffer].name, {})[device] = None
     for home in homes:
         kept = traces[home.trace].program.buffers[home.buffer]
-        if KINDS[kept.role] is kind:
+        if _kind(traces[home.trace], kept.id) is kind:
             users.setdefault(kept.name, {})[home.device] = None
     offsets: dict[tuple[str, str], int] = {}
     for trace, use in enumerate(traces):
         for buffer in use.program.buffers:
-            if KINDS[buffer.role] is not kind:
+            if _kind(use, buffer.id) is not kind:
                 continue
             for device in users.get(buffer.name, ()):
                 if (buffer.name, device) not in offsets:
