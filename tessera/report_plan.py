@@ -283,6 +283,10 @@ def _reason(report: PlanReport, one: StepReason) -> Iterator[str]:
     yield f"k{one.step} {one.name}{of}: on {where}" + (
         f" in replica {one.replica}" if several else ""
     )
+    if one.work is not None:
+        units = ", ".join(f"{count:.3g} {unit}" for unit, count in one.work.units if count)
+        blocks = f"{one.work.ctas} blocks of {one.work.threads // max(one.work.ctas, 1)} threads"
+        yield f"  work: {blocks}; {units or 'no arithmetic'}; {format_bytes(one.memory_bytes)}"
     for reason in one.pins:
         yield f"  pinned: {reason}"
     if one.together:

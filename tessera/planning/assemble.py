@@ -24,7 +24,7 @@ from tessera.ir.plan import (
     memory_on,
 )
 from tessera.ir.program import Launch, Program, Work
-from tessera.passes.estimate_costs import runs_on
+from tessera.passes.estimate_costs import best_variant
 from tessera.passes.lower_plan import lower_replica
 from tessera.passes.partition_plans import Candidate, Choice, ReplicaPlan
 from tessera.passes.partition_problem import transfers_of
@@ -202,11 +202,9 @@ def _steps(
 
 
 def variant_on(program: Program, work: Work, arch: str) -> str:
-    """The architecture of the newest code of a launch that runs on a GPU; else empty."""
-    if not isinstance(work, Launch):
-        return ""
-    usable = [v.arch for v in program.modules[work.module].variants if runs_on(v.arch, arch)]
-    return max(usable, key=lambda one: (int("".join(filter(str.isdigit, one))), one), default="")
+    """The architecture of the code of a launch that runs on a GPU; empty where there is none."""
+    variant = best_variant(program, work, arch) if isinstance(work, Launch) else None
+    return "" if variant is None else variant.arch
 
 
 def _moves(

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.costs import Cost
+from tessera.ir.costs import Cost, LaunchWork
 from tessera.ir.graph import Edge
 from tessera.passes.partition_plans import candidate_of
 from tessera.planning.assemble import Setting, split_placement, variant_on
@@ -40,6 +40,8 @@ class StepReason:
     replica: int
     together: tuple[int, ...]
     pins: tuple[str, ...]
+    memory_bytes: float
+    work: LaunchWork | None
     elsewhere: tuple[Elsewhere, ...]
     needs: tuple[Edge, ...]
     feeds: tuple[Edge, ...]
@@ -65,6 +67,7 @@ def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepRe
     """One reason per replica."""
     trace, step = find_step(setting, text)
     graph = setting.traces[trace].graph
+    costs = setting.costs[trace].steps[step]
     planning = decision.attempt.planning
     offset = sum(len(one.graph.nodes) for one in setting.traces[:trace])
     task = planning.task_of[offset + step]
@@ -78,6 +81,7 @@ def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepRe
             trace=setting.traces[trace].planned.name, step=step, name=graph.nodes[step].name,
             replica=number, together=together,
             pins=tuple(pin.reason for pin in graph.nodes[step].pins),
+            memory_bytes=costs.memory_bytes, work=costs.work,
             elsewhere=_elsewhere(setting, decision, number, trace, step, task),
             needs=tuple(e for e in graph.edges if e.target == step and e.moves_bytes),
             feeds=tuple(e for e in graph.edges if e.source == step and e.moves_bytes),
