@@ -81,7 +81,6 @@ class Worker:
         threading.Thread(target=self._beat, daemon=True).start()
         regions = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
         exchange = MemoryExchange(setup.model, regions, self._post)
-        self._is_throttled = setup.options.throttle_bytes_per_s is not None
         self._engine = Engine(
             setup.name, setup.index, setup.model, exchange,
             memory_bytes=space_bytes(setup.model, setup.name), max_steps=setup.options.max_steps,
@@ -103,7 +102,7 @@ class Worker:
                 request, transfer = _ARRIVAL.unpack(connection.recv_bytes())
                 with self._changed:
                     self._engine.arrive(request, TransferId(transfer))
-                self._do_small()
+                self._receive_small()
                 with self._changed:
                     self._changed.notify_all()
         except (EOFError, OSError):
@@ -117,7 +116,7 @@ class Worker:
             case Begin(number, trace, slot, lane):
                 with self._changed:
                     self._leave(self._engine.begin(number, Seat(trace, slot, lane)))
-                self._do_small()
+                self._receive_small()
                 with self._changed:
                     self._changed.notify_all()
             case AskStates(lane):
@@ -142,8 +141,6 @@ class Worker:
                     self._status.rest()
                 with self._changed:
                     self._finish(task)
-                self._do_small()
-                with self._changed:
                     self._changed.notify_all()
         except BaseException as problem:
             self._fail(problem)
@@ -152,17 +149,16 @@ class Worker:
         self._status.beat(busy=True)
         self._leave(self._engine.finish(task))
 
-    def _do_small(self) -> None:
-        """Do transfers that take less time than to wake the thread of their queue."""
-        for queue in () if self._is_throttled else (Queue.OUT, Queue.IN):
-            while True:
-                with self._changed:
-                    task = self._engine.next_task(queue, _SMALL_BYTES)
-                if task is None:
-                    break
-                self._engine.run(task)
-                with self._changed:
-                    self._finish(task)
+    def _receive_small(self) -> None:
+        """Take in what is done sooner than the thread of the in queue is awake."""
+        while True:
+            with self._changed:
+                task = self._engine.next_task(Queue.IN, _SMALL_BYTES)
+            if task is None:
+                return
+            self._engine.run(task)
+            with self._changed:
+                self._finish(task)
 
     def _next(self, queue: Queue) -> Task:
         with self._changed:
