@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,10 +120,11 @@ def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any
     from tessera.running.open_plan import is_plan
 
     try:
-        if file != "-" and is_plan(file):
+        if file != "-" and (is_plan(file) or file.endswith(".tsp")):
             _refuse(given, ("arch",), "traces")
             return _run_plan(messages, file, as_json, given)
-        _refuse(given, _ONLY_PLANS, "plans")
+        if file == "-" or os.path.exists(file):
+            _refuse(given, _ONLY_PLANS, "plans")
         return _run_trace(messages, file, as_json, given)
     except TesseraError as failure:
         messages.show(failure.diagnostics)

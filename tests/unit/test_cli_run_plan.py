@@ -109,6 +109,21 @@ def test_wrong_usage(plan: str, arguments: list[str], message: str) -> None:
     assert message in result.err
 
 
+@pytest.mark.parametrize("name", ["missing.tsp", "missing"])
+def test_a_plan_that_is_not_there(tmp_path: Path, name: str) -> None:
+    result = tessc("run", str(tmp_path / name), "--requests", "2")
+    assert result.code == 1
+    assert "TSR1900" in result.err
+
+
+def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsp"
+    path.write_text("hello\n")
+    result = tessc("run", str(path))
+    assert result.code == 1
+    assert "TSR3020" in result.err
+
+
 def marked(mark: str) -> list[str]:
     """Processes with a mark in their environment."""
     found = []

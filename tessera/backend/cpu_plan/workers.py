@@ -319,6 +319,9 @@ class CpuBackend:
                 raise self._fault
             if deadline is not None and time.monotonic() > deadline:
                 break
+            for device in self._devices.values():
+                if deadline is None and device.status.silent_s > _START_S:
+                    raise self._silent(device, device.status.silent_s)
             if len(found) < len(self._devices):
                 self._pump(0.02)
         return found
