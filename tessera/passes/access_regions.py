@@ -381,7 +381,7 @@ def _library(step: ir.LibraryCall) -> Iterator[Access]:
     for kind, operand, reach in uses:
         found = operand_bytes(operand)
         if len(found) and reach is not Reach.NONE:
-            whole = may_region(found, 0)
+            whole = may_region(found)
             is_sure = reach is Reach.WHOLE and must_region(found) == whole
             yield Access(
                 buffer=operand.pointer.buffer,

@@ -189,7 +189,7 @@ class _Tracker:
         target = number - self.count if carried else number
         size = self.program.buffers[buffer].bytes
         found = intervals.union(pending.parts)
-        region = may_region(found, size)
+        region = may_region(found)
         source_total = self.of_step[source][pending.source[1]]
         target_total = self.of_step[target][pending.place]
         return Edge(

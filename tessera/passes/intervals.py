@@ -38,6 +38,11 @@ def union(parts: Sequence[Array]) -> Array:
     return np.stack([found[first, 0], reach[last]], axis=1)
 
 
+def is_sorted(starts: Array) -> bool:
+    """Whether numbers never decrease."""
+    return not (starts[1:] < starts[:-1]).any()
+
+
 def words(starts: Array, width: int) -> Array:
     """The bytes of words of one width at these starts."""
     if len(starts) == 0:

@@ -17,14 +17,24 @@ from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
 from tessera.ir.opcodes import Access as Effect
 from tessera.ir.opcodes import MemoryEffect, TensorBox
-from tessera.ir.region import Region, Unknown, WholeBuffer
+from tessera.ir.region import Affine, Region, Unknown, WholeBuffer
 from tessera.passes import findings, intervals
 from tessera.passes.footprint import Entry, Footprint
 from tessera.passes.kernel_code import KernelCode, Step
 from tessera.passes.lanes import Array
 from tessera.passes.launch_needs import instruction_span, launch_needs
 from tessera.passes.launch_scene import Setting
-from tessera.passes.regions import may_region, must_region, region_bytes
+from tessera.passes.regions import (
+    MOST_PIECES,
+    exact_region,
+    may_region,
+    must_region,
+    region_bytes,
+)
+
+# A launch with so many pieces in all gets fewer for each further access.
+_MANY_PIECES = 1 << 15
+_FEW_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +89,7 @@ class LaunchReport:
         self.steps = {s.index: s for block in code.blocks for s in block}
         self.diagnostics: list[Diagnostic] = []
         self.accesses: list[Access] = []
+        self.pieces = 0
 
     def build(self) -> StepAccesses:
         """All of it, findings included."""
@@ -164,14 +175,13 @@ class LaunchReport:
         sure: Array,
         kind: AddressClass,
     ) -> None:
-        region = may_region(inside, buffer.bytes)
-        # A region without gaps filled is as certain as its bytes.
-        if np.array_equal(sure, inside) and np.array_equal(
-            region_bytes(region, buffer.bytes), inside
-        ):
+        most = MOST_PIECES if self.pieces < _MANY_PIECES else _FEW_PIECES
+        region = exact_region(inside, most)
+        if region is not None and np.array_equal(sure, inside):
             self._add(step, entry, buffer.id, region, Certainty.MUST, kind)
             return
-        certain = must_region(sure)
+        certain = must_region(sure, most)
+        region = may_region(inside, most) if region is None else region
         self._add(step, entry, buffer.id, region, Certainty.MAY, kind)
         if certain is not None:
             self._add(step, entry, buffer.id, certain, Certainty.MUST, kind)
@@ -195,6 +205,8 @@ class LaunchReport:
         certainty: Certainty,
         address: AddressClass,
     ) -> None:
+        if isinstance(region, Affine):
+            self.pieces += len(region.pieces)
         number = entry.key.effect
         kind = AccessKind.READ if number < 0 else _kind(step.effects[number])
         if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:

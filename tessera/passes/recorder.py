@@ -22,6 +22,7 @@ from tessera.passes.lanes import MASK, U64, Array, Lanes
 from tessera.passes.zones import REACH, Zones
 
 _MERGE_ABOVE = 4096
+_SORT_COST = 40
 _NULL_REACH = 1 << 38
 
 
@@ -153,6 +154,8 @@ class Recorder:
         self, chosen: Array, certain: Array | None, width: int, index: int, effect: int
     ) -> list[tuple[int, Array, Array]]:
         """Per zone the bytes that may and that surely are touched."""
+        if not intervals.is_sorted(chosen):
+            self.work += _SORT_COST * chosen.size
         common = self.zones.common(chosen)
         if common is not None:
             offset = (chosen - U64(common[1])).view(np.int64)

@@ -29,32 +29,37 @@ _Shape = tuple[int, tuple[Dimension, ...]]
 """A descriptor without its offset."""
 
 
-def may_region(found: Array, size: int) -> Region:
+def exact_region(found: Array, most: int = MOST_PIECES) -> Region | None:
+    """The region of exactly these bytes; None where it has too many pieces."""
+    return _compress(found, most) if len(found) <= _MOST_INTERVALS else None
+
+
+def may_region(found: Array, most: int = MOST_PIECES) -> Region:
     """A region that holds these bytes; past the limit on pieces the smallest gaps are filled."""
-    region = _compress(intervals.narrow_to(found, _MOST_INTERVALS))
-    return _few(intervals.narrow_to(found, MOST_PIECES)) if region is None else region
+    region = _compress(intervals.narrow_to(found, _MOST_INTERVALS), most)
+    return _few(intervals.narrow_to(found, most), most) if region is None else region
 
 
-def must_region(found: Array) -> Region | None:
+def must_region(found: Array, most: int = MOST_PIECES) -> Region | None:
     """A region inside these bytes, or None; past the limit the largest pieces are kept."""
     if len(found) == 0:
         return None
-    region = _compress(found[:_MOST_INTERVALS])
+    region = _compress(found[:_MOST_INTERVALS], most)
     if region is not None:
         return region
-    largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:MOST_PIECES]
+    largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:most]
     largest.sort()
-    return _few(found[largest])
+    return _few(found[largest], most)
 
 
-def _few(found: Array) -> Region:
-    region = _compress(found)
+def _few(found: Array, most: int) -> Region:
+    region = _compress(found, most)
     assert region is not None
     return region
 
 
-def _compress(found: Array) -> Region | None:
-    """The region of some intervals; None where it has more than `MOST_PIECES` pieces."""
+def _compress(found: Array, most: int) -> Region | None:
+    """The region of some intervals; None where it has more than `most` pieces."""
     if len(found) == 0:
         return Affine(())
     if len(found) == 1:
@@ -70,7 +75,7 @@ def _compress(found: Array) -> Region | None:
             break
         kinds, shapes = _fold(offsets, kinds, shapes, runs)
         offsets = offsets[runs]
-    if len(offsets) > MOST_PIECES:
+    if len(offsets) > most:
         return None
     pieces = zip(offsets.tolist(), kinds.tolist(), strict=True)
     return Affine(tuple(Descriptor(offset, *shapes[kind]) for offset, kind in pieces))

@@ -89,8 +89,11 @@ class SliceMachine(StepRunner):
                 continue
             mask = self._limit_rounds(block, mask, pending)
             self._run_block(block, mask, pending)
-            if self.work + self.recorder.work > self.budget:
-                raise OverBudget
+            self._check_budget()
+
+    def _check_budget(self) -> None:
+        if self.work + self.recorder.work > self.budget:
+            raise OverBudget
 
     # --- blocks --------------------------------------------------------------------------
 
@@ -101,6 +104,7 @@ class SliceMachine(StepRunner):
             flow = step.meaning.flow
             if flow is Flow.NEXT or flow is Flow.CALL:
                 self.step(step, mask)
+                self._check_budget()
             else:
                 self._leave(block, step, mask, pending)
                 leaves = True

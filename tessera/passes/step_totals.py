@@ -67,8 +67,8 @@ class StepTotals:
         totals: list[Total] = []
         for (buffer, kind, ends), places in groups.items():
             size = self.program.buffers[buffer].bytes
-            regions = dict.fromkeys(step.accesses[place].region for place in places)
-            found = intervals.clip(regions_bytes(regions, size), 0, size)
+            regions = {id(a.region): a.region for a in (step.accesses[place] for place in places)}
+            found = intervals.clip(regions_bytes(regions.values(), size), 0, size)
             if len(found):
                 totals.append(
                     Total(buffer=buffer, kind=kind, ends=ends, found=found, places=tuple(places))
