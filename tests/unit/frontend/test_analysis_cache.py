@@ -1,0 +1,188 @@
+"""What the analysis keeps on disk: the same answer, whoever put what into the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tessera import driver
+from tessera.diagnostics import Source
+from tessera.driver import read_program
+from tessera.frontend import analysis_cache
+from tessera.frontend.analysis_cache import AnalysisCache
+from tessera.ir.graph_text import print_graph
+from tessera.passes import access_regions
+from tessera.passes.access_regions import AccessRegions
+from tests.unit.passes.test_analysis_scale import trace
+
+ROOT = Path(__file__).resolve().parents[3]
+MLP = ROOT / "examples" / "traces" / "mlp.ptx"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "cache"
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(found))
+    monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)
+    return found
+
+
+def analyzed() -> tuple[str, list[str]]:
+    report = driver.analyze(MLP)
+    assert report.graph is not None
+    spans = [str(a.span) for node in report.graph.nodes for a in node.accesses]
+    return print_graph(report.graph), spans
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.regions"))
+
+
+def refuse_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("find_footprint", "prepare_kernel"):
+        monkeypatch.setattr(access_regions, name, lambda *_: pytest.fail("analysed again"))
+
+
+def test_the_second_time_nothing_is_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = analyzed()
+    assert files(folder)
+    refuse_work(monkeypatch)
+    assert analyzed() == first
+
+
+def test_the_setting_that_turns_caches_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_NO_CACHE", "1")
+    analyzed()
+    assert not folder.exists()
+
+
+def damages() -> list[tuple[str, bytes]]:
+    body = json.dumps([{"sm_80": [[], []]}, {"x": [1, 2, 3, 4]}]).encode()
+    return [
+        ("empty", b""),
+        ("text", b"hello"),
+        ("pickle", pickle.dumps({"a": 1})),
+        ("no checksum", analysis_cache.magic()),
+        ("wrong checksum", analysis_cache.magic() + bytes(16) + body),
+        ("not json", _sealed(b"{")),
+        ("deep", _sealed(b"[" * 100_000)),
+        ("number", _sealed(b"7")),
+        ("list", _sealed(b"[1, 2, 3]")),
+    ]
+
+
+def _sealed(body: bytes) -> bytes:
+    return analysis_cache.magic() + analysis_cache.checksum(body) + body
+
+
+@pytest.mark.parametrize(("name", "data"), damages(), ids=lambda v: v if isinstance(v, str) else "")
+def test_a_damaged_file_is_absent(folder: Path, name: str, data: bytes) -> None:
+    first = analyzed()
+    for path in files(folder):
+        path.write_bytes(data)
+    assert analyzed() == first
+    for path in files(folder):
+        assert path.read_bytes().startswith(analysis_cache.magic())
+
+
+def _wrong_patterns() -> list[object]:
+    good_access = [0, "write", "must", "direct", 0, "st.global.u32", None]
+    return [
+        None, 7, [], [[], [], [], [[], []], 9],
+        [[good_access], [], [], [[], []]],
+        [[[99, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
+        [[[True, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
+        [[[0, "steal", *good_access[2:]]], [["interval", 0, 4]], [], [[], []]],
+        [[good_access], [["interval", -4, 4]], [], [[], []]],
+        [[good_access], [["interval", 0.5, 4]], [], [[], []]],
+        [[good_access], [["affine", [[0, 4, [[4]]]]]], [], [[], []]],
+        [[[*good_access[:6], [0, 5, 10**9]]], [["interval", 0, 4]], [], [[], []]],
+        [[good_access], [["interval", 0, 4]], [["fly", "", None]], [[], []]],
+        [[good_access], [["interval", 0, 4]], [], [[77], []]],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", _wrong_patterns(), ids=lambda p: str(p)[:30])
+def test_a_pattern_that_is_none_is_found_again(folder: Path, pattern: object) -> None:
+    """Sealed with a right checksum, as only the user could: still no wrong record, no crash."""
+    first = analyzed()
+    store = AnalysisCache(folder)
+    for path in files(folder):
+        facts, patterns = store.find(path.stem)  # type: ignore[misc]
+        store.keep(path.stem, [facts, dict.fromkeys(patterns, pattern)])
+    assert analyzed() == first
+
+
+def test_facts_that_are_none_are_found_again(folder: Path) -> None:
+    first = analyzed()
+    store = AnalysisCache(folder)
+    for path in files(folder):
+        facts, _ = store.find(path.stem)  # type: ignore[misc]
+        store.keep(path.stem, [{arch: [[1], "x"] for arch in facts}, {}])
+    assert analyzed() == first
+
+
+def test_another_release_is_not_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = analyzed()
+    monkeypatch.setattr(analysis_cache, "magic", lambda: b"tessera-regions 1 9.9.9 0\n")
+    store = AnalysisCache(folder)
+    assert all(store.find(path.stem) is None for path in files(folder))
+    assert analyzed() == first
+
+
+def test_a_folder_of_others_is_not_used(folder: Path) -> None:
+    first = analyzed()
+    folder.chmod(0o777)
+    store = AnalysisCache(folder)
+    assert all(store.find(path.stem) is None for path in files(folder))
+    count = len(files(folder))
+    store.keep("new", [1])
+    assert len(files(folder)) == count
+    assert analyzed() == first
+
+
+def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    analyzed()
+    path = files(folder)[0]
+    real = tmp_path / "elsewhere"
+    os.replace(path, real)
+    path.symlink_to(real)
+    assert AnalysisCache(folder).find(path.stem) is None
+
+
+def test_another_text_is_another_kernel(folder: Path) -> None:
+    """The name of a file holds the whole text of the module, so nothing goes out of date."""
+    store = AnalysisCache(folder)
+    program = trace(2)
+    before = AccessRegions.remembering(program, store)
+    text = program.modules[0].variants[0].text
+    assert ", 64, %i" in text
+    changed = text.replace("mul.wide.u32 %o, %i, 4", "mul.wide.u32 %o, %i, 2")
+    source = "//! tessera.trace 1\n//! buffer a bytes=256 role=state\n//! module m\n" + changed
+    source += "\n//! launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[a, a, u32:8, f32:0]\n"
+    other = read_program(Source("t.ptx", source))[0]
+    after = AccessRegions.remembering(other, store)
+    assert before.steps[0].accesses[0].region != after.steps[0].accesses[0].region
+    assert after.steps == AccessRegions.remembering(other, None).steps
+
+
+def test_findings_are_not_lost_to_the_cache(folder: Path) -> None:
+    """A launch with something to say about it is looked at again, and says it again."""
+    store = AnalysisCache(folder)
+    source = Source("t.ptx", "\n".join(_past_its_buffer()) + "\n")
+    for _ in range(2):
+        (step,) = AccessRegions.remembering(read_program(source)[0], store).steps
+        assert [d.code for d in step.diagnostics] == ["TSR2004", "TSR2004"]
+
+
+def _past_its_buffer() -> list[str]:
+    text = trace(1).modules[0].variants[0].text
+    args = "args=[a, a, u32:61, f32:0]"
+    return [
+        "//! tessera.trace 1", "//! buffer a bytes=100 role=state", "//! module m", text,
+        f"//! launch m.copy grid=1,1,1 block=64,1,1 smem=0 {args}",
+    ]  # fmt: skip
