@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
 from tessera.ir.trace_text import print_program
 from tessera.output import write_file
 from tessera.tracing.build import build_program
+
+if TYPE_CHECKING:
+    from tessera.frontend.capture.session import Captured
 
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -54,16 +58,7 @@ def trace(function: Callable[..., Any], *inputs: Any, options: TraceOptions | No
     """Capture one call of `function(*inputs)` on the current GPU."""
     options = options or TraceOptions()
     require_gpu()
-    from tessera.frontend.capture.routes import compiled, fresh_compiler
-    from tessera.frontend.capture.session import capture
-    from tessera.frontend.capture.watch import Keeper, keep_compiled
-
-    keeper = Keeper()
-    with fresh_compiler(), keep_compiled(keeper):
-        found = capture(
-            compiled(function, options.route), inputs, keeper,
-            archs=options.archs, warm_ups=options.warm_ups,
-        )  # fmt: skip
+    found = _capture(function, inputs, options)
     changed = [n for n, old in found.before.items() if not np.array_equal(old, found.after[n])]
     program, findings = build_program(found.raw, changed)
     notes = tuple(warning("TSR6006", problem) for problem in found.problems)
@@ -74,6 +69,29 @@ def trace(function: Callable[..., Any], *inputs: Any, options: TraceOptions | No
         reference={n: b for n, b in found.after.items() if names.get(n) in _KEPT},
         diagnostics=(*findings, *notes),
     )
+
+
+def _capture(
+    function: Callable[..., Any], inputs: tuple[Any, ...], options: TraceOptions
+) -> Captured:
+    """Capture the call by its route, by the first way to compile it that works."""
+    from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler
+    from tessera.frontend.capture.session import capture
+    from tessera.frontend.capture.watch import Keeper, keep_compiled
+
+    *first, last = attempts(options.route)
+    for backends in (*first, last):
+        keeper = Keeper()
+        try:
+            with fresh_compiler(), keep_compiled(keeper):
+                return capture(
+                    compiled(function, options.route, backends), inputs, keeper,
+                    archs=options.archs, warm_ups=options.warm_ups,
+                )  # fmt: skip
+        except TesseraError as problem:
+            if backends == last or problem.diagnostics[0].code != NOT_COMPILED:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 @contextmanager

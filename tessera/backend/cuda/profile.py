@@ -30,6 +30,7 @@ REPEATS = 9
 _TARGET_NS = 200_000
 _MOST_LAUNCHES = 64
 _FLUSH_BYTES = 256 << 20
+_NEIGHBOURS = Path(__file__).parent / "neighbours.ptx"
 _NEIGHBOUR_BYTES = 256 << 20
 # How much longer than needed alone a neighbour works, and between which limits.
 _PATIENCE = 6
@@ -223,7 +224,7 @@ class Profiler:
         wanted = _PATIENCE * warm_ns * launches * (self.repeats + 1) + _LEAST_BUSY_NS
         size = _NEIGHBOUR_BYTES if kind == "memory" else 256
         buffers = [self.driver.allocate(size) for _ in range(2)]
-        module = self.driver.load((Path(__file__).parent / "neighbours.ptx").read_bytes())
+        module = self.driver.load(_NEIGHBOURS.read_bytes())
         ended = self.driver.event()
         words = [int(min(wanted, _MOST_BUSY_NS)), buffers[0]]
         words += [buffers[1], size // 16] if kind == "memory" else []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tessera.diagnostics import TesseraError, error
 
+NOT_COMPILED = "TSR6010"
 _LONGEST = 200
 _ADVICE = (
     "the model must not wait for the GPU, copy to the host, or depend on data on the host side"
@@ -26,9 +27,9 @@ def refusal(problem: Exception) -> TesseraError:
                   notes=(_first_line(problem),),
                   hint="give the model smaller sizes (`--set`), or free the GPU")
         )  # fmt: skip
-    if any(kind.startswith("torch._dynamo.exc") for kind in kinds):
+    if any(kind.startswith(("torch._dynamo.exc", "torch._inductor.exc")) for kind in kinds):
         return TesseraError(
-            error("TSR6010", "torch.compile cannot make one graph of the model",
+            error(NOT_COMPILED, "torch.compile cannot make one graph of the model",
                   notes=(_first_line(problem), *_user_lines(problem)),
                   hint="take the line out of the traced function, or use `--route eager`")
         )  # fmt: skip

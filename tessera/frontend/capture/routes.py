@@ -1,7 +1,8 @@
 """Who compiles the callable that is captured.
 
-Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX; `library`
-has it leave products and convolutions to the libraries; `eager` and `as-is` compile nothing.
+Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
+Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
+leave products and convolutions to the libraries; `eager` and `as-is` compile nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ _COMMON: dict[str, Any] = {
     "triton.cudagraphs": False,
     "compile_threads": 1,
 }
-_TRITON: dict[str, Any] = {
-    "max_autotune": True,
-    "max_autotune_gemm_backends": "TRITON",
-    "max_autotune_conv_backends": "TRITON",
-}
+_BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
 
 
-def compiled(function: Callable[..., Any], route: str) -> Callable[..., Any]:
+def attempts(route: str) -> tuple[str, ...]:
+    """The compilers to try in turn for products and convolutions."""
+    return ("TRITON", "TRITON,ATEN") if route == "ptx" else ("",)
+
+
+def compiled(function: Callable[..., Any], route: str, backends: str) -> Callable[..., Any]:
     """The callable by a route; one that is compiled already stays as it is."""
     if route in ("eager", "as-is") or hasattr(function, "_torchdynamo_orig_callable"):
         return function
     import torch
     from torch._inductor import config
 
-    options = _COMMON | (_TRITON if route == "ptx" else {})
+    tuned = {"max_autotune": True, **dict.fromkeys(_BACKENDS, backends)} if backends else {}
+    options = _COMMON | tuned
     there = config.get_config_copy()
     known = {name: value for name, value in options.items() if name in there}
     made: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True, options=known)
@@ -46,8 +49,10 @@ def compiled(function: Callable[..., Any], route: str) -> Callable[..., Any]:
 @contextmanager
 def fresh_compiler() -> Iterator[None]:
     """Compile into an empty folder, so that nothing comes from an earlier process."""
+    import torch._dynamo
     from torch._inductor import utils
 
+    torch._dynamo.reset()
     fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
     with fresh():
         yield

@@ -56,7 +56,22 @@ def test_the_steps_add_up_to_the_whole_where_they_can() -> None:
     assert total == pytest.approx(np.clip(whole["ns"], warm, cold), rel=1e-3)
 
 
-def test_a_slice_is_measured_beside_a_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+QUICK = """.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry neighbour_compute(.param .u64 a, .param .u64 b) { ret; }
+.visible .entry neighbour_memory(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
+{ ret; }
+"""
+
+
+def test_a_slice_is_measured_beside_a_neighbour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The neighbours' own code would keep the stand-in busy for minutes."""
+    place = tmp_path / "neighbours.ptx"
+    place.write_text(QUICK)
+    monkeypatch.setattr(measuring, "_NEIGHBOURS", place)
     monkeypatch.setattr(measuring, "_NEIGHBOUR_BYTES", 1 << 12)
     found, fake = run("h200:84sm")
     beside = [name for name, _ in fake.launched if name.startswith("neighbour_")]
