@@ -18,15 +18,17 @@ def _launch_label(span: Span | None) -> tuple[Label, ...]:
     return () if span is None else (Label(span, "in this launch"),)
 
 
-def pinned(name: str, pin: Pin, launch: Span | None) -> Diagnostic:
-    """A launch that may touch anything."""
+def pinned(name: str, pin: Pin, launch: Span | None, bounded: bool = False) -> Diagnostic:
+    """A launch that may touch anything, or anything that it was given."""
+    what = "any buffer that it is given" if bounded else "any buffer"
+    taken = "all of them" if bounded else "every buffer"
     return warning(
         "TSR2001",
-        f"`{name}` may touch any buffer: {pin.reason}",
+        f"`{name}` may touch {what}: {pin.reason}",
         pin.span or launch,
         "its bytes cannot be known from here on",
         secondary=_launch_label(launch) if pin.span is not None else (),
-        notes=("it is taken to read every buffer and to write every one but weights",),
+        notes=(f"it is taken to read {taken} and to write every one but weights",),
     )
 
 

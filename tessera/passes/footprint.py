@@ -51,7 +51,7 @@ class Footprint:
     `unresolved` holds the effects whose address points to nothing known, with the instruction
     that its unknown part comes from. `nulls` says whether an access through a null pointer
     surely happens. `looked_up` are the zones whose contents decided something, `asked` those whose
-    contents might have.
+    contents might have. `bounded` are the pins that concern the launch's own buffers only.
     """
 
     entries: tuple[Entry, ...]
@@ -62,6 +62,7 @@ class Footprint:
     gave_up: bool = False
     looked_up: frozenset[int] = frozenset()
     asked: frozenset[int] = frozenset()
+    bounded: frozenset[int] = frozenset()
 
 
 def find_footprint(
@@ -133,4 +134,5 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
         is_coarse=is_coarse,
         looked_up=frozenset(recorder.looked_up),
         asked=frozenset(recorder.asked),
+        bounded=frozenset(recorder.bounded),
     )

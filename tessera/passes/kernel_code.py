@@ -28,13 +28,13 @@ from tessera.ir.opcodes import (
     type_bits,
     widened_meaning,
 )
+from tessera.passes.call_reach import CallReach, call_reach
 from tessera.passes.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.inline_calls import inline_calls
 from tessera.passes.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.lane_ops import Function, lane_function
 from tessera.passes.operand_names import registers_in
 from tessera.passes.pointer_uses import odd_parameters
-from tessera.passes.quiet_functions import quiet_calls
 
 TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
 _FOLLOWED_LOADS = frozenset({"ld", "ldu"})
@@ -71,7 +71,7 @@ class KernelCode:
     doomed: frozenset[int]
     meets: tuple[int | None, ...]
     needs: tuple[KernelNeed, ...] = ()
-    quiet_calls: frozenset[str] = frozenset()
+    calls: CallReach = CallReach()
     shared_writes: frozenset[int] = frozenset()
 
     def opcode_text(self, index: int) -> str:
@@ -108,7 +108,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         doomed=doomed,
         meets=meeting_blocks(flat, flow, doomed),
         needs=kernel_needs(flat, flow, meanings),
-        quiet_calls=quiet_calls(module, flat),
+        calls=call_reach(module, flat),
         shared_writes=frozenset(
             i for i, meaning in enumerate(meanings) if _may_write_shared(meaning)
         ),

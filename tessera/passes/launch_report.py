@@ -53,11 +53,16 @@ class StepAccesses:
     pattern: int | None = None
 
 
-def anywhere(program: ir.Program, why: str, span: Span | None) -> Iterator[Access]:
-    """Reads of everything, writes of everything that is no weight."""
+def anywhere(
+    program: ir.Program,
+    why: str,
+    span: Span | None,
+    among: frozenset[ir.BufferId] | None = None,
+) -> Iterator[Access]:
+    """Reads of everything (or of some buffers), writes of what is no weight of them."""
     for buffer in program.buffers:
         kind = AccessKind.READ if buffer.role is ir.Role.WEIGHT else AccessKind.ATOMIC
-        if buffer.bytes:
+        if buffer.bytes and (among is None or buffer.id in among):
             yield Access(
                 buffer=buffer.id,
                 kind=kind,
@@ -96,10 +101,13 @@ class LaunchReport:
         for entry in self.footprint.entries:
             self._entry(entry)
         pins = self._pins()
+        given = self._given_buffers()
         for pin in pins:
-            self.diagnostics.append(findings.pinned(self.name, pin, self.launch.span))
+            launch = self.launch.span
+            self.diagnostics.append(findings.pinned(self.name, pin, launch, given is not None))
         if pins:
-            self.accesses.extend(anywhere(self.program, pins[0].reason, pins[0].span))
+            pin = pins[0]
+            self.accesses.extend(anywhere(self.program, pin.reason, pin.span, given))
         for index, known in self.footprint.nulls.items():
             if known:
                 span = self._span(index)
@@ -116,6 +124,12 @@ class LaunchReport:
             needs=launch_needs(self.code, self.launch),
             diagnostics=tuple(self.diagnostics),
         )
+
+    def _given_buffers(self) -> frozenset[ir.BufferId] | None:
+        """The buffers that pins concern, if they cannot concern all."""
+        if self.footprint.unresolved or not self.footprint.pins.keys() <= self.footprint.bounded:
+            return None
+        return frozenset(self.setting.buffers.values())
 
     def _pins(self) -> tuple[Pin, ...]:
         found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]

@@ -79,6 +79,8 @@ class Recorder:
         self.map_owners: dict[int, int] = {}
         self.map_conflict = False
         self.used_maps: dict[int, tuple[int, Array]] = {}
+        # Pinned calls that can touch nothing but what the launch was given.
+        self.bounded: set[int] = set()
         self._runs: dict[tuple[int, int], _Run] = {}
         self.work = 0
 

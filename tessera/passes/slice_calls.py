@@ -3,8 +3,9 @@
 - A failed assertion ends the launch; launches end normally, so it never happens.
 - `vprintf` reads its format and the values in local memory. Where the format is a literal of the
   module without `%s`, that is all; a string argument is a pointer that it follows, so that pins.
-- A function that touches no memory outside the CTA (`quiet_functions`) has unknown results.
-- Everything else pins the launch, with the reason and the line of the call.
+- A function that touches no memory outside the CTA (`call_reach`) has unknown results.
+- Everything else pins the launch, with the reason and the line of the call. Where no pointer is
+  loaded on the way, only what the launch was given may be touched.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -62,8 +63,10 @@ def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
             _forget_results(runner, results)
             return
         runner.pins[step.index] = why
-    elif name not in runner.code.quiet_calls:
+    elif name not in runner.code.calls.quiet:
         runner.pins[step.index] = _reason(runner, name)
+        if name in runner.code.calls.bounded:
+            runner.recorder.bounded.add(step.index)
     runner.unknown_results(step, mask)
     runner.forget_words()
 

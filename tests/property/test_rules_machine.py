@@ -120,6 +120,21 @@ def test_calls_that_pin(kernel: str, reason: str) -> None:
     assert line_of(step, "TSR2001").startswith("call")
 
 
+@pytest.mark.parametrize(("kernel", "bounded"), [("walks", True), ("walks_pointers", False)])
+def test_recursion_touches_what_it_is_given_unless_it_loads_pointers(
+    kernel: str, bounded: bool
+) -> None:
+    buffers = {"out": ints(64), "tree": np.full(64, -1, I32), "other": ints(64)}
+    run = run_of(buffers, Launch(kernel, 1, 8, ["out", "tree"]))
+    program, (step,) = analyse("machine", run)
+    assert step.pins
+    names = {program.buffers[a.buffer].name for a in step.accesses}
+    assert {"out", "tree"} <= names
+    assert ("other" in names) is not bounded
+    if bounded:
+        check("machine", run)
+
+
 @pytest.mark.parametrize(
     ("kernel", "args", "line", "reason"),
     [

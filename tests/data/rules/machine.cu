@@ -106,6 +106,15 @@ extern "C" __global__ void walks(int *out, const int *tree) {
     out[threadIdx.x] = walk(tree, threadIdx.x);
 }
 
+struct Link { const int *value; const Link *next; };
+__device__ __noinline__ int chase(const Link *link, int depth) {
+    if (link == nullptr || depth == 0) return 1;
+    return *link->value * chase(link->next, depth - 1) - chase(link + 1, depth - 1);
+}
+extern "C" __global__ void walks_pointers(int *out, const Link *links) {
+    out[threadIdx.x] = chase(links, threadIdx.x);
+}
+
 // Calls through a pointer: functions that touch no memory, and one that does.
 __device__ int twice(int v) { return 2 * v; }
 __device__ int thrice(int v) { return 3 * v; }

@@ -1,16 +1,19 @@
-"""Functions that touch no memory but their own.
+"""What a call can touch that cannot be put in place of the call (recursion, a register).
 
-In: a module. Out: the names of its functions whose accesses, and those of all they call, stay in
-local, parameter and shared memory. A call of such a function that cannot be put in place of the
-call (recursion, a call through a register) gives unknown results and nothing else.
+In: a module and a kernel of it. Out: the callees that are
+- quiet: their accesses, and those of all they call, stay in local, parameter and shared memory.
+  Such a call gives unknown results and nothing else;
+- bounded: neither they nor the kernel load a pointer. They touch only what the kernel was given:
+  its arguments' buffers and the module's variables.
 
 A call through a register can reach the functions named by anything but a direct call; it is quiet
-where all of them are.
+or bounded where all of them are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tessera.ir import ptx
 from tessera.ir.flatten import FlatFunction, flatten
@@ -18,21 +21,73 @@ from tessera.ir.opcodes import Role, meaning_of
 from tessera.passes.inline_calls import call_parts
 from tessera.passes.operand_names import registers_in
 
+_PLAIN = frozenset({"global", "const", "generic"})
 _OWN = frozenset({"local", "param", "param::entry", "param::func"})
 
 
-def quiet_calls(module: ptx.Module, flat: FlatFunction) -> frozenset[str]:
-    """The callees in a function's calls (registers too) that touch no memory outside the CTA."""
+@dataclass(frozen=True, slots=True)
+class CallReach:
+    """The callees in a kernel's calls, registers included, of which something is known."""
+
+    quiet: frozenset[str] = frozenset()
+    bounded: frozenset[str] = frozenset()
+
+
+def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
+    """What the calls that stayed in a kernel can touch."""
     called = {call_parts(i)[0] or "" for i in flat.instructions if i.opcode.name == "call"}
     if not called:
-        return frozenset()
-    quiet = _quiet_functions(module)
+        return CallReach()
     taken = _address_taken(module)
-    through_register = bool(taken) and taken <= quiet
     registers = {r.name for r in flat.registers}
-    return frozenset(
-        name for name in called if name in quiet or (name in registers and through_register)
-    )
+    quiet = _quiet_functions(module)
+    bounded = frozenset[str]() if _loads_pointers(flat) else _bounded_functions(module)
+
+    def among(good: frozenset[str]) -> frozenset[str]:
+        through = called & registers if taken and taken <= good else set()
+        return frozenset(called & good | through)
+
+    return CallReach(among(quiet), among(bounded))
+
+
+def _bounded_functions(module: ptx.Module) -> frozenset[str]:
+    """The functions that, with all they call, load no pointers and are understood."""
+    bodies = {f.name: flatten(f) for f in module.functions() if f.body and not f.is_entry}
+    taken = _address_taken(module)
+    calls = {
+        name: {call_parts(i)[0] or "" for i in flat.instructions if i.opcode.name == "call"}
+        for name, flat in bodies.items()
+    }
+    registers = {name: {r.name for r in flat.registers} for name, flat in bodies.items()}
+    good = {name for name, flat in bodies.items() if not _loads_pointers(flat)}
+    while True:
+        fewer = {
+            name
+            for name in good
+            if all(c in good or (c in registers[name] and taken <= good) for c in calls[name])
+        }
+        if fewer == good:
+            return frozenset(good)
+        good = fewer
+
+
+def _loads_pointers(flat: FlatFunction) -> bool:
+    """Whether a body may bring an address from memory, as one word or in parts; or do more."""
+    for instruction in flat.instructions:
+        meaning = meaning_of(instruction)
+        if meaning is None or not meaning.fits or Role.TENSOR_MAP in meaning.roles:
+            return True
+        name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
+        wide = any(m.endswith(("64", "128")) for m in modifiers)
+        outside = [e for e in meaning.effects if e.space not in _OWN]
+        if any(e.space not in _PLAIN and not e.space.startswith("shared") for e in outside):
+            return True
+        if wide and any(e.access.reads for e in outside):
+            return True
+        packs = name == "mov" and any(isinstance(o, ptx.Vector) for o in instruction.operands[1:])
+        if wide and (packs or name in {"bfi", "or", "xor", "prmt"}):
+            return True
+    return False
 
 
 def _quiet_functions(module: ptx.Module) -> frozenset[str]:
