@@ -70,9 +70,9 @@ class KernelCode:
     odd_parameters: frozenset[str]
     doomed: frozenset[int]
     meets: tuple[int | None, ...]
-    needs: tuple[KernelNeed, ...] = ()
-    calls: CallReach = CallReach()
-    shared_writes: frozenset[int] = frozenset()
+    needs: tuple[KernelNeed, ...]
+    calls: CallReach
+    shared_writes: frozenset[int]
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
