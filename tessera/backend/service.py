@@ -118,6 +118,7 @@ class TimelineEvent:
 class Completion:
     """A request that is done on every device: its outputs by name, and what it took.
 
+    Words of `pointers` records in outputs mean nothing here: no device sends its addresses.
     `started_ns` and `ended_ns` are of the clock of the events.
     """
 

@@ -78,6 +78,8 @@ def choose_backend(
         )  # fmt: skip
     if kinds == {"cpu"}:
         return Choice(backend="cpu", targets={})
+    if not all(name in targets for name in devices):
+        _check_hosts(opened.plan, devices)
     here = find_gpus() if gpus is None else gpus
     if not here and not kinds:
         return Choice(backend="cpu", targets={})
@@ -88,6 +90,20 @@ def choose_backend(
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=NO_DEVICE)
     return Choice(backend="cuda", targets=matched)
+
+
+def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
+    """A run is on one machine; a plan across several can only be rehearsed."""
+    node_of = {card.name: card.node for card in plan.cards}
+    nodes = sorted({node_of[d.card] for d in plan.devices if d.name in devices})
+    if len(nodes) > 1:
+        raise TesseraError(
+            error("TSR5055", f"the plan is for {len(nodes)} hosts, and a run is on one",
+                  notes=(f"hosts: {', '.join(nodes)}",),
+                  hint="rehearse it with `--backend cpu`, or put every device on what is here "
+                  "with `--map`"),
+            exit_code=NO_DEVICE,
+        )  # fmt: skip
 
 
 def _device(name: str, devices: Sequence[str]) -> str:

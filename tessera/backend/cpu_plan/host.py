@@ -88,13 +88,16 @@ class Host:
         return np.full(buffer.bytes, POISON, np.uint8) if given is None else given.copy()
 
     def take_outputs(self, trace: int, slot: int) -> dict[str, Bytes]:
-        """The outputs of a request that is done on every device."""
+        """The outputs of a request that is done on every device; words for addresses are zero."""
         buffers = self._model.traces[trace].program.buffers
         found = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
         for transfer in self._lowered[trace].transfers:
             if transfer.target == HOST and transfer.buffer in found:
                 region = self._exchange.region(trace, slot, transfer.id)
                 unpack(transfer, region, found[transfer.buffer])
+        for table in self._model.traces[trace].program.pointer_tables:
+            for word in table.words if table.buffer in found else ():
+                found[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
         return {buffers[number].name: content for number, content in found.items()}
 
     def join_states(self, lane: int, devices: Iterable[Parts]) -> dict[str, Bytes]:

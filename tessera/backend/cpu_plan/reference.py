@@ -26,7 +26,7 @@ OnStep = Callable[[ir.Work, LaunchResult | None, OneDevice], None]
 class Expected:
     """What one device computes for a request. States are those after it.
 
-    Words that hold the address they were given read as zero in states.
+    Words that hold the address they were given read as zero; in outputs all words for addresses do.
     """
 
     outputs: Mapping[str, Bytes]
@@ -88,6 +88,10 @@ class Reference:
                 states[name][offset : offset + ir.POINTER_BYTES] = 0
         roles = {buffer.name: buffer.role for buffer in served.program.buffers}
         outputs = {name: kept[name] for name in kept if roles[name] is ir.Role.OUTPUT}
+        for table in served.program.pointer_tables:
+            name = served.program.buffers[table.buffer].name
+            for word in table.words if name in outputs else ():
+                outputs[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
         return Expected(outputs, states, "".join(printed))
 
     def _device(self, trace: int) -> OneDevice:

@@ -86,3 +86,15 @@ def test_asked_for_gpus_a_plan_takes_those_that_are_there_in_order(opened: OpenP
     assert choice.targets == {"a": "cuda:0", "b": "cuda:1"}
     choice = choose_backend(opened, "cuda", {"b": "cuda:0"}, (L40S,))
     assert choice.targets == {"a": "cuda:1", "b": "cuda:0"}
+
+
+def test_a_plan_across_hosts_can_only_be_rehearsed(opened: OpenPlan) -> None:
+    cards = tuple(replace(card, node=f"host-{card.name}") for card in opened.plan.cards)
+    apart = replace(opened, plan=replace(opened.plan, cards=cards))
+    for asked in ("auto", "cuda"):
+        with pytest.raises(TesseraError, match="for 2 hosts") as failure:
+            choose_backend(apart, asked, {}, (A100, A100_TOO))
+        assert failure.value.exit_code == 4
+    assert choose_backend(apart, "cpu", {}, ()).backend == "cpu"
+    targets = {"a": "cuda:0:54sm", "b": "cuda:0:54sm"}
+    assert choose_backend(apart, "auto", targets, (A100,)).targets == targets
