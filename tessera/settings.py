@@ -18,11 +18,12 @@ class Settings:
     """What the environment asks for."""
 
     cache_dir: Path | None
-    """`TESSERA_CACHE_DIR`: where parsed modules are kept; by default `tessera` in the user's
+    """`TESSERA_CACHE_DIR`: where parsed modules and what the analysis found out about their
+    kernels are kept; by default `tessera` in the user's
     cache folder; None where there is no home folder to put it in."""
 
     use_cache: bool
-    """False under `TESSERA_NO_CACHE=1`: neither read nor write parsed modules."""
+    """False under `TESSERA_NO_CACHE=1`: neither read nor write that folder."""
 
     traceback: bool
     """`TESSERA_TRACEBACK=1`: show Python tracebacks of internal errors."""
