@@ -200,9 +200,17 @@ class Describer:
         return expr.symbol(text.removeprefix(f"{self.code.function.name}_"))
 
     def _address(self, operand: ptx.Operand, use: Place) -> Expression:
-        if isinstance(operand, ptx.Address) and len(operand.parts) == 1:
-            return self._operand(operand.parts[0], use)
-        return expr.symbol("?")
+        if not isinstance(operand, ptx.Address):
+            return expr.symbol("?")
+        base = self._operand(operand.parts[0], use)
+        if len(operand.parts) == 1:
+            return base
+        # A tensor map and coordinates.
+        place = operand.parts[1]
+        elements = place.elements if isinstance(place, ptx.Vector) else (place,)
+        listed = ", ".join(str(self._operand(element, use)) for element in elements)
+        name = str(base).removeprefix(f"{self.code.function.name}_")
+        return expr.symbol(f"{name}{{{listed}}}")
 
     # --- conditions ------------------------------------------------------------------------
 

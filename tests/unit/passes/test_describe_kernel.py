@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tessera.frontend.ptx import parse_module
 from tessera.passes.describe_kernel import describe_kernel
 from tessera.passes.kernel_code import prepare_kernel
 from tests.helpers.traces import COPY, HEADER
 
+DATA = Path(__file__).parents[2] / "data" / "rules"
 LOOP = """
 .visible .entry rows(.param .u64 out, .param .u32 n, .param .u64 index)
 {
@@ -62,3 +65,13 @@ def test_what_comes_from_memory_says_so() -> None:
         "ld.global.u32 [index] if 32*i0 + tid.x + 32 >= n",
         "st.global.u32 [4*data.%r3? + out] if 32*i0 + tid.x + 32 >= n",
     )
+
+
+def test_a_tensor_copy_shows_its_map_and_coordinates() -> None:
+    module = parse_module((DATA / "tensor.ptx").read_text())
+    kernel = next(k for k in module.kernels() if k.name == "copy_tiles")
+    lines = describe_kernel(prepare_kernel(module, kernel))
+    assert [line.partition(" ")[2] for line in lines] == [
+        "[param_1{32*ctaid.x + param_2, 8*ctaid.y + param_3}] if tid.x == 0",
+        "[param_0{32*ctaid.x, 8*ctaid.y}] if %r15? != 0 and tid.x == 0",
+    ]
