@@ -24,7 +24,6 @@ from tessera.backend.service import (
     Bytes,
     Completion,
     Request,
-    ServiceFault,
 )
 from tessera.diagnostics import TesseraError, error
 
@@ -183,6 +182,3 @@ def _collect(dispatcher: weakref.ref[Dispatcher]) -> None:
         if target is None or not target.step():
             return
         del target
-
-
-__all__ = ["Dispatcher", "ServiceFault", "closed"]

@@ -31,11 +31,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """`cpu` or `cuda`, and what stands for each device; `notes` say what is worth knowing."""
+    """`cpu` or `cuda`, and what stands for each device."""
 
     backend: str
     targets: Mapping[str, str]
-    notes: tuple[Diagnostic, ...] = ()
 
 
 def parse_map(text: str | None) -> dict[str, str]:
