@@ -70,7 +70,8 @@ def plan(
     """
     setting = _setting(traces, options)
     find = find_pair if options.objective == PAIR else find_plan
-    decision = find(setting, watch or Watch())
+    watch = watch or Watch()
+    decision = find(setting, watch)
     whole = decision.choice.ended not in ("clock", "interrupted", "given")
     return PlanReport(
         plan=decision.plan,
@@ -84,8 +85,8 @@ def plan(
         setting=setting,
         decision=decision,
         insight=find_insight(decision),
-        alternatives=alone(setting, decision) if compare and whole else (),
-        frontier=frontier(setting, decision) if pareto else (),
+        alternatives=alone(setting, decision, watch) if compare and whole else (),
+        frontier=frontier(setting, decision, watch) if pareto else (),
     )
 
 

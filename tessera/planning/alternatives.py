@@ -21,10 +21,12 @@ from tessera.planning.search import Decision, build_problem, choose_best
 _ALONE_GAP = 0.01  # a comparison needs no more
 
 
-def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
+def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
     """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
     found = []
     for machine, name in _machines(setting.machine):
+        if watch.stopped():
+            break
         options = replace(
             setting.options, pins=(), forbids=(), machine=machine, strategy=None, placement=None,
             gap=max(setting.options.gap, _ALONE_GAP),
@@ -34,7 +36,7 @@ def alone(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
         slots, lanes = decision.attempt.slots, decision.attempt.lanes
         attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
         objective = "throughput" if options.objective == PAIR else options.objective
-        best = choose_best(other, attempt, objective, Watch())
+        best = choose_best(other, attempt, objective, quiet(watch))
         if best is not None:
             found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
     return tuple(found)
@@ -90,14 +92,19 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
         )
 
 
-def frontier(setting: Setting, decision: Decision) -> tuple[Baseline, ...]:
+def quiet(watch: Watch) -> Watch:
+    """For searches on the side: they can be stopped, and show nothing."""
+    return Watch(should_stop=watch.should_stop)
+
+
+def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
     """The candidates of all objectives that no other beats, the fastest first."""
     attempt: Attempt = decision.attempt
     plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
     every = list(decision.choice.candidates)
     for objective in ("throughput", "latency", "cost"):
         if objective != decision.choice.objective:
-            found = choose_best(plain, attempt, objective, Watch())
+            found = choose_best(plain, attempt, objective, quiet(watch))
             every += found.candidates if found is not None else ()
     return tuple(sorted(_best(map(baseline_of, every)), key=lambda one: one.period_ns))
 

@@ -76,3 +76,7 @@ class Watch:
 
     on_progress: Callable[[float, float], None] | None = None
     should_stop: Callable[[], bool] | None = None
+
+    def stopped(self) -> bool:
+        """Whether the search shall end; who listens learns that there is one."""
+        return self.should_stop is not None and self.should_stop()

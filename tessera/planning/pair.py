@@ -53,6 +53,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
         return find_plan(replace(setting, options=options), watch)
     refused: list[Diagnostic] = []
     attempt = None
+    watch.stopped()
     for attempt in attempts(setting):
         slots = setting.options.slots or 1
         quick = Attempt(

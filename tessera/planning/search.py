@@ -43,6 +43,7 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
     refused: list[Diagnostic] = []
     tried = None
+    watch.stopped()
     for attempt in attempts(setting):
         tried = attempt
         choice = choose_best(setting, attempt, setting.options.objective, watch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -253,6 +254,28 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "an interrupt ended the search" in outcome.err
     assert parse_plan(target.read_text()).ended == "interrupted"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_progress_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = PlanWatch(visible=True)
+    with watch:
+        heard = watch.listen().on_progress
+        assert heard is not None
+        heard(0.0, float("inf"))
+        assert "best none yet, bound 0.0 us; Ctrl-C" in capsys.readouterr().err
+        time.sleep(0.12)
+        heard(100_000.0, 120_000.0)
+        heard(100_000.0, 110_000.0)  # too soon after the last
+        shown = capsys.readouterr().err
+        assert "best 120.0 us, bound 100.0 us, gap 20.00%" in shown
+        assert "110.0" not in shown
+    assert capsys.readouterr().err == "\r\x1b[K"
+    silent = PlanWatch(visible=False)
+    with silent:
+        listening = silent.listen().on_progress
+        assert listening is not None
+        listening(1.0, 2.0)
+    assert capsys.readouterr().err == ""
 
 
 def test_ctrl_c_before_the_search_and_twice() -> None:
