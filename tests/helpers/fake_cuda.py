@@ -376,6 +376,13 @@ class FakeCuda:
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
         return (self._enqueue(stream, "host", lambda: call(data)),)
 
+    def cuEventQuery(self, event: Event) -> Any:
+        self._pump(self.random.randrange(8))
+        if self.broken is not None:
+            return self.broken
+        ready = all(node.done for node in event.nodes)
+        return OK if ready else CUresult.CUDA_ERROR_NOT_READY
+
     def cuStreamQuery(self, stream: Stream) -> Any:
         self._pump(self.random.randrange(8))
         if self.broken is not None:

@@ -330,12 +330,18 @@ class Driver:
         """Nanoseconds between two timed events of one GPU."""
         return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)
 
+    def is_done(self, event: Handle) -> bool:
+        """Whether all before an event is done."""
+        return self._is_ready("cuEventQuery", self.cu.cuEventQuery(event)[0])
+
     def is_idle(self, stream: Handle) -> bool:
         """Whether a stream has nothing to do; raises what its work has failed with."""
-        status = self.cu.cuStreamQuery(stream)[0]
+        return self._is_ready("cuStreamQuery", self.cu.cuStreamQuery(stream)[0])
+
+    def _is_ready(self, name: str, status: Any) -> bool:
         if int(status) == NOT_READY:
             return False
-        self.check("cuStreamQuery", status)
+        self.check(name, status)
         return True
 
     # --- graphs ----------------------------------------------------------------------------

@@ -27,8 +27,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
-from tessera.backend.service import Model, ServiceFault
-from tessera.diagnostics import error
+from tessera.backend.service import Model
 from tessera.ir.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
 from tessera.ir.program import (
     BufferId,
@@ -245,12 +244,13 @@ class Enqueuer:
         self.call(device, name, target, step.value, count, stream)
 
     def _library_call(self, device: str, step: LibraryCall) -> None:
-        found = error(
-            "TSR5022",
-            f"the CUDA backend cannot run the operator `{step.operator}` yet",
-            step.span,
-        )
-        raise ServiceFault(found, device=device, step=step.id, name=step.operator)
+        from tessera.backend.cuda.torch_ops import prepare_call
+
+        stream = self.stream(device, Queue.COMPUTE)
+        ordinal = self.parts.devices[device].gpu.ordinal
+        call = prepare_call(step, partial(self._pointer, device), ordinal, stream)
+        self._use(device)
+        self.tape.calls.append((step.operator, call, (), self.action))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
         """Contents that the user gives, or poison."""

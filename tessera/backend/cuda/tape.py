@@ -36,9 +36,9 @@ class Tape:
     def play(self, driver: Driver) -> None:
         """Make all calls; none of them waits for the GPU."""
         for name, call, arguments, action in self.calls:
-            status = call(*arguments)[0]
-            if status:
-                try:
+            try:
+                status = call(*arguments)[0]
+                if status:
                     driver.check(name, status)
-                except DriverError as problem:
-                    raise Refused(problem, action) from None
+            except DriverError as problem:
+                raise Refused(problem, action) from None

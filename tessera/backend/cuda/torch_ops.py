@@ -1,0 +1,143 @@
+"""`op` records through PyTorch, on the stream of a device.
+
+In: a library call and where its operands are. Out: a function that hands it over. The operator is
+one of the checked-in table, whose names are PyTorch's; its arguments are matched by name with the
+schema that PyTorch has for it. Tensors are views of device memory: nothing is copied, but for
+operators that make their result themselves. PyTorch chooses the library and its algorithm as for
+the whole GPU, also on a slice, so that results do not depend on where a step runs.
+
+Memory that a library wants for itself comes from PyTorch's allocator, which keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.backend.cuda.api import DriverError, Handle
+from tessera.backend.cuda.faults import missing
+from tessera.backend.cuda.parameters import AddressOf
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import error
+from tessera.ir.operators import Bound, OperatorMismatch, bind
+from tessera.ir.operators_records import AttributeKind
+from tessera.ir.program import AttributeValue, LibraryCall, Operand
+
+_TYPES = {
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "s8": "int8",
+    "s16": "int16", "s32": "int32", "s64": "int64", "b8": "uint8", "b16": "int16",
+    "b32": "int32", "b64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+    "f64": "float64", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "bool": "bool",
+    "c64": "complex64", "c128": "complex128",
+}  # fmt: skip
+
+
+class _Memory:
+    """Device memory as PyTorch takes it from others."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def prepare_call(
+    call: LibraryCall, address_of: AddressOf, ordinal: int, stream: Handle
+) -> Callable[[], tuple[int]]:
+    """A function that hands the call over; it raises `DriverError` where PyTorch refuses it."""
+    torch = _torch(call)
+    try:
+        bound = bind(call)
+    except OperatorMismatch as reason:
+        found = error("TSR5022", f"`{call.operator}` cannot be called: {reason}", call.span)
+        raise ServiceFault(found, step=call.id, name=call.operator) from None
+    caller = _Caller(torch, address_of, ordinal)
+    operator = caller.find(bound.operator.name)
+    placed, named, results = caller.arguments(operator, bound, call)
+    queue = torch.cuda.ExternalStream(int(stream), device=f"cuda:{ordinal}")
+
+    def hand_over() -> tuple[int]:
+        try:
+            with torch.cuda.stream(queue), torch.no_grad():
+                made = operator(*placed, **named)
+                if results:
+                    given = made if isinstance(made, tuple | list) else (made,)
+                    tensors = [one for one in given if isinstance(one, torch.Tensor)]
+                    for target, value in zip(results, tensors, strict=False):
+                        target.copy_(value)
+        except RuntimeError as problem:
+            raise DriverError(call.operator, 999, str(problem).splitlines()[0]) from None
+        return (0,)
+
+    return hand_over
+
+
+class _Caller:
+    def __init__(self, torch: Any, address_of: AddressOf, ordinal: int) -> None:
+        self.torch = torch
+        self.address_of = address_of
+        self.ordinal = ordinal
+
+    def find(self, name: str) -> Any:
+        """The operator of a name of the table: `aten::mm.out`."""
+        base, _, overload = name.removeprefix("aten::").partition(".")
+        return getattr(getattr(self.torch.ops.aten, base), overload or "default")
+
+    def arguments(
+        self, operator: Any, bound: Bound, call: LibraryCall
+    ) -> tuple[list[Any], dict[str, Any], list[Any]]:
+        """Arguments by place and by name, and tensors that results have to be copied to."""
+        given = dict(call.attributes)
+        kinds = {one.name: one.kind for one in bound.operator.attributes}
+        results = [self.tensor(operand) for _, operand in bound.writes]
+        outs = iter(results)
+        found: dict[str, Any] = {}
+        has_outs = False
+        for argument in operator._schema.arguments:
+            name = argument.name
+            operands = bound.operands(name)
+            if argument.is_out:
+                found[name] = next(outs)
+                has_outs = True
+            elif operands:
+                spec = next(spec for spec, _ in bound.reads if spec.name == name)
+                tensors = [self.tensor(operand) for operand in operands]
+                found[name] = tensors if spec.is_list else tensors[0]
+            elif name in given and given[name] is not None:
+                found[name] = self.value(given[name], kinds.get(name))
+            elif not argument.has_default_value():
+                found[name] = None
+        placed: list[Any] = []
+        for argument in operator._schema.arguments:
+            if argument.kwarg_only or argument.name not in found:
+                break
+            placed.append(found.pop(argument.name))
+        return placed, found, [] if has_outs or bound.operator.is_in_place else results
+
+    def tensor(self, operand: Operand) -> Any:
+        """A view of device memory."""
+        kind = getattr(self.torch, _TYPES[operand.dtype.value])
+        size = operand.extent_bytes()
+        device = f"cuda:{self.ordinal}"
+        if not size:
+            return self.torch.empty(operand.shape, dtype=kind, device=device)
+        memory = _Memory(self.address_of(operand.pointer), size)
+        raw = self.torch.as_tensor(memory, device=device)
+        return raw.view(kind).as_strided(operand.shape, operand.element_strides())
+
+    def value(self, value: AttributeValue, kind: AttributeKind | None) -> Any:
+        """An attribute as PyTorch wants it."""
+        if kind is AttributeKind.TYPE and isinstance(value, str):
+            return getattr(self.torch, _TYPES.get(value, value))
+        return list(value) if isinstance(value, tuple) else value
+
+
+def _torch(call: LibraryCall) -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise missing(
+            "TSR5100", f"`{call.operator}` needs the package `torch`, which is not installed",
+            hint="install `tessera-compiler[torch]`",
+        ) from None  # fmt: skip
+    return torch
