@@ -187,6 +187,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR5021", "a call cannot be made"),
     Code("TSR5022", "a backend cannot run a library operator"),
     Code("TSR5023", "an instruction is used against its rules"),
+    Code("TSR5024", "a call of the library is given something else"),
     Code("TSR5040", "there is nothing to run"),
     Code("TSR5041", "no variant is for that architecture"),
     Code("TSR5050", "the runtime has been closed"),

@@ -92,9 +92,11 @@ def _format(cx: Lanes, site: int, form: bytes, address: int, lane: int) -> tuple
         spec = f"%{flags}{width}{dotted}"
         if letter in "diuxXoc":
             size = 8 if length in ("l", "ll", "z", "j", "t") else 4
-            bits = take(size)
+            # `char` and `short` are passed as `int`, and printed as what they were.
+            kept = {"hh": 1, "h": 2}.get(length, size)
+            bits = take(size) & ((1 << 8 * kept) - 1)
             if letter in "di":
-                return (spec + "d").encode() % _signed(bits, size)
+                return (spec + "d").encode() % _signed(bits, kept)
             if letter == "c":
                 return (spec + "c").encode() % (bits & 0xFF)
             return (spec + ("d" if letter == "u" else letter)).encode() % bits

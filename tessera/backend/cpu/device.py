@@ -35,7 +35,24 @@ from tessera.backend.cpu.kinds import Unsupported
 from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
 from tessera.backend.cpu.layout import function_addresses
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
-from tessera.backend.cpu.memory import DEFAULT_CAPACITY, AddressSpace, Allocation, Array
+from tessera.backend.cpu.memory import (
+    ALIGNMENT,
+    DEFAULT_CAPACITY,
+    DEVICE_SHIFT,
+    MOST_DEVICES,
+    AddressSpace,
+    Allocation,
+    Array,
+)
+from tessera.backend.cpu.misuse import (
+    element_type,
+    lengths_of,
+    module_like,
+    plain_array,
+    sequence,
+    whole_number,
+    wrong,
+)
 from tessera.backend.cpu.program import compile_kernel
 from tessera.backend.cpu.watch import Checks, Shadow, Watch
 from tessera.ir import ptx
@@ -82,7 +99,7 @@ class DeviceArray:
 
     def at(self, offset: int) -> Place:
         """A place `offset` bytes into the array, to pass to a kernel."""
-        return Place(self.address + offset)
+        return Place(self.address + whole_number("an offset", offset, 0, self.nbytes))
 
     def close(self) -> None:
         """Free the memory."""
@@ -107,8 +124,11 @@ class Device:
         parse: Callable[[str], ptx.Module] | None = None,
         checks: Checks | None = None,
     ) -> None:
-        self.index = index
-        self.space = AddressSpace(index, memory_bytes)
+        self.index = whole_number("the number of a device", index, 0, MOST_DEVICES - 1)
+        capacity = whole_number("the memory of a device", memory_bytes, 1, 1 << DEVICE_SHIFT)
+        if checks is not None and not isinstance(checks, Checks):
+            raise wrong("`checks`", checks, "a `Checks`")
+        self.space = AddressSpace(self.index, -(-capacity // ALIGNMENT) * ALIGNMENT)
         self.parse = parse
         self.log = AccessLog(self.space)
         self.launches = 0
@@ -119,8 +139,9 @@ class Device:
 
     def array(self, values: Any, name: str = "") -> DeviceArray:
         """Copy an array to the device."""
-        source = np.ascontiguousarray(values)
-        array = self.empty(np.shape(values), source.dtype, name)
+        given = plain_array(values)
+        source = np.ascontiguousarray(given)
+        array = self.empty(given.shape, source.dtype, name)
         if source.nbytes:
             array.view()[...] = source.reshape(array.shape)
         self.mark_written(array.address, array.nbytes)
@@ -135,10 +156,10 @@ class Device:
         self, shape: int | tuple[int, ...], dtype: Any = np.uint8, name: str = ""
     ) -> DeviceArray:
         """Memory that holds poison until something writes it."""
-        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        lengths, kind = lengths_of(shape), element_type(dtype)
         if any(length < 0 for length in lengths):
             raise refuse("TSR5020", f"an array cannot have negative lengths: {lengths}")
-        size = math.prod(map(int, lengths)) * np.dtype(dtype).itemsize
+        size = math.prod(lengths) * kind.itemsize
         label = name or f"array{len(self.space.table)}"
         allocation = self.space.allocate(size, label)
         if self.shadow is not None:
@@ -147,11 +168,9 @@ class Device:
 
     def load(self, module: ptx.Module | str) -> LoadedModule:
         """Load a module: its variables get memory and their initial values."""
-        if isinstance(module, str):
-            if self.parse is None:
-                raise TypeError("this device has no parser: pass a Module, or Device(parse=...)")
+        if isinstance(module, str) and self.parse is not None:
             module = self.parse(module)
-        return LoadedModule(self, module)
+        return LoadedModule(self, module_like(module))
 
     def run(self, launch: Launch) -> LaunchResult:
         """Run a launch that is ready, and move the device's clock on."""
@@ -314,8 +333,9 @@ class Kernel:
         asked = None if cluster is None else as_size(cluster, "cluster")
         cluster_size = cluster_of(program, grid_size, asked)
         check_shared(program, shared)
-        device = self.module.device
-        with device.lock, closing(Borrowed(device, program.kernel.parameters, args)) as borrowed:
+        limit = whole_number("`max_steps`", max_steps, 1)
+        device, given = self.module.device, sequence(args)
+        with device.lock, closing(Borrowed(device, program.kernel.parameters, given)) as borrowed:
             launch = Launch(
                 program=program,
                 space=device.space,
@@ -329,7 +349,7 @@ class Kernel:
                 symbols=self._symbols(program),
                 number=device.launches,
                 start_ns=device.now_ns,
-                max_steps=max_steps,
+                max_steps=limit,
                 watch=self._watch(block_size),
                 has_read_only=any(a.read_only for a in device.space.table),
                 output=[],

@@ -23,6 +23,7 @@ _SHARED_STATIC = 48 << 10
 _SHARED_BY_TARGET = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 120: 99}
 _SHARED_DEFAULT = 227
 _CLUSTER = 16
+_CLUSTERS_FROM = 90
 
 
 def as_size(value: int | tuple[int, ...], what: str) -> Size:
@@ -78,6 +79,7 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
         (_integers(d) for d in program.kernel.directives if d.name == "reqnctapercluster"), None
     )
     if own:
+        _check_target(program)
         asked = (*own, 1, 1)[:3]
         cluster = cluster or (asked[0], asked[1], asked[2])
     if cluster is None:
@@ -91,6 +93,17 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
     return cluster
 
 
+def _check_target(program: KernelProgram) -> None:
+    """Clusters that the code itself asks for; a launch may ask for them with older code."""
+    number = _target_number(program.module.target)
+    if number is not None and number < _CLUSTERS_FROM:
+        raise refuse(
+            "TSR5008",
+            f"`{program.kernel.name}` requires clusters: {program.module.target[0]} has none",
+            hint=f"they exist from sm_{_CLUSTERS_FROM} on",
+        )
+
+
 def check_shared(program: KernelProgram, dynamic: int) -> None:
     """Refuse more shared memory than the kernel's target has."""
     if _whole_numbers(dynamic) is None:
@@ -98,6 +111,13 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
     limit = shared_limit(program.module.target)
     total = program.shared_static + dynamic
     name = program.kernel.name
+    if program.shared_static > _SHARED_STATIC:
+        raise refuse(
+            "TSR5009",
+            f"`{name}` declares {program.shared_static} bytes of static shared memory: "
+            f"{_SHARED_STATIC} at most",
+            hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
+        )
     if dynamic < 0 or total > limit:
         raise refuse(
             "TSR5009",
@@ -108,9 +128,14 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
 
 def shared_limit(target: tuple[str, ...]) -> int:
     """Bytes of shared memory that a block may have on a target."""
-    found = re.match(r"sm_(\d+)", target[0]) if target else None
-    kib = _SHARED_BY_TARGET.get(int(found.group(1)), _SHARED_DEFAULT) if found else _SHARED_DEFAULT
+    number = _target_number(target)
+    kib = _SHARED_DEFAULT if number is None else _SHARED_BY_TARGET.get(number, _SHARED_DEFAULT)
     return max(kib << 10, _SHARED_STATIC)
+
+
+def _target_number(target: tuple[str, ...]) -> int | None:
+    found = re.match(r"sm_(\d+)", target[0]) if target else None
+    return int(found.group(1)) if found else None
 
 
 def _integers(directive: ptx.Directive) -> list[int]:

@@ -28,6 +28,8 @@ POISON = 0xCB
 GUARD = 256
 ALIGNMENT = 256
 DEVICE_SHIFT = 40
+# Devices that have addresses of their own.
+MOST_DEVICES = 4096
 DEFAULT_CAPACITY = 16 << 30
 LARGE = 256 << 20
 
@@ -188,7 +190,7 @@ class AddressSpace:
     def describe(self, address: int) -> tuple[str, ...]:
         """Where an address lies, for a diagnostic."""
         owner = (address >> DEVICE_SHIFT) - 1
-        if owner != self.index and 0 <= owner < 4096:
+        if owner != self.index and 0 <= owner < MOST_DEVICES:
             return (f"0x{address:x} is in the address space of device {owner}",)
         near = self.nearest(address)
         if near is None:

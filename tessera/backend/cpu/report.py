@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,24 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: Lanes) -> TesseraE
     )
 
 
+def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
+    """These lanes go round in a loop that they will never leave."""
+    program = chunk.launch.program
+    lane = int(np.flatnonzero(flags)[0])
+    return refuse(
+        "TSR5010",
+        f"kernel `{program.kernel.name}` never ends: threads go round in a loop for ever",
+        program.span(block.site),
+        "the loop goes through here",
+        notes=(
+            f"first of them: {describe_place(chunk, lane)}",
+            f"{int(np.count_nonzero(flags))} threads stood here",
+            "no path leads out of the loop, or a round changes neither registers nor memory",
+        ),
+        exit_code=RUN_FAULT,
+    )
+
+
 def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
     """An instruction of a block met a case that there is no code for."""
     program = chunk.launch.program
@@ -72,6 +91,14 @@ def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
         "in the instructions from here",
         exit_code=RUN_FAULT,
     )
+
+
+def standing(blocks: Sequence[CompiledBlock], what: str, places: Mapping[int, Array]) -> Waiters:
+    """Lanes that stand before blocks, waiting for something."""
+    return [
+        (what, flags, np.full(len(flags), blocks[number].site, dtype=np.int64))
+        for number, flags in sorted(places.items())
+    ]
 
 
 def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:

@@ -7,8 +7,7 @@ load, an atomic, `try_wait`, `nanosleep`) and goes round without any lane leavin
 back behind all others; when only such loops are left they run in turn, and after a while the
 chunk lets other chunks run.
 
-A step is one instruction of one group of lanes. The limit on steps per chunk turns an endless
-loop into an error.
+A step is one instruction of one group of lanes; a chunk may make a limited number of them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.backend.cpu import report
 from tessera.backend.cpu.barriers import (
     Barriers,
     ClusterBarrier,
@@ -28,9 +28,8 @@ from tessera.backend.cpu.chunk import Chunk
 from tessera.backend.cpu.compiled import CompiledBlock
 from tessera.backend.cpu.faults import Fault
 from tessera.backend.cpu.lanes import WARP, Lanes
-from tessera.backend.cpu.livelock import Stillness
+from tessera.backend.cpu.livelock import Rounds, Stillness
 from tessera.backend.cpu.memory import Array
-from tessera.backend.cpu.report import Waiters, deadlock, explain, lacking, too_many_steps
 from tessera.diagnostics import TesseraError
 
 DONE = "done"
@@ -59,20 +58,19 @@ class ChunkRunner:
         self.joined: set[int] = set()
         self.rounds = 0
         self.stillness = Stillness(chunk.launch.program)
+        self.endless = Rounds(chunk.launch.program)
         self.stuck = False
 
     @property
     def barriers(self) -> Barriers:
         """The barriers of the CTAs, made when first used."""
-        if self._barriers is None:
-            self._barriers = Barriers(self.chunk)
+        self._barriers = self._barriers or Barriers(self.chunk)
         return self._barriers
 
     @property
     def cluster(self) -> ClusterBarrier:
         """The barriers of the clusters, made when first used."""
-        if self._cluster is None:
-            self._cluster = ClusterBarrier(self.chunk)
+        self._cluster = self._cluster or ClusterBarrier(self.chunk)
         return self._cluster
 
     # --- the loop ----------------------------------------------------------------------
@@ -83,10 +81,14 @@ class ChunkRunner:
         self.rounds = 0
         if self.steps:
             self.stillness.begin(self.registers, self.waiting)
+            self.endless.resume(self.steps)
         while self.waiting or self._join_warp_barriers():
             number = self._pick()
             if number is None:
                 self.stuck = self.stillness.repeated(self.registers, self.waiting)
+                return YIELDED
+            if self.steps >= self.endless.due and self.endless.look(number, self):
+                self.stuck = True
                 return YIELDED
             lanes = self.waiting.pop(number)
             block = self.blocks[number]
@@ -99,14 +101,16 @@ class ChunkRunner:
                 lanes = ready
             self.steps += block.length
             if self.steps > limit:
-                raise too_many_steps(self.chunk, block, lanes)
+                raise report.too_many_steps(self.chunk, block, lanes)
             try:
                 self._execute(block, lanes)
             except Fault as fault:
-                raise explain(self.chunk, fault, lanes) from None
+                raise report.explain(self.chunk, fault, lanes) from None
             except NotImplementedError as reason:
-                raise lacking(self.chunk, block, str(reason)) from None
+                raise report.lacking(self.chunk, block, str(reason)) from None
             self.stillness.ran(block)
+            if self.endless.is_armed:
+                self.endless.ran(block)
             if block.polls:
                 self._note_poll(block, lanes)
                 if self.chunk.launch.watch is not None:
@@ -116,8 +120,17 @@ class ChunkRunner:
         return DONE
 
     def deadlock(self) -> TesseraError:
-        """Who waits where, or polls in vain."""
-        return deadlock(self.chunk, self._waiters())
+        """Who waits where, polls in vain, or goes round for ever."""
+        if self.endless.is_found:
+            number = min(self.waiting)
+            return report.endless(self.chunk, self.blocks[number], self.waiting[number].flags())
+        found: report.Waiters = [] if self._barriers is None else self._barriers.waiters()
+        if self._cluster is not None and self._cluster.waiting.any():
+            found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
+        polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
+        found += report.standing(self.blocks, "other lanes of their warps", self.parked)
+        found += report.standing(self.blocks, "memory that no thread will change", polling)
+        return report.deadlock(self.chunk, found)
 
     def _pick(self) -> int | None:
         """The lowest block where lanes stand, those that stepped back last."""
@@ -135,8 +148,8 @@ class ChunkRunner:
 
     def _note_poll(self, block: CompiledBlock, lanes: Lanes) -> None:
         """Count how often a polling block ran with as many lanes as before."""
-        count, streak = self.streaks.get(block.number, (-1, 0))
-        streak = streak + 1 if count == lanes.count else 0
+        count, before = self.streaks.get(block.number, (-1, 0))
+        streak = before + 1 if count == lanes.count else 0
         self.streaks[block.number] = (lanes.count, streak)
         if streak >= _POLLS_BEFORE_STEPPING_BACK:
             self.stepped_back.add(block.number)
@@ -320,8 +333,7 @@ class ChunkRunner:
         self._release(name)
 
     def _release(self, name: int) -> None:
-        alive = self._living()
-        free = self.barriers.release(name, alive)
+        free = self.barriers.release(name, self._living())
         if free is None:
             return
         for told, register, result in self.barriers.results(name, free):
@@ -373,18 +385,6 @@ class ChunkRunner:
         self._resume(free, self.cluster.resume)
         if self.chunk.launch.watch is not None:
             self.chunk.launch.watch.synchronised()
-
-    def _waiters(self) -> Waiters:
-        found: Waiters = [] if self._barriers is None else self._barriers.waiters()
-        if self._cluster is not None and self._cluster.waiting.any():
-            found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
-        polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
-        others, memory = "other lanes of their warps", "memory that no thread will change"
-        for what, places in ((others, self.parked), (memory, polling)):
-            for number, flags in sorted(places.items()):
-                site = np.full(len(flags), self.blocks[number].site, dtype=np.int64)
-                found.append((what, flags, site))
-        return found
 
 
 _ENDS: dict[str, Any] = {

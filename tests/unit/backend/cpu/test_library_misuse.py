@@ -93,3 +93,54 @@ def test_launches_from_several_threads_run_one_after_another():
         thread.join()
     assert (array.numpy() == 20).all()
     assert logs == [1] * 20
+
+
+MIXED_UP = {
+    "a number for a module": lambda d, a, k: d.load(123),
+    "text without a parser": lambda d, a, k: d.load(HEADER),
+    "no list of arguments": lambda d, a, k: k.launch(1, 32, a),
+    "nothing for arguments": lambda d, a, k: k.launch(1, 32, None),
+    "Python objects": lambda d, a, k: d.array([object()]),
+    "ragged rows": lambda d, a, k: d.array([[1], [1, 2]]),
+    "None": lambda d, a, k: d.array(None),
+    "text for a shape": lambda d, a, k: d.empty("4"),
+    "a float for a shape": lambda d, a, k: d.empty(1.5),
+    "an unknown type": lambda d, a, k: d.empty(4, "zz"),
+    "objects for a type": lambda d, a, k: d.empty(4, object),
+    "memory below zero": lambda d, a, k: Device(memory_bytes=-1),
+    "no memory": lambda d, a, k: Device(memory_bytes=0),
+    "text for memory": lambda d, a, k: Device(memory_bytes="all"),
+    "text for a device": lambda d, a, k: Device("cuda"),
+    "a device too far": lambda d, a, k: Device(1 << 20),
+    "a number for checks": lambda d, a, k: Device(checks=3),
+    "text for steps": lambda d, a, k: k.launch(1, 32, [a], max_steps="many"),
+    "no steps": lambda d, a, k: k.launch(1, 32, [a], max_steps=0),
+    "an offset outside": lambda d, a, k: a.at(1 << 30),
+    "text for an offset": lambda d, a, k: a.at("4"),
+}
+
+
+@pytest.mark.parametrize("mistake", MIXED_UP)
+def test_arguments_that_are_mixed_up(mistake):
+    device = Device()
+    array = device.array(np.zeros(32, np.uint32))
+    kernel = load(device, STORE)["k"]
+    assert code_of(lambda: MIXED_UP[mistake](device, array, kernel)) == "TSR5024"
+
+
+def test_any_size_of_memory_will_do():
+    assert Device(memory_bytes=1000).array(np.arange(4)).numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_static_shared_memory_has_a_limit_of_its_own():
+    body = ".shared .align 4 .b8 s[49156]; st.shared.u32 [s], %r1;"
+    with pytest.raises(TesseraError, match="TSR5009") as refused:
+        run(body)
+    assert "49156 bytes of static shared memory: 49152 at most" in str(refused.value)
+
+
+def test_code_for_older_gpus_cannot_require_clusters():
+    text = HEADER.replace("sm_90a", "sm_80") + ".visible .entry k() { ret; }"
+    Device().load(parse_module(text))["k"].launch(2, 32, [], cluster=2)
+    own = text.replace("k()", "k() .reqnctapercluster 2")
+    assert code_of(lambda: Device().load(parse_module(own))["k"].launch(2, 32)) == "TSR5008"

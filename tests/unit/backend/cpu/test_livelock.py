@@ -108,3 +108,71 @@ def test_loops_that_watch_the_clock_end():
         @%p1 bra more;
         """
     )
+
+
+ROUND = "more: add.u32 %r5, %r5, 0; xor.b32 %r6, %r5, 3; bra more;"
+COUNTING = "more: add.u32 %r5, %r5, 1; st.global.u32 [%rd2], %r5; bra more;"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "more: bra more;",
+        ROUND,
+        COUNTING,
+        "more: ld.global.u32 %r5, [%rd1+64]; setp.eq.u32 %p1, %r5, 99; @!%p1 bra more;",
+        "more: ld.global.u32 %r5, [%rd1+64]; fma.rn.f32 %f1, %f2, %f2, %f2; "
+        "setp.eq.u32 %p1, %r5, 99; @!%p1 bra more; st.global.u32 [%rd1], %r5;",
+    ],
+    ids=["empty", "no change", "counting without a way out", "weak load", "arithmetic"],
+)
+def test_a_loop_that_never_ends_is_found_early(body):
+    with pytest.raises(TesseraError) as failure:
+        run(body, grid=8, block=64, count=512)
+    found = failure.value.diagnostics[0]
+    assert found.code == "TSR5010"
+    assert "never ends" in found.headline
+
+
+def test_some_threads_leave_and_the_others_go_round():
+    code, notes = failure_of(f"setp.lt.u32 %p1, %r1, 5; @%p1 bra end; {ROUND} end:", block=64)
+    assert code == "TSR5010"
+    assert "59 threads" in notes
+
+
+def test_a_chunk_that_goes_round_lets_others_write_what_it_reads():
+    """A weak load in a loop: CTA 0 waits for the last CTA, which is in another chunk."""
+    out, _ = run(
+        """
+        setp.eq.u32 %p1, %r2, 0;
+        @%p1 bra wait;
+        setp.ne.u32 %p1, %r2, 1023;
+        @%p1 bra end;
+        st.global.u32 [%rd1], 7;
+        bra end;
+    wait:
+        ld.global.u32 %r5, [%rd1];
+        setp.ne.u32 %p1, %r5, 7;
+        @%p1 bra wait;
+        st.global.u32 [%rd1+4], %r5;
+    end:
+        """,
+        grid=1024,
+        block=256,
+    )
+    assert out[1] == 7
+
+
+def test_long_loops_are_left_alone():
+    out, _ = run(
+        """
+        mov.u32 %r5, 0;
+    more:
+        add.u32 %r5, %r5, 1;
+        and.b32 %r6, %r5, 1;
+        setp.lt.u32 %p1, %r5, 40000;
+        @%p1 bra more;
+        st.global.u32 [%rd2], %r5;
+        """
+    )
+    assert (out[:32] == 40000).all()

@@ -59,6 +59,32 @@ def test_printf_formats_in_lane_order():
     assert result.output == "0|0| 0.00|hi|A|-7|ff|%\n-1|4294967295| 1.00|hi|A|-7|ff|%\n"
 
 
+def test_printf_of_short_integers():
+    before = (
+        ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n"
+        + text_variable("form", "%hhd|%hhu|%hd|%hx\n")
+    )
+    _, result = run(
+        """
+        .local .align 8 .b8 args[16];
+        mov.u64 %rd5, args;
+        cvta.local.u64 %rd6, %rd5;
+        st.local.u32 [%rd5], 0x1ff;
+        st.local.u32 [%rd5+4], 0x1ff;
+        st.local.u32 [%rd5+8], 0x18000;
+        st.local.u32 [%rd5+12], 0xfabcd;
+        mov.u64 %rd9, form;
+        { .param .b64 a; .param .b64 b; .param .b32 r;
+        st.param.b64 [a], %rd9;
+        st.param.b64 [b], %rd6;
+        call (r), vprintf, (a, b); }
+        """,
+        before=before,
+        block=1,
+    )
+    assert result.output == "-1|255|-32768|abcd\n"
+
+
 def test_failed_assertion_carries_its_text():
     before = (
         ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d,"
