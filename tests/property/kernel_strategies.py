@@ -31,7 +31,7 @@ class Writer:
     integers: list[str] = field(default_factory=list)
     predicates: list[str] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
-    count: int = 0
+    count: int = 4
     size: int = 8
 
     def fresh(self, kind: str) -> str:
@@ -67,6 +67,9 @@ def kernels(draw: st.DrawFn) -> Kernel:
         writer.integers.append(register)
     for name, register in (("out", "%rd1"), ("data", "%rd2"), ("wide", "%rd3")):
         writer.emit(f"ld.param.u64 {register}, [{name}];")
+    writer.emit("mov.u64 %rd4, stack;")
+    for place in range(0, 32, 4):
+        writer.emit(f"st.local.u32 [stack+{place}], {place};")
     for start in (0, 5):
         variable = writer.fresh("r")
         writer.emit(f"mov.u32 {variable}, {start};")
@@ -82,7 +85,8 @@ def kernels(draw: st.DrawFn) -> Kernel:
         ".visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide,"
         " .param .u32 a, .param .u32 b)\n{\n"
         f"    .reg .pred %p<{writer.count + 1}>;\n    .reg .b32 %r<{writer.count + 1}>;\n"
-        f"    .reg .b32 %v<{writer.count + 1}>;\n    .reg .b64 %rd<{writer.count + 4}>;\n"
+        f"    .reg .b32 %v<{writer.count + 1}>;\n    .reg .b64 %rd<{writer.count + 5}>;\n"
+        "    .local .align 8 .b8 stack[32];\n"
         f"{body}\n    ret;\n}}\n"
     )
     extents = st.sampled_from([(1, 1, 1), (2, 1, 1), (3, 2, 1)])
@@ -258,6 +262,50 @@ def _reassign(rng: random.Random, writer: Writer, depth: int) -> None:
         writer.emit(f"st.global.u32 [{address}], {variable};")
 
 
+def _local(rng: random.Random, writer: Writer, depth: int) -> None:
+    """Words of local memory: stored by some threads, at known places or not, and loaded again."""
+    place = rng.randrange(0, 32, 4)
+    value = _pick(rng, writer.integers)
+    if rng.random() < 0.6:
+        writer.emit(f"{_guard(rng, writer)}st.local.u32 [stack+{place}], {value};")
+    else:
+        address = _address(rng, writer, "%rd4", 8, 4)
+        writer.emit(f"{_guard(rng, writer)}st.local.u32 [{address}], {value};")
+    if rng.random() < 0.3:
+        half = writer.fresh("r")
+        writer.emit(f"ld.local.u16 {half}, [stack+{rng.randrange(0, 32, 2)}];")
+        writer.integers.append(half)
+    result = writer.fresh("r")
+    if rng.random() < 0.7:
+        writer.emit(f"ld.local.u32 {result}, [stack+{rng.choice([place, 0, 4])}];")
+    else:
+        writer.emit(f"ld.local.u32 {result}, [{_address(rng, writer, '%rd4', 8, 4)}];")
+    writer.integers.append(result)
+    if rng.random() < 0.5:
+        address = _address(rng, writer, "%rd1", WORDS, 4, result)
+        writer.emit(f"{_guard(rng, writer)}st.global.u32 [{address}], {value};")
+
+
+def _wide(rng: random.Random, writer: Writer, depth: int) -> None:
+    """An index in 64 bits, and a store to it."""
+    index = writer.fresh("rd")
+    writer.emit(f"cvt.{rng.choice(['s64.s32', 'u64.u32'])} {index}, {_pick(rng, writer.integers)};")
+    for _ in range(rng.randint(1, 3)):
+        result = writer.fresh("rd")
+        operation = rng.choice(
+            ["add.s64", "sub.s64", "mul.lo.s64", "xor.b64", "shl.b64", "shr.s64", "shr.u64",
+             "or.b64", "min.s64", "max.u64"]
+        )  # fmt: skip
+        writer.emit(f"{operation} {result}, {index}, {rng.choice([1, 3, 5, 8, 33, 40])};")
+        index = result
+    masked, scaled, address = (writer.fresh("rd") for _ in range(3))
+    writer.emit(f"and.b64 {masked}, {index}, {WORDS - 1};")
+    writer.emit(f"shl.b64 {scaled}, {masked}, 2;")
+    writer.emit(f"add.s64 {address}, {scaled}, %rd1;")
+    value = _pick(rng, writer.integers)
+    writer.emit(f"{_guard(rng, writer)}st.global.u32 [{address}], {value};")
+
+
 def _either_way(rng: random.Random, writer: Writer, depth: int) -> None:
     """Stores at the same or at near addresses on both sides of a branch, or of a predicate."""
     if not writer.predicates or rng.random() < 0.7:
@@ -301,5 +349,5 @@ def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
 
 _KINDS = (
     _arithmetic, _arithmetic, _reassign, _compare, _load, _store, _atomic, _if, _if, _loop, _loop,
-    _either_way, _either_way, _store, _leave,
+    _either_way, _either_way, _local, _local, _wide, _store, _leave,
 )  # fmt: skip
