@@ -223,7 +223,8 @@ class _Walker:
         contents = self._contents(step, scenes, buffers)
         self._note(contents, buffers)
         report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
-        if report.pins or report.diagnostics:
+        own = {access.buffer for access in report.accesses} <= set(buffers)
+        if report.pins or report.diagnostics or not own:
             return report
         found = self._add_pattern(step, key, Pattern(report, buffers, contents))
         memory = self._memory(step)

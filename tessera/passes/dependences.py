@@ -22,7 +22,7 @@ from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import Facts
 from tessera.passes.happens_before import find_order
 from tessera.passes.lanes import Array
-from tessera.passes.last_touch import LastTouch, Touch
+from tessera.passes.last_touch import MOST_KEPT, LastTouch, Touch
 from tessera.passes.launch_report import StepAccesses
 from tessera.passes.regions import may_region, region_bytes
 from tessera.passes.step_totals import StepTotals, Total
@@ -122,10 +122,13 @@ class _Tracker:
         for place, total in touched:
             if total.kind.reads:
                 self._map(total).add_read(total.found, (number, place))
+        # Everything depends on a step that may touch anything, so nobody looks past it.
+        kept = 0 if step.pins else MOST_KEPT
         for certain in (False, True):
             for place, total in touched:
                 if total.kind.writes and total.ends is certain:
-                    self._map(total).add_write(total.found, (number, place), certain=certain)
+                    known, touch = self._map(total), (number, place)
+                    known.add_write(total.found, touch, certain=certain, kept=kept)
         self.edges.extend(self._finish(key, found, number) for key, found in pending.items())
 
     def _map(self, total: Total) -> LastTouch:

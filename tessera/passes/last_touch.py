@@ -10,7 +10,7 @@ operation is a few array operations over the ranges, so the cost is near-linear 
 
 A write that may leave bytes alone ends nothing, so histories would grow with every such write,
 and edges with their square. It depends on the writes before it (it needs what it leaves alone),
-so an older one is reached through it: of those, only the last `MOST_KEPT` are named.
+so an older one is reached through it: of those, only the last few are named.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -18,6 +18,7 @@ so an older one is reached through it: of those, only the last `MOST_KEPT` are n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from tessera.passes.lanes import Array
 
 Touch = tuple[int, int]
 """A step and one of its totals."""
-MOST_KEPT = 32
+MOST_KEPT = 8
 _SPARE_HISTORIES = 1024
 
 
@@ -97,10 +98,12 @@ class LastTouch:
         """Note a read."""
         self._change(found, lambda old: History(old.writers, Readers(touch, old.readers)))
 
-    def add_write(self, found: Array, touch: Touch, *, certain: bool) -> None:
-        """Note a write; a certain one ends what came before."""
+    def add_write(
+        self, found: Array, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
+    ) -> None:
+        """Note a write; a certain one ends what came before, another one keeps a few of them."""
         if not certain:
-            self._change(found, lambda old: _with_write(old, touch))
+            self._change(found, lambda old: _with_write(old, touch, kept))
             return
         inside = self._split(found)
         # Of the ranges that a piece covers only the first is left.
@@ -143,9 +146,9 @@ class LastTouch:
             self.histories = [self.histories[kind] for kind in used.tolist()]
 
 
-def _with_write(old: History, touch: Touch) -> History:
-    kept: Readers | None = None
-    newest = [reader for reader, _ in zip(old.all_readers(), range(MOST_KEPT), strict=False)]
-    for reader in reversed(newest):
-        kept = Readers(reader, kept)
-    return History((*old.writers[-(MOST_KEPT - 1) :], touch), kept)
+def _with_write(old: History, touch: Touch, kept: int) -> History:
+    readers: Readers | None = None
+    for reader in reversed(list(itertools.islice(old.all_readers(), kept))):
+        readers = Readers(reader, readers)
+    writers = old.writers[-(kept - 1) :] if kept > 1 else ()
+    return History((*writers, touch), readers)

@@ -136,7 +136,7 @@ def test_writes_that_may_leave_bytes_alone_keep_edges_few() -> None:
     for number in range(200):
         for history, found in known.look_up(whole):
             assert len(history.writers) <= MOST_KEPT
-            assert len(list(history.all_readers())) <= MOST_KEPT + 1
+            assert len(list(history.all_readers())) <= MOST_KEPT
             assert intervals.size(found) == 64
         known.add_read(whole, (number, 0))
         known.add_write(whole, (number, 1), certain=False)
