@@ -117,6 +117,7 @@ class CudaBackend:
         self._flights: list[_Flight] = []
         self._last_ns = time.perf_counter_ns()
         self._closed = False
+        self._trail_seen: tuple[bytes, ...] = ()
         self._ready: dict[tuple[int, int, int], _Ready] = {}
         lowered = model.lowered
         opened = open_devices(self.driver, lowered.devices, options.targets)
@@ -384,7 +385,10 @@ class CudaBackend:
         )
 
     def idle_s(self) -> float:
-        """Seconds since a request was begun or done; a trail that moves counts as well."""
+        """Seconds since a request was begun or done, or the trail moved where there is one."""
+        seen = tuple(view.tobytes() for view in self._trail.views.values())
+        if seen != self._trail_seen:
+            self._trail_seen, self._last_ns = seen, time.perf_counter_ns()
         return (time.perf_counter_ns() - self._last_ns) / 1e9
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:

@@ -112,16 +112,16 @@ def without_a_wait(lowered: LoweredReplica, rng: random.Random) -> LoweredReplic
 def test_a_missing_wait_shows() -> None:
     """The stand-in is able to fail: most waits that are left out change a result."""
     caught = tried = 0
-    for seed in range(70, 82):
+    for seed in range(70, 79):
         model = random_model(seed)
         lowered = without_a_wait(model.lowered, random.Random(seed))
         if lowered is None:
             continue
         tried += 1
         try:
-            for order in range(3):
+            for order in range(2):
                 run(replace(model, lowered=lowered), FakeCuda(seed=order), SLICES)
         except AssertionError:
             caught += 1
-    assert tried >= 8
+    assert tried >= 6
     assert caught >= tried // 3

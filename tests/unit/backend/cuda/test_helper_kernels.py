@@ -1,0 +1,59 @@
+"""The backend's own kernels, on the CPU executor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera.backend.cuda
+from tessera.backend.cpu.device import Device, LoadedModule
+from tessera.frontend.ptx import parse_module
+
+PTX = Path(tessera.backend.cuda.__file__).with_name("helpers.ptx")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModule:
+    return Device().load(parse_module(PTX.read_text()))
+
+
+def test_every_driver_reads_them() -> None:
+    module = parse_module(PTX.read_text())
+    assert module.version == (7, 0)
+    assert module.target[0] == "sm_75"
+
+
+@pytest.mark.parametrize("shift", [0, 1, 8])
+def test_copy_ranges(loaded: LoadedModule, shift: int) -> None:
+    device = loaded.device
+    source = device.array(np.arange(600, dtype=np.uint16).view(np.uint8))
+    target = device.array(np.zeros(1200, np.uint8))
+    rows = [(16, 16 + shift, 100), (400, 700, 33), (301, 3, 1), (512, 1024, 64), (0, 1, 0)]
+    table = device.array(np.array(rows, np.uint64))
+    loaded["copy_ranges"].launch(3, 128, [target, source, table, len(rows)])
+    wanted = np.zeros(1200, np.uint8)
+    for start, to, size in rows:
+        wanted[to : to + size] = source.numpy()[start : start + size]
+    np.testing.assert_array_equal(target.numpy(), wanted)
+
+
+def test_transfers_take_turns_on_a_link(loaded: LoadedModule) -> None:
+    device = loaded.device
+    free_at = device.array(np.zeros(1, np.uint64))
+    ends = [device.array(np.zeros(1, np.uint64)) for _ in range(2)]
+    for end in ends:
+        loaded["link_turn"].launch(1, 1, [free_at, 5000, end])
+        loaded["link_delay"].launch(1, 1, [end])
+    first, second = (int(end.numpy()[0]) for end in ends)
+    assert second >= first + 5000
+    assert int(free_at.numpy()[0]) == second
+
+
+def test_stamps_rise(loaded: LoadedModule) -> None:
+    words = loaded.device.array(np.zeros(2, np.uint64))
+    for number in range(2):
+        loaded["stamp"].launch(1, 1, [words.at(8 * number)])
+    first, second = words.numpy().tolist()
+    assert 0 < first < second
