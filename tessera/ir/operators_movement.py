@@ -26,6 +26,8 @@ _CHANGED = OperandSpec(name="out", reach=Reach.INDEXED)
 _INDEX = OperandSpec(name="index", kinds=Kinds.INTEGER)
 _SIZE = attribute("size", AttributeKind.INTEGERS)
 _TYPE = attribute("dtype", AttributeKind.TYPE)
+# Dimensions that `indices` are for, if they are not the first ones.
+_PLACES = attribute("indices_at", AttributeKind.INTEGERS)
 
 
 def movement_operators() -> Iterator[Operator]:
@@ -99,7 +101,8 @@ def _reading_by_index() -> Iterator[Operator]:
                      places.index_select, work.moved, attributes=(DIM,))  # fmt: skip
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
     yield from forms("index.Tensor index.Tensor_out _unsafe_index.Tensor", "index",
-                     (_CHOSEN, indices), places.index_tensor, work.moved)  # fmt: skip
+                     (_CHOSEN, indices), places.index_tensor, work.moved,
+                     attributes=(_PLACES,))  # fmt: skip
     table = OperandSpec(name="weight", reach=Reach.INDEXED)
     rows = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     settings = (
@@ -142,6 +145,7 @@ def _writing_by_index() -> Iterator[Operator]:
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
     values = OperandSpec(name="values")
     flags = (
+        _PLACES,
         attribute("accumulate", AttributeKind.BOOL, False),
         attribute("unsafe", AttributeKind.BOOL, False),
     )

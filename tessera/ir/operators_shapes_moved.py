@@ -114,13 +114,33 @@ def index_select(bound: Bound) -> Shapes:
     return ((*shape[:axis], prod(index), *shape[axis + 1 :]) if shape else (),)
 
 
+def indexed_axes(bound: Bound) -> tuple[int, ...]:
+    """The dimensions that the indices are for: the first ones, unless `indices_at` says others."""
+    count, rank = len(bound.operands("indices")), len(bound.shape("self"))
+    axes = bound.integers("indices_at")
+    if axes is None:
+        axes = tuple(range(count))
+    if count > rank:
+        raise OperatorMismatch(f"{count} indices for {rank} dimensions")
+    if len(axes) != count or any(not 0 <= axis < rank for axis in axes):
+        raise OperatorMismatch(f"`indices_at` must name {count} of {rank} dimensions")
+    if list(axes) != sorted(set(axes)):
+        raise OperatorMismatch("`indices_at` must rise")
+    return axes
+
+
 def index_tensor(bound: Bound) -> Shapes:
-    """The first dimensions of `self` replaced by the common shape of the indices."""
-    shape = bound.shape("self")
-    indices = [one.shape for one in bound.operands("indices")]
-    if len(indices) > len(shape):
-        raise OperatorMismatch(f"{len(indices)} indices for {len(shape)} dimensions")
-    return ((*broadcast(*indices), *shape[len(indices) :]),)
+    """Dimensions of `self` replaced by the common shape of the indices.
+
+    It stands where they stood if they were side by side, else in front.
+    """
+    shape, axes = bound.shape("self"), indexed_axes(bound)
+    common = broadcast(*(one.shape for one in bound.operands("indices")))
+    if not axes:
+        return (shape,)
+    rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    at = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
+    return ((*rest[:at], *common, *rest[at:]),)
 
 
 def embedding(bound: Bound) -> Shapes:

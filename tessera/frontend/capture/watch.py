@@ -137,6 +137,10 @@ def _operator(
             (writes if is_written else reads).extend(map(_tensor, tensors))
             if is_written and not argument.is_out:
                 reads.extend(map(_tensor, tensors))
+            if isinstance(value, list | tuple) and any(one is None for one in value):
+                # An index per dimension, with gaps: where those that are there belong.
+                places = tuple(at for at, one in enumerate(value) if one is not None)
+                attributes.append((f"{argument.name}_at", places))
         elif (plain := _attribute(value)) is not ...:
             attributes.append((argument.name, plain))
     seen = {tensor.address for tensor in writes}

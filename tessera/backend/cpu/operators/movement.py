@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tessera.backend.cpu.operators.values import Array, Call
+from tessera.ir.operators_shapes_moved import indexed_axes
 
 Function = Callable[[Call], list[Array]]
 
@@ -111,12 +113,13 @@ def _index_select(call: Call) -> list[Array]:
     return [values.take(places, axis=axis).reshape(call.results[0].shape)]
 
 
-def _places(call: Call) -> tuple[Array, ...]:
-    shape = call["self"].shape
-    return tuple(
-        checked(index, size, wraps=True)
-        for index, size in zip(call.all("indices"), shape, strict=False)
-    )
+def _places(call: Call) -> tuple[Any, ...]:
+    """What picks the chosen elements: an index per dimension, or all of it."""
+    shape, axes = call["self"].shape, indexed_axes(call.bound)
+    picked: list[Any] = [slice(None)] * (axes[-1] + 1 if axes else 0)
+    for axis, index in zip(axes, call.all("indices"), strict=True):
+        picked[axis] = checked(index, shape[axis], wraps=True)
+    return tuple(picked)
 
 
 def _index(call: Call) -> list[Array]:
@@ -154,7 +157,7 @@ def _source(call: Call, places: tuple[Array, ...]) -> Array:
     return np.atleast_1d(values)[tuple(slice(size) for size in shape)]
 
 
-def _in_order(target: Array, places: tuple[Array, ...], values: Array) -> None:
+def _in_order(target: Array, places: tuple[Any, ...], values: Array) -> None:
     """Store one after the other in row-major order: the last of equal places stays."""
     target[places] = values
 

@@ -216,6 +216,22 @@ def test_in_place_index_put_touches_what_it_writes() -> None:
     assert {a.buffer: a for a in more.result.accesses}["r0"].reads == ((8, 16),)
 
 
+def test_indices_of_later_dimensions_say_which() -> None:
+    cache = RNG.standard_normal((2, 3, 5, 4)).astype(np.float32)
+    fresh = RNG.standard_normal((2, 3, 2, 4)).astype(np.float32)
+    places = np.array([4, 1])
+    got = call("aten::index_put_", [cache, places, fresh], [((2, 3, 5, 4), "f32")], in_place=True,
+               indices_at=(2,))[0]  # fmt: skip
+    wanted = cache.copy()
+    wanted[:, :, places] = fresh
+    assert (got == wanted).all()
+    few = places % 2
+    apart = call("aten::index.Tensor", [cache, few, few], [((2, 3, 5), "f32")], indices_at=(0, 3))
+    assert (apart[0] == cache[few, :, :, few]).all()
+    beside = call("aten::index.Tensor", [cache, few, few], [((2, 2, 4), "f32")], indices_at=(1, 2))
+    assert (beside[0] == cache[:, few, few]).all()
+
+
 def test_scatter_and_its_reductions() -> None:
     base = np.arange(12, dtype=np.float32).reshape(3, 4)
     index = np.array([[2, 0, 1, 2]])

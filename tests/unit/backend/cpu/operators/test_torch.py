@@ -59,6 +59,9 @@ def both(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[np.ndarr
             continue
         found = tensors_in(value)
         reads += [stored(one) for one in found]
+        if isinstance(value, list) and any(one is None for one in value):
+            at = tuple(place for place, one in enumerate(value) if one is not None)
+            attributes[f"{argument.name}_at"] = at
         if not found:
             attributes[argument.name] = attribute(value)
     wanted = tensors_in(function(*args, **kwargs))
@@ -220,6 +223,9 @@ def test_movement(dtype: str) -> None:
     agree("triu", x, -1, exact=True)
     agree("index_select", x, 0, rows, exact=True)
     agree("index.Tensor", x, [rows, rows - 1], exact=True)
+    agree("index.Tensor", x, [None, rows], exact=True)
+    agree("index_put", x, [None, rows[:2]], x[:, :2], exact=True)
+    agree("index_put_", x.clone(), [None, rows[:2]], x[:, :1], exact=True)
     agree("gather", x, 1, torch.tensor([[0, 5], [1, 1], [2, 0], [3, 3]]), exact=True)
     agree("index_put", x, [rows[:2]], x[:1], exact=True)
     agree("index_copy", x, 0, rows[:2], x[:2], exact=True)
