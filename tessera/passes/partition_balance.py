@@ -154,31 +154,44 @@ def _select(
 
 def _best_pairs(changes: Array, loads: Array, room: Array, period: float) -> list[tuple[int, int]]:
     """Runs (second -1) and pairs by the period that they promise, shortest first."""
-    count = len(loads)
-    found: list[tuple[float, int, int]] = []
-
-    def keep(periods: Array, first: int, width: int) -> None:
-        flat = periods.ravel()
-        some = min(_TRIED, len(flat) - 1)
-        best = np.argpartition(flat, some)[: some + 1] if some > 0 else np.arange(len(flat))
-        for n in best:
-            if flat[n] < period * (1 - 1e-9):
-                second = int(n % width) if width > 1 else -1
-                found.append((float(flat[n]), first + int(n // width), second))
-
     if not len(changes):
         return []
-    alone = (changes[:, :count] + loads).max(axis=1)
-    alone[(changes[:, count:] > room).any(axis=1)] = np.inf
-    keep(alone, 0, 1)
+    count = len(loads)
+    moving = np.flatnonzero(changes[:, :count].any(axis=0))
+    still = np.delete(loads, moving)
+    floor = float(still.max()) if len(still) else 0.0
+    grows = changes[:, count:].max(axis=0, initial=0.0)
+    tight = [index for index in range(len(room)) if 2 * grows[index] > room[index]]
+    alone = np.maximum((changes[:, moving] + loads[moving]).max(axis=1, initial=0.0), floor)
+    for index in tight:
+        alone[changes[:, count + index] > room[index]] = np.inf
+    found = [(float(alone[n]), int(n), -1) for n in _smallest(alone, period)]
     for first in range(0, len(changes), _BLOCK):
-        block = changes[first : first + _BLOCK, None, :] + changes[None, :, :]
-        periods = (block[:, :, :count] + loads).max(axis=2)
-        if len(room):
-            periods[(block[:, :, count:] > room).any(axis=2)] = np.inf
-        keep(periods, first, len(changes))
+        block = changes[first : first + _BLOCK]
+        periods = np.full((len(block), len(changes)), floor)
+        for column in moving:
+            both = np.add.outer(block[:, column] + loads[column], changes[:, column])
+            np.maximum(periods, both, out=periods)
+        for index in tight:
+            column = count + index
+            over = np.add.outer(block[:, column], changes[:, column]) > room[index]
+            periods[over] = np.inf
+        flat = periods.ravel()
+        found += [
+            (float(flat[n]), first + int(n // len(changes)), int(n % len(changes)))
+            for n in _smallest(flat, period)
+        ]
     found.sort()
     return [(first, second) for _, first, second in found[:_TRIED]]
+
+
+def _smallest(periods: Array, period: float) -> NDArray[np.int64]:
+    """Where the shortest periods are, of those that are an improvement."""
+    if len(periods) > _TRIED:
+        places = np.argpartition(periods, _TRIED)[:_TRIED]
+    else:
+        places = np.arange(len(periods))
+    return np.asarray(places[periods[places] < period * (1 - 1e-9)], dtype=np.int64)
 
 
 def _apply(state: State, moves: dict[int, int], period: float) -> bool:

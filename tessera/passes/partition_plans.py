@@ -41,6 +41,7 @@ from tessera.passes.partition_problem import (
     INFINITY,
     Placement,
     Problem,
+    keep_devices,
     measure,
     restrict,
     runs,
@@ -54,6 +55,8 @@ __all__ = [
 ]  # fmt: skip
 
 OBJECTIVES = ("throughput", "latency", "cost")
+_NEAR = 0.01  # of the bound; larger parts are not tried then
+_NEAR_ENOUGH = 0.05
 STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", "kernel")
 
 
@@ -228,10 +231,13 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
         for number in _part_counts(problem):
             found += _copies(problem, search, number)
             best = min((one.period_ns for one in baselines + found), default=INFINITY)
-            if best <= bound * (1 + max(search.options.gap, 0.005)):
+            if best <= bound * (1 + max(search.options.gap, _NEAR)):
                 return _Found(candidates=found, bound=bound, ended="gap")
             if watch.over():
                 return _Found(candidates=found, bound=bound, ended=watch.over())
+        if found and best <= bound * (1 + _NEAR_ENOUGH):
+            # One placement over all devices has more boundaries than replicas have.
+            return _Found(candidates=found, bound=bound, ended="search")
     left = replace(search.options, seconds=watch.seconds_left())
     solved = solve_many(
         problem, left, _starts(baselines), on_progress=search.on_progress,
@@ -281,22 +287,21 @@ def _parts_with_rates(
 ) -> Parts:
     """A placement and a rate for each part that can serve requests."""
     kinds = {d: index for index, group in enumerate(types_of(problem)) for d in group}
-    solved: dict[tuple[int, ...], tuple[tuple[int, ...], Placement | None]] = {}
+    solved: dict[tuple[int, ...], Placement | None] = {}
     found = []
     for part in parts:
         shape = tuple(kinds[device] for device in part)
         if shape not in solved:
-            inside = restrict(problem, part)
+            inside = keep_devices(problem, part)
             usable = all(task.allowed() for task in inside.tasks)
             plan = None
             if usable:
                 plan = solve_many(inside, search.options, should_stop=search.should_stop).placement
-            solved[shape] = part, plan
-        model, placement = solved[shape]
+            solved[shape] = plan
+        placement = solved[shape]
         if placement is None:
             continue
-        other = dict(zip(model, part, strict=True))
-        copied = tuple(other[device] for device in placement)
+        copied = tuple(part[device] for device in placement)
         found.append((copied, 1.0 / max(measure(problem, copied).period_ns, 1e-9)))
     return tuple(found)
 

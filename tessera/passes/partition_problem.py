@@ -257,6 +257,41 @@ def part_of(problem: Problem, tasks: Sequence[int]) -> Problem:
     )
 
 
+def keep_devices(problem: Problem, devices: Sequence[int]) -> Problem:
+    """The problem with these devices alone, in this order; times of requests are not kept."""
+    number = {device: index for index, device in enumerate(devices)}
+    inside = number.keys()
+    return replace(
+        problem,
+        devices=tuple(problem.devices[device] for device in devices),
+        tasks=tuple(
+            replace(task, ns=tuple(task.ns[device] for device in devices)) for task in problem.tasks
+        ),
+        rooms=tuple(
+            replace(room, devices=tuple(number[d] for d in room.devices if d in number))
+            for room in problem.rooms
+            if inside & set(room.devices)
+        ),
+        wires=tuple(
+            replace(wire, source=number[wire.source], target=number[wire.target])
+            for wire in problem.wires
+            if {wire.source, wire.target} <= inside
+        ),
+        pipes=tuple(
+            replace(pipe, pairs=pairs)
+            for pipe in problem.pipes
+            if (pairs := tuple((number[a], number[b]) for a, b in pipe.pairs if {a, b} <= inside))
+        ),
+        shared=tuple(
+            replace(load, devices=tuple(number[d] for d in load.devices if d in number))
+            for load in problem.shared
+            if inside & set(load.devices)
+        ),
+        detail=None,
+        cycles=(),
+    )
+
+
 def restrict(problem: Problem, devices: tuple[int, ...]) -> Problem:
     """The same problem, with no task allowed on other devices than these."""
     kept = set(devices)

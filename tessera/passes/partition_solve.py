@@ -43,13 +43,15 @@ _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 class SolveOptions:
     """Limits. `gap` is a fraction; the search stops when the plan is proven to be that near.
 
-    `max_nodes` of branch and bound: None is as many as suit the size of the model.
+    `max_nodes` of branch and bound: None is as many as suit the size of the model. Without
+    `thorough` a placement from rounding and local search is enough; branching is for none at all.
     """
 
     gap: float = 0.001
     max_nodes: int | None = None
     seconds: float | None = None
     seed: int = 0
+    thorough: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +94,22 @@ def solve(
     """The best placement found for throughput, with a proven bound."""
     options = options or SolveOptions()
     watch = watch_for(options.seconds, should_stop)
-    classes = _classes(problem)
+    classes = _classes(problem) if options.thorough else ()
     model = build_model(problem, classes)
     relaxed = relax(model)
     if relaxed is None:
         return _NOTHING
-    incumbent = _round(problem, model, relaxed, starts, options.gap, watch)
+    incumbent = _round(problem, model, relaxed, starts, options, watch)
     if on_progress:
         on_progress(relaxed.bound_ns, _period(problem, incumbent))
     best, proven, ended = incumbent, relaxed.bound_ns, "gap"
-    if classes and not _near(problem, best, proven, options.gap):
+    if best is not None and not options.thorough:
+        ended = "search"
+    elif classes and not _near(problem, best, proven, options.gap):
         best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
-    if ended == "whole" or not (classes or _near(problem, best, proven, options.gap)):
+    if ended == "whole" or (
+        ended == "gap" and not classes and not _near(problem, best, proven, options.gap)
+    ):
         best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
     period = _period(problem, best)
     return Solution(
@@ -147,11 +153,11 @@ def _round(
     model: Model,
     relaxed: Relaxation,
     starts: Iterable[Placement],
-    gap: float,
+    options: SolveOptions,
     watch: Watch,
 ) -> Placement | None:
     """The best placement from thresholds of the relaxation, splices and local search."""
-    bound = relaxed.bound_ns
+    bound, gap = relaxed.bound_ns, options.gap
     found = _patterns(problem, model.shares(relaxed.values))
     patterns = splice_all(problem, [*found, *starts], most=16)
     ranked = sorted(patterns, key=lambda one: _key(problem, one))
@@ -160,6 +166,8 @@ def _round(
         best = best_of(problem, filter(None, (best, improve(problem, start))))
         if _near(problem, best, bound, gap) or watch.over():
             return best
+    if not options.thorough:
+        return best
     if best is not None and _near(problem, best, bound, _NEAR - 1):
         runs = _run_patterns(problem, found)
         prices = relaxed.prices(problem)

@@ -33,8 +33,9 @@ from tessera.passes.partition_search import best_of, improve
 from tessera.passes.partition_solve import Solution, SolveOptions, solve
 
 _ROUNDS = 4
-_BALANCES = 4
-_STAGE = SolveOptions(gap=0.005, max_nodes=10)
+_BALANCES = 3
+_QUICK = SolveOptions(gap=0.01, max_nodes=10, thorough=False)
+_THOROUGH = SolveOptions(gap=0.004, max_nodes=4)
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -124,19 +125,17 @@ def _staged(
     """Cut, solve every stage, move the cuts towards slow stages; the best of some rounds."""
     shares = [1.0] * len(stages)
     best: Placement | None = None
+    chosen: list[list[int]] = []
     for _ in range(_ROUNDS):
         if watch.over():
             break
-        place = [0] * len(problem.tasks)
-        periods = []
-        for stage, tasks in zip(stages, _cut(order, weights, shares), strict=True):
-            period = _solve_stage(problem, tasks, stage, place)
-            if period is None:
-                return best
-            periods.append(period)
-        trial = tuple(place)
+        cut = _cut(order, weights, shares)
+        solved = _solve_stages(problem, cut, stages, _QUICK)
+        if solved is None:
+            return best
+        trial, periods = solved
         if best is None or _key(problem, trial) < _key(problem, best):
-            best = trial
+            best, chosen = trial, cut
         mean = sum(periods) / len(periods)
         if max(periods) <= mean * 1.005 or mean <= 0:
             break
@@ -144,7 +143,28 @@ def _staged(
             share * (mean / max(period, 1e-9)) ** 0.7
             for share, period in zip(shares, periods, strict=True)
         ]
+    if best is not None and not watch.over():
+        finer = _solve_stages(problem, chosen, stages, _THOROUGH)
+        if finer is not None and _key(problem, finer[0]) < _key(problem, best):
+            best = finer[0]
     return best
+
+
+def _solve_stages(
+    problem: Problem,
+    cut: list[list[int]],
+    stages: tuple[tuple[int, ...], ...],
+    options: SolveOptions,
+) -> tuple[Placement, list[float]] | None:
+    """A placement with every run of tasks on its stage, and the stages' periods."""
+    place = [0] * len(problem.tasks)
+    periods = []
+    for stage, tasks in zip(stages, cut, strict=True):
+        period = _solve_stage(problem, tasks, stage, place, options)
+        if period is None:
+            return None
+        periods.append(period)
+    return tuple(place), periods
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
@@ -169,7 +189,11 @@ def _cut(
 
 
 def _solve_stage(
-    problem: Problem, tasks: list[int], stage: tuple[int, ...], place: list[int]
+    problem: Problem,
+    tasks: list[int],
+    stage: tuple[int, ...],
+    place: list[int],
+    options: SolveOptions,
 ) -> float | None:
     """Place a run of tasks on the devices of a stage; gives its period, None if it cannot be."""
     if not tasks:
@@ -177,10 +201,10 @@ def _solve_stage(
     part = stage_problem(problem, tasks, stage)
     if any(not task.allowed() for task in part.tasks):
         return None
-    found = solve(part, _STAGE)
+    found = solve(part, options)
     if found.placement is None:
         # Memory is repaired later, over all devices.
-        found = solve(replace(part, rooms=()), _STAGE)
+        found = solve(replace(part, rooms=()), options)
         if found.placement is None:
             return None
     for task, device in zip(tasks, found.placement, strict=False):
