@@ -1,8 +1,6 @@
 """One step of a slice: registers and local words in, registers and accesses out.
 
-Registers are kept by name. Local memory and the parameters of inlined calls are kept word by
-word, under (offset, width), as long as every thread uses the same address; a store that is not
-of this kind forgets all words.
+Registers are kept by name, local words (`slice_local`) by offset and width.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -21,15 +19,16 @@ from tessera.passes import lanes
 from tessera.passes.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.elections import agreeing, choose, elect, merged_choice
 from tessera.passes.kernel_code import KernelCode, Step
-from tessera.passes.lane_ops import PREDICATES, extend, invert, source_bits
+from tessera.passes.lane_ops import PREDICATES, invert, source_bits
 from tessera.passes.lanes import MASK, U64, Array, Lanes
 from tessera.passes.made_maps import is_map_step, map_step
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
-from tessera.passes.scene import Box, Scene, parameter_bytes
+from tessera.passes.scene import Box, Scene
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_calls import run_call
 from tessera.passes.slice_contents import contents_value
+from tessera.passes.slice_local import any_of_type, local_access
 from tessera.passes.slice_memory import extent_accesses
 from tessera.passes.slice_operands import Key, Operands
 from tessera.passes.slice_tensor import tensor_access
@@ -69,7 +68,8 @@ class StepRunner(Operands):
             result.choice = merged_choice(mask.strong, value, old)
         self.registers[key] = result
 
-    def _write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
+    def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
+        """Write a register, the result of a step."""
         self.work += 8 + value.size
         self.origins[name] = step.index
         self.assign(name, value, mask)
@@ -79,7 +79,7 @@ class StepRunner(Operands):
         for name in step.targets:
             if name in self.code.needed:
                 bits = self.code.widths.get(name, 64)
-                self._write(step, name, lanes.unknown(bits, step.index, anchor), mask)
+                self.write(step, name, lanes.unknown(bits, step.index, anchor), mask)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class StepRunner(Operands):
         else:
             results = self._evaluate(step, values)
         for name, result in zip(step.targets, results, strict=False):
-            self._write(step, name, result, mask)
+            self.write(step, name, result, mask)
 
     def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         """The results of a step on the values of its sources."""
@@ -172,7 +172,7 @@ class StepRunner(Operands):
                 value = lanes.zero_extend(self.value(element, part, step.index), part)
                 scaled = lanes.mul(value, lanes.scalar(1 << (place * part)), 64)
                 result = lanes.add(result, scaled, 64)
-            self._write(step, target.name, lanes.truncate(result, bits), mask)
+            self.write(step, target.name, lanes.truncate(result, bits), mask)
             return
         if not isinstance(target, ptx.Vector) or isinstance(source, ptx.Vector) or bits > 64:
             self.unknown_results(step, mask)
@@ -189,7 +189,7 @@ class StepRunner(Operands):
             else:
                 moved = lanes.from_bounds(low >> shift, high >> shift, bits, whole.why)
                 piece = lanes.truncate(moved, part)
-            self._write(step, element.name, piece, mask)
+            self.write(step, element.name, piece, mask)
 
     def _convert_address(self, step: Step, mask: Mask) -> None:
         modifiers = step.instruction.opcode.modifiers
@@ -201,7 +201,7 @@ class StepRunner(Operands):
         value = self.value(source, 64, step.index)
         if isinstance(source, ptx.Name) and self.code.widths.get(source.name, 64) < 64:
             value = lanes.unknown(64, step.index)
-        self._write(step, step.targets[0], value, mask)
+        self.write(step, step.targets[0], value, mask)
 
     def _shuffle(self, step: Step, mask: Mask) -> None:
         operands = step.instruction.operands
@@ -211,9 +211,9 @@ class StepRunner(Operands):
         everybody = bool(mask.strong.all())
         found = shuffle(source, others[0], others[1], mode, everybody, self.scene.threads)
         found.why = found.why if found.why >= 0 else step.index
-        self._write(step, step.targets[0], found, mask)
+        self.write(step, step.targets[0], found, mask)
         for name in step.targets[1:]:
-            self._write(step, name, lanes.unknown(1, step.index), mask)
+            self.write(step, name, lanes.unknown(1, step.index), mask)
 
     def _elect(self, step: Step, mask: Mask) -> None:
         """One thread of each warp; which one is not known."""
@@ -223,7 +223,7 @@ class StepRunner(Operands):
         for name in step.targets:
             leads = self.code.widths.get(name) == 1
             value = found if leads else lanes.between(0, 31, 32, step.index)
-            self._write(step, name, value, mask)
+            self.write(step, name, value, mask)
 
     # --- memory ----------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class StepRunner(Operands):
             address = self.address(step.instruction.operands[effect.operand], step.index)
             zone = self._common_zone(address)
             if effect.space in _LOCAL_SPACES or zone in (LOCAL, PARAMETER):
-                self._local_access(step, effect.access.writes, address, mask)
+                local_access(self, step, effect.access.writes, address, mask)
                 return
             if effect.access.writes and effect.space == "generic" and zone is None:
                 self.forget_words()
@@ -327,8 +327,8 @@ class StepRunner(Operands):
             if value is None:
                 value = self._known_word(address, place * width, types[0], name, step.index)
             if value is None:
-                value = _any_of_type(types[0], self.code.widths.get(name, 64), step.index)
-            self._write(step, name, value, mask)
+                value = any_of_type(types[0], self.code.widths.get(name, 64), step.index)
+            self.write(step, name, value, mask)
 
     def _known_word(
         self, address: Lanes, offset: int, type: str, name: str, index: int
@@ -363,61 +363,6 @@ class StepRunner(Operands):
         for key in [k for k in self.registers if not isinstance(k, str)]:
             del self.registers[key]
 
-    def _local_access(self, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
-        opcode = step.instruction.opcode
-        types = [m for m in opcode.modifiers if is_type(m)]
-        if opcode.name not in {"ld", "st"} or len(types) != 1:
-            self.forget_words()
-            self.unknown_results(step, mask)
-            return
-        width = (type_bits(types[0]) + 7) // 8
-        if writes:
-            self._store_words(step, address, width, mask)
-        else:
-            self._load_words(step, address, width, types[0], mask)
-
-    def _load_words(self, step: Step, address: Lanes, width: int, type: str, mask: Mask) -> None:
-        zones, offsets = self.scene.zones.decode(address.lo)
-        exact = address.span is None
-        for place, name in enumerate(step.targets):
-            if name not in self.code.needed:
-                continue
-            value: Lanes | None = None
-            if exact and width <= 8 and (zones == PARAMETER).all():
-                found = parameter_bytes(self.scene, offsets + place * width, width)
-                value = None if found is None else Lanes(found)
-            elif exact and zones.size == 1 and int(zones.flat[0]) == LOCAL:
-                value = self.registers.get((int(offsets.flat[0]) + place * width, width))
-            bits = self.code.widths.get(name, 64)
-            if value is None:
-                value = _any_of_type(type, bits, step.index)
-            elif type[0] == "s" and bits > 8 * width:
-                value = lanes.truncate(extend(value, type), bits)
-            self._write(step, name, value, mask)
-
-    def _store_words(self, step: Step, address: Lanes, width: int, mask: Mask) -> None:
-        zones, offsets = self.scene.zones.decode(address.lo)
-        in_one_place = address.span is None and zones.size == 1 and int(zones.flat[0]) == LOCAL
-        if not in_one_place or width > 8:
-            self.forget_words()
-            return
-        source = step.instruction.operands[1]
-        elements = source.elements if isinstance(source, ptx.Vector) else (source,)
-        for place, element in enumerate(elements):
-            start = int(offsets.flat[0]) + place * width
-            value = self.value(element, 8 * width, step.index)
-            key = (start, width)
-            known = key in self.registers
-            for other in [k for k in self.registers if not isinstance(k, str) and k != key]:
-                if other[0] < start + width and start < other[0] + other[1]:
-                    del self.registers[other]
-            if known or mask.strong.all():
-                self.assign(key, value, mask)
-            else:
-                # Words of the other threads are not known.
-                nothing = lanes.unknown(8 * width, step.index)
-                self.registers[key] = lanes.merge(mask.strong, value, nothing)
-
 
 def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
     """The operands that a step computes with and their widths; constants as values."""
@@ -434,13 +379,3 @@ def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
         else:
             yield operand, width
         place += 1
-
-
-def _any_of_type(type: str, bits: int, index: int) -> Lanes:
-    """Any value that a load of a type can give."""
-    width = type_bits(type)
-    if width >= bits or width > 32:
-        return lanes.unknown(bits, index)
-    if type[0] == "s":
-        return lanes.between(-(1 << (width - 1)), (1 << (width - 1)) - 1, bits, index)
-    return lanes.between(0, MASK[width] if width in MASK else (1 << width) - 1, bits, index)

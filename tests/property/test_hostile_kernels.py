@@ -238,3 +238,15 @@ def test_wide_registers() -> None:
         "st.global.u32 [%rd4], %r1; setp.eq.u64 %p1, %rd6, %rd8; @%p1 ret; ret;"
     )
     assert must(program(body)) == [HALF]
+
+
+def test_a_narrow_word_in_a_wide_register() -> None:
+    """A 32-bit word near 2**32 that data moves past it: the 64-bit register gets a small number."""
+    body = (
+        f".local .align 8 .b8 stack[16]; {LOAD} and.b32 %r6, %r6, 3; add.u32 %r7, %r6, 0xfffffffe;"
+        "st.local.u32 [stack], %r7; ld.local.u32 %rd6, [stack]; and.b64 %rd7, %rd6, 255;"
+        "shl.b64 %rd7, %rd7, 2; add.s64 %rd8, %rd1, %rd7; st.global.u32 [%rd8], %r1;"
+        "shr.u64 %rd9, %rd6, 24; shl.b64 %rd9, %rd9, 2; add.s64 %rd10, %rd1, %rd9;"
+        "st.global.u32 [%rd10], %r1; ret;"
+    )
+    check(program(body))

@@ -23,7 +23,7 @@ class Watched(SliceMachine):
     known: dict[Place, Value]
     checked = 0
 
-    def _write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
+    def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
         found = self.known.get((step.index, name))
         width = self.code.widths.get(name, 64)
         assert found is not None, (step.index, name)
@@ -31,7 +31,7 @@ class Watched(SliceMachine):
             here = np.broadcast_arrays(value.lo, mask.strong)
             for number in np.unique(here[0][here[1]]):
                 self._check(found, int(number), width, f"{step.instruction.opcode} {name}")
-        super()._write(step, name, value, mask)
+        super().write(step, name, value, mask)
 
     def _check(self, found: Value, number: int, width: int, where: str) -> None:
         bounds = found.bounds(width)
