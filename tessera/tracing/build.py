@@ -31,6 +31,7 @@ from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.data_type import DataType
 from tessera.ir.layout import size_bytes
+from tessera.ir.operators import OperatorMismatch, bind
 from tessera.ir.region import Unknown
 from tessera.ir.trace_text import print_program
 from tessera.passes.access_regions import AccessRegions
@@ -169,11 +170,13 @@ class _Builder:
                         bytes=work.bytes,
                     )
             case RawOperator():
-                yield ir.LibraryCall(
+                call = ir.LibraryCall(
                     id=ir.LaunchId(0), operator=work.operator, attributes=work.attributes,
                     reads=tuple(map(self._operand, work.reads)),
                     writes=tuple(map(self._operand, work.writes)),
                 )  # fmt: skip
+                _check_operator(call)
+                yield call
 
     def _launch(self, node: RawLaunch) -> ir.Launch:
         module = self.module_of.get(node.function)
@@ -323,3 +326,16 @@ def _moved(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:
         case ir.LibraryCall():
             reads, writes = (tuple(map(operand, some)) for some in (step.reads, step.writes))
             return replace(step, reads=reads, writes=writes)
+
+
+def _check_operator(call: ir.LibraryCall) -> None:
+    """A trace holds operators of the table only."""
+    try:
+        bind(call)
+    except OperatorMismatch as reason:
+        raise TesseraError(
+            error("TSR6002", f"the model calls `{call.operator}`, which a trace cannot hold",
+                  notes=(str(reason),),
+                  hint="use the route that compiles everything to PTX, or a listed operator:"
+                       " `docs/reference/operators.md`")
+        ) from None  # fmt: skip

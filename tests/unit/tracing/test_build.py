@@ -192,3 +192,10 @@ def test_a_declared_pointer_to_nothing_is_reported() -> None:
 def test_the_text_reads_back() -> None:
     program, _ = build_program(capture(launch(X, Y)))
     assert "args=[x, u64:32, b8[24]:" in print_program(program)
+
+
+def test_an_operator_that_no_trace_can_hold_is_refused() -> None:
+    strange = RawOperator(operator="my::op", reads=(), writes=(), attributes=(), first=0, last=1)
+    with pytest.raises(TesseraError, match="TSR6002") as refused:
+        build_program(capture(launch(X, Y, function=99), operators=(strange,)))
+    assert "`my::op`" in str(refused.value)
