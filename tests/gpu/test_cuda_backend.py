@@ -1,0 +1,137 @@
+"""The CUDA backend on a real GPU: equal bytes on slices, faults, emitted programs, operators.
+
+`benchmarks/run_cuda_correct.py` does the same at length. A fault costs the process its context, so
+it happens in a process of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera import driver
+from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.cuda.doctor import check_machine
+from tessera.backend.cuda.emit_python import emit_python
+from tessera.backend.service import BackendOptions
+from tessera.frontend.contents import open_contents
+from tessera.ir.program import Role
+from tests.helpers.random_traces import random_program
+from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+SLICES = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
+MACHINE = check_machine()
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not MACHINE.gpus, reason=f"no GPU: {MACHINE.problem}"),
+]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_traces_on_slices(seed: int) -> None:
+    rng = random.Random(seed)
+    program = random_program(seed, variable=seed % 5 == 0)
+    places = [rng.choice("ab") for _ in program.work()]
+    model = model_of([program], [places], slots=1 + seed % 4, lanes=2)
+    asks = [Ask(i, 0, i % 2) for i in range(6)]
+    options = BackendOptions(targets=SLICES, timeline=seed % 2 == 0)
+    backend = CudaBackend(model, options, cuda=CudaOptions(graphs=seed % 3 > 0, guard_bytes=256))
+    done, states = serve(backend, model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+
+
+@pytest.mark.parametrize(
+    "name", ["dit", "llama_prefill", "llama_decode", "mamba", "moe", "llama_decode_library"]
+)
+def test_captured_models_give_the_bytes_of_pytorch(name: str) -> None:
+    """On the whole GPU as PyTorch computed them, and on two slices the same."""
+    program = driver.load(TRACES / f"{name}.ptx")
+    with np.load(TRACES / f"{name}.ref.npz") as stored:
+        wanted = {key: stored[key].reshape(-1).view(np.uint8) for key in stored}
+    count = sum(1 for _ in program.work())
+    rng = random.Random(1)
+    for places, targets in (
+        (["a"] * count, {"a": "cuda:0"}),
+        ([rng.choice("ab") for _ in range(count)], SLICES),
+    ):
+        model = model_of([program], [places], slots=1)
+        with open_contents(program, TRACES) as contents:
+            given = {b.name: np.array(contents.read(b)) for b in program.buffers
+                     if b.role is not Role.VARIABLE}  # fmt: skip
+        kept = {b.name: b.role for b in program.buffers}
+        model.weights.update({n: c for n, c in given.items() if kept[n] is Role.WEIGHT})
+        model.states[0].update({n: c for n, c in given.items() if kept[n] is Role.STATE})
+        backend = CudaBackend(model, BackendOptions(targets=targets))
+        inputs = {n: c for n, c in given.items() if kept[n] is Role.INPUT}
+        found = serve_one(backend, inputs)
+        for key, content in wanted.items():
+            np.testing.assert_array_equal(found[key], content, f"{name}: {key}")
+
+
+def serve_one(backend: CudaBackend, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    from tessera.backend.service import Request
+
+    backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs=inputs))
+    done: tuple = ()
+    while not done:
+        done = backend.collect(10.0)
+    found = dict(done[0].outputs) | dict(backend.read_states(0))
+    backend.close()
+    return found
+
+
+def test_emitted_programs(tmp_path: Path) -> None:
+    program = random_program(3)
+    places = ["ab"[i % 2] for i, _ in enumerate(program.work())]
+    model = model_of([program], [places], slots=2, lanes=2)
+    for name, text in emit_python(model.lowered, model.traces, SLICES).items():
+        (tmp_path / name).write_text(text)
+    asks = [Ask(i, 0, i % 2) for i in range(4)]
+    states = {f"{n}@{i}": c for i, lane in enumerate(model.states) for n, c in lane.items()}
+    inputs = {f"{n}@{i}": c for i, a in enumerate(asks) for n, c in inputs_of(model, a).items()}
+    np.savez(tmp_path / "data.npz", **model.weights, **states)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    command = [sys.executable, "run.py", "--data", "data.npz", "--inputs", "inputs.npz",
+               "--outputs", "out.npz", "--requests", "4"]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    with np.load(tmp_path / "out.npz") as found:
+        for number, want in enumerate(expected(model, asks)):
+            for name, content in want.outputs.items():
+                np.testing.assert_array_equal(found[f"{name}@{number}"], content)
+
+
+FAULT = """
+from tests.unit.backend.cuda.test_backend import two_copies, SLICES
+from tests.helpers.served import Ask, inputs_of
+from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import BackendOptions, ServiceFault
+
+model = two_copies("launch m.{} grid=1,1,1 block=1,1,1 smem=0 args=[{}]\\n")
+backend = CudaBackend(model, BackendOptions(targets=SLICES), cuda=CudaOptions(graphs={}))
+dispatcher = Dispatcher(backend, slots=2, lanes=1, limit_s=5)
+try:
+    dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+except ServiceFault as fault:
+    print(fault.diagnostics[0].code, fault.step, fault.device)
+"""
+
+
+@pytest.mark.parametrize("kernel", ["fault", "stop"])
+@pytest.mark.parametrize("graphs", [True, False])
+def test_faults_end_the_run(kernel: str, graphs: bool) -> None:
+    code = FAULT.format(kernel, "z" if kernel == "fault" else "", graphs)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=120,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout.startswith("TSR5106"), found.stderr
+    if not graphs:
+        assert found.stdout.split()[1:] == ["2", "b"]
