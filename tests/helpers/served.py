@@ -17,6 +17,8 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
 
+_SCRATCH = (ir.Role.OUTPUT, ir.Role.TEMP)
+
 
 def graph_of(program: ir.Program) -> KernelGraph:
     return AnalysisManager(program).get(Dependences).graph
@@ -52,8 +54,12 @@ def model_of(
     slots: int = 2,
     lanes: int = 1,
     graphs: Sequence[KernelGraph] | None = None,
+    filled: bool = False,
 ) -> Model:
-    """A model with seeded contents; traces share weights and states by name."""
+    """A model with seeded contents; traces share weights and states by name.
+
+    `filled` gives contents to outputs and temps too, which begin as poison otherwise.
+    """
     graphs = graphs or [graph_of(program) for program in programs]
     states = []
     for lane in range(lanes):
@@ -63,7 +69,10 @@ def model_of(
         traces=tuple(served(program, f"trace{i}") for i, program in enumerate(programs)),
         weights={n: c for p in programs for n, c in contents(p, ir.Role.WEIGHT, 0).items()},
         states=states,
-        fillings=[{} for _ in programs],
+        fillings=[
+            {n: c for role in _SCRATCH for n, c in contents(p, role, 5).items()} if filled else {}
+            for p in programs
+        ],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.service import Completion, Model
+from tessera.diagnostics import TesseraError
 from tessera.ir import program as ir
-from tessera.ir.launch_program import Queue
+from tessera.ir.launch_program import Await, Fill, Queue, Receive
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
 
@@ -25,13 +27,15 @@ def check_placements(seed: int, *, variable: bool) -> None:
     graph = graph_of(program)
     lanes = rng.choice((1, 2))
     asks = [Ask(n, lane=rng.randrange(lanes)) for n in range(REQUESTS)]
-    wanted = None
+    wanted, filled = None, rng.random() < 0.5
     for _ in range(PLACEMENTS):
         devices = rng.sample("abc", rng.choice((2, 3)))
         placement = [*devices, *(rng.choice(devices) for _ in range(8))][: len(program.steps)]
         rng.shuffle(placement)
         slots = rng.choice((1, 2, 3))
-        model = model_of([program], [placement], slots=slots, lanes=lanes, graphs=[graph])
+        model = model_of(
+            [program], [placement], slots=slots, lanes=lanes, graphs=[graph], filled=filled
+        )
         if wanted is None:
             wanted = expected(model, asks)
         done, states = serve(InlineBackend(model, seed=rng.randrange(1 << 30)), model, asks)
@@ -102,3 +106,44 @@ def test_bytes_move_in_most_traces() -> None:
             t.source != "host" and t.target != "host" for t in model.lowered.traces[0].transfers
         )
     assert moved >= 4
+
+
+def without(model: Model, kind: type, device: str) -> Model:
+    """The model with all operations of a kind left out on one device."""
+    (lowered,) = model.lowered.traces
+    programs = tuple(
+        replace(
+            program,
+            operations=tuple(
+                one
+                for one in program.operations
+                if program.device != device or not isinstance(one.operation, kind)
+            ),
+        )
+        for program in lowered.programs
+    )
+    traces = (replace(lowered, programs=programs),)
+    return replace(model, lowered=replace(model.lowered, traces=traces))
+
+
+@pytest.mark.parametrize("kind", [Await, Receive, Fill], ids=lambda kind: kind.__name__)
+def test_what_is_left_out_shows(kind: type) -> None:
+    """The comparison has teeth: programs without their waits, receives or fills do not pass."""
+    caught = 0
+    for seed in range(6):
+        program = random_program(seed)
+        placement = ["ab"[n % 2] for n in range(len(program.steps))]
+        model = model_of([program], [placement], slots=1, filled=True)
+        asks = [Ask(0), Ask(1)]
+        wanted = expected(model, asks)
+        broken = without(model, kind, "b")
+        if broken == model:
+            continue
+        for order in range(4):
+            try:
+                done, states = serve(InlineBackend(broken, seed=order), model, asks)
+                assert_equal(model, asks, wanted, done, states)
+            except (AssertionError, TesseraError):
+                caught += 1
+                break
+    assert caught >= 2
