@@ -1,6 +1,6 @@
 """How fast the CPU backend runs kernels, against NumPy doing the same work.
 
-    python -m benchmarks.cpu [--repeats 3] [--out benchmarks/results/cpu.json]
+    python -m benchmarks.cpu [--repeats 5] [--out benchmarks/results/cpu.json]
 
 Each case checks its result, then times launches (compiling done before) and NumPy in turn in
 one process, and reports medians. The last case runs vector addition at three sizes to show
@@ -144,7 +144,7 @@ def linearity() -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     cases = [case(options.repeats) for case in (vector_add, softmax, gemm)]

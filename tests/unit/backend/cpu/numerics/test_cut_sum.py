@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -139,3 +141,18 @@ def test_quiet_puts_numpys_buffer_back() -> None:
     with quiet():
         assert np.getbufsize() != before
     assert np.getbufsize() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_has_two_cores", lambda: True)
+    done: list[int] = []
+    threads.share(lambda first, last: done.append(first), 2, True)
+    assert sorted(done) == [0, 1]
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        mine: list[int] = []
+        threads.share(lambda first, last: mine.append(first), 2, True)
+        os._exit(0 if sorted(mine) == [0, 1] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
