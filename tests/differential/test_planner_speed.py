@@ -70,14 +70,14 @@ def test_sixteen_gpus_of_two_types(family: str) -> None:
 
 
 def test_stages_hold_a_model_that_no_pair_holds() -> None:
-    problem = model_graph("dense", 100, "4xa100,4xl40s", memory_scale=0.3)
+    problem = model_graph("dense", 200, "2xa100,2xl40s", memory_scale=0.4)
     choice = choose(problem, "throughput", SolveOptions(gap=0.02))
     assert choice is not None
     for used, room in zip(choice.best.memory, problem.rooms, strict=True):
         assert used <= room.bytes
-    assert choice.gap < 0.2
-    layers = next(one for one in choice.candidates if one.name == "layers")
-    assert choice.best.period_ns < layers.period_ns
+    assert choice.gap < 0.05
+    others = [one for one in choice.candidates if one.name in ("layers", "phase", "kernel")]
+    assert all(choice.best.period_ns < one.period_ns for one in others)
 
 
 def test_memory_binds_and_holds() -> None:

@@ -17,8 +17,10 @@ from tessera.ir.program import Program, Role
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 from tessera.passes.estimate_costs import estimate_costs, runs_on
-from tessera.passes.partition_plans import choose
-from tessera.passes.plan_problem import groups_of, problem_of
+from tessera.passes.partition_plans import candidate_of, choose, slots_needed
+from tessera.passes.partition_schedule import request_times
+from tessera.passes.partition_sensitivity import sensitivities
+from tessera.passes.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
@@ -130,3 +132,105 @@ def test_what_persists_stays_on_one_device() -> None:
     # Step 0 needs what step 2 left: they stay together; step 1 may go elsewhere and back.
     assert any(edge.carried and edge.moves_bytes for edge in graph.edges)
     assert groups_of(graph) == (0, 1, 0)
+
+
+def graph_of(text: str) -> tuple[Program, KernelGraph]:
+    program = parse_trace(text)
+    return program, AnalysisManager(program).get(Dependences).graph
+
+
+def part(name: str, text: str, requests: float) -> TracePart:
+    program, graph = graph_of(text)
+    costs = estimate_costs(program, graph, machine_of("a100,l40s"))
+    return TracePart(name=name, graph=graph, costs=costs, requests=requests)
+
+
+def test_lanes_hold_state_and_slots_the_rest() -> None:
+    program, graph = graph_of(STATE)
+    machine = machine_of("a100,l40s")
+    costs = estimate_costs(program, graph, machine)
+    problem = problem_of(graph, machine, costs, slots=3, lanes=5).problem
+    assert {one.name: one.bytes for one in problem.residents} == {"s": 5 * 256, "x": 2 * 3 * 256}
+    assert (problem.slots, problem.lanes) == (3, 5)
+    assert problem_of(graph, machine, costs, slots=3).problem.lanes == 3
+
+
+def test_a_loop_carried_cycle_limits_the_period() -> None:
+    program, graph = graph_of(STATE)
+    machine = machine_of("a100,l40s")
+    costs = estimate_costs(program, graph, machine)
+    for lanes in (1, 4):
+        planning = problem_of(graph, machine, costs, slots=8, lanes=lanes)
+        problem = planning.problem
+        # Steps 0 and 2 on one GPU, step 1 on the other: the state waits for the way there and back.
+        split = candidate_of(problem, "split", (((0, 1), 1.0),))
+        times = request_times(problem, (0, 1))
+        ((name, alone, length),) = times.cycles
+        assert (name, alone) == ("s", False)
+        assert length == pytest.approx(times.latency_ns)
+        limits = dict(split.limits)
+        assert limits["cycle s"] == pytest.approx(length / lanes)
+        assert split.period_ns == pytest.approx(max(limits.values()))
+        if lanes == 1:
+            assert split.limits[0][0] == "cycle s"
+        assert slots_needed(split) >= 1
+
+
+PREFILL = """//! tessera.trace 1
+//! buffer w bytes=4096 role=weight
+//! buffer kv bytes=1024 role=state
+//! buffer x bytes=1024 role=output
+//! memcpy x+0 w+0 bytes=1024
+//! memcpy kv+0 x+0 bytes=1024
+"""
+
+DECODE = """//! tessera.trace 1
+//! buffer w bytes=4096 role=weight
+//! buffer kv bytes=1024 role=state
+//! buffer y bytes=1024 role=output
+//! memcpy y+0 kv+0 bytes=1024
+//! memcpy y+0 w+1024 bytes=1024
+"""
+
+
+def test_a_mix_shares_weights_and_state() -> None:
+    machine = machine_of("a100,l40s")
+    parts = (part("prefill", PREFILL, 1.0), part("decode", DECODE, 16.0))
+    planning = problem_of_mix(parts, machine, slots=2, lanes=3)
+    problem = planning.problem
+    sizes = sorted(one.bytes for one in problem.residents)
+    assert sum(sizes) == 4096 + 3 * 1024 + 2 * 1024 + 2 * 1024
+    assert planning.offsets == (0, 2)
+    # What prefill leaves in the cache decode reads: they stay together.
+    assert planning.task_of[1] == planning.task_of[2]
+    alone = (0,) * len(problem.tasks)
+    assert planning.expand_part(alone, 1) == (0, 0)
+    found = candidate_of(problem, "alone", ((alone, 1.0),))
+    first, second = (
+        [c.on_device[0].ns for c in p.costs.steps if isinstance(c.on_device[0], Duration)]
+        for p in parts
+    )
+    expected = sum(first) + 16 * sum(second)
+    assert found.replicas[0].measure.loads[0] == pytest.approx(expected)
+    assert found.latency_ns == pytest.approx(expected)
+
+
+def test_what_more_would_buy() -> None:
+    from benchmarks.model_graphs import model_graph
+
+    problem = model_graph("dense", 60, link="10Gb/s")
+    choice = choose(problem)
+    assert choice is not None
+    found = {(one.kind, one.name): one for one in sensitivities(problem, choice)}
+    assert found["links", "all"].gain > 0
+    assert found["device", "a100-0"].gain > 0
+    assert all(one.gain <= 1.0 + 1e-6 for one in found.values())
+    assert not any(kind == "memory" for kind, _ in found)
+    tight = model_graph("dense", 60, memory_scale=0.6)
+    choice = choose(tight)
+    assert choice is not None
+    assert any(one.kind == "memory" for one in sensitivities(tight, choice))
+    few = choose(replace(problem, slots=1))
+    assert few is not None
+    if few.best.limits[0][0] == "slots":
+        assert sensitivities(replace(problem, slots=1), few)[0].kind in ("slots", "device")
