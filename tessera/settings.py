@@ -31,6 +31,10 @@ class Settings:
     verify: bool
     """`TESSERA_VERIFY=1`: check after each stage that its result survives printing and reading."""
 
+    use_graphs: bool
+    """False under `TESSERA_NO_GRAPHS=1`: the CUDA backend makes every call of a request one by one;
+    slower, but a fault then names its launch."""
+
     color: bool | None
     """False under `NO_COLOR`; None leaves it to the terminal."""
 
@@ -43,8 +47,14 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         use_cache=not _flag(values, "TESSERA_NO_CACHE"),
         traceback=_flag(values, "TESSERA_TRACEBACK"),
         verify=_flag(values, "TESSERA_VERIFY"),
+        use_graphs=not _flag(values, "TESSERA_NO_GRAPHS"),
         color=False if values.get("NO_COLOR") else None,
     )
+
+
+def set_default(name: str, value: str) -> None:
+    """Set a variable of another program's, for a library of this process, unless it is set."""
+    os.environ.setdefault(name, value)
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:

@@ -44,6 +44,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
     CUDA_ERROR_ILLEGAL_INSTRUCTION = 715
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
     CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904
     CUDA_ERROR_CAPTURED_EVENT = 907
 
@@ -527,7 +528,8 @@ class FakeCuda:
 
     def cuStreamEndCapture(self, stream: Stream) -> Any:
         graph = stream.capture
-        assert graph is not None
+        if graph is None:
+            return CUresult.CUDA_ERROR_ILLEGAL_STATE, None
         reached: set[Node] = set()
         todo = list(stream.tail)
         while todo:

@@ -46,9 +46,12 @@ from tessera.backend.service import (
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.launch_program import AreaKind, Run
 from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
+from tessera.settings import read_settings
 
 MOST_GRAPHS = 256
 _END_S = 2.0
+# What says that a call cannot be captured: requests then run call by call.
+_NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 # A fault wakes nobody: so often it is looked for.
 _LOOK_S = 0.05
 
@@ -110,7 +113,7 @@ class CudaBackend:
     ) -> None:
         self.model = model
         self.options = options
-        self.cuda = cuda or CudaOptions()
+        self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
         self.driver = open_driver(driver)
         self._lock = threading.Lock()
         self._wakeup = Wakeup()
@@ -292,18 +295,22 @@ class CudaBackend:
         work = self.model.traces[trace].program.work()
         return self.cuda.graphs and not any(isinstance(step, LibraryCall) for step in work)
 
-    def _capture(self, tape: Tape, stream: Handle, root: str) -> Handle:
+    def _capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
+        """The tape as a graph; None where the driver cannot capture what is on it."""
         self.driver.use(self.devices[root].context)
         self.driver.begin_capture(stream)
         try:
             tape.play(self.driver)
-        except Refused:
+            self.driver.forget_current()
+            self.driver.use(self.devices[root].context)
+            graph = self.driver.end_capture(stream)
+        except (Refused, DriverError) as failure:
             # What was captured is of no use; ending the capture frees the streams.
             self.driver.cu.cuStreamEndCapture(stream)
+            problem = failure.problem if isinstance(failure, Refused) else failure
+            if problem.name.startswith(_NO_CAPTURE):
+                return None
             raise
-        self.driver.forget_current()
-        self.driver.use(self.devices[root].context)
-        graph = self.driver.end_capture(stream)
         self.driver.upload_graph(graph, stream)
         return graph
 
@@ -438,7 +445,9 @@ class CudaBackend:
             for r, d, s in running
         )
         if not running:
-            notes = ("which launch it was is not known where requests run as graphs",)
+            notes = (
+                "a graph does not say which launch it was; with `TESSERA_NO_GRAPHS=1` it is known",
+            )
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
         one = requests[0] if len(requests) == 1 else None

@@ -291,7 +291,11 @@ class _Emitter:
         buffers = "\n".join(tables)
         return f'''"""Run the plan, all devices in this process: `python run.py --help` says how."""
 
-import common
+import os
+
+# Streams that wait for each other must not share a hardware queue; the driver makes 8 by default.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+import common  # noqa: E402
 {modules}
 
 TRACES = [

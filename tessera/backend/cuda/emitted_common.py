@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import os
 import re
 import struct
 from pathlib import Path

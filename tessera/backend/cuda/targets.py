@@ -11,13 +11,13 @@ Source: CUDA driver API, green contexts.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
 from tessera.backend.cuda.faults import explain, missing
+from tessera.settings import set_default
 
 _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
 
@@ -45,7 +45,7 @@ def open_driver(driver: Driver | None = None) -> Driver:
     """The driver, started; TSR5100 where there is none."""
     # Streams share hardware queues, of which the driver makes 8 unless told: then a transfer can
     # wait behind a kernel that it has nothing to do with.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         driver = driver or Driver(bindings())
     except ImportError:

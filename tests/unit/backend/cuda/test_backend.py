@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.ir.launch_program import Queue
-from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
 from tests.helpers.traces import COPY, trace
@@ -68,6 +69,31 @@ def test_steady_state_neither_waits_nor_allocates() -> None:
     dispatcher.close()
     assert not fake.allocated
     assert not fake.host
+
+
+def test_what_cannot_be_captured_runs_call_by_call() -> None:
+    model, fake = two_copies(), FakeCuda()
+    copy = fake.cuMemcpyAsync
+
+    def refuse(target: int, source: int, size: int, stream: Any) -> Any:
+        if stream.capture is not None:
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
+        return copy(target, source, size, stream)
+
+    fake.cuMemcpyAsync = refuse
+    asks = [Ask(0), Ask(1)]
+    wanted = expected(model, asks)
+    done, states = serve(backend_of(model, fake), model, asks)
+    assert_equal(model, asks, wanted, done, states)
+    assert not fake.calls["cuGraphLaunch"]
+
+
+def test_graphs_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_NO_GRAPHS", "1")
+    fake = FakeCuda()
+    backend = CudaBackend(two_copies(), BackendOptions(targets=SLICES), driver=Driver(fake))
+    backend.close()
+    assert not fake.calls["cuStreamBeginCapture"]
 
 
 def test_every_device_works_and_bytes_move() -> None:
