@@ -120,7 +120,10 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
             "requests": verdict.requests, "lanes": verdict.lanes, "bytes": verdict.bytes,
             "how": verdict.how, "notes": list(verdict.notes),
         },
-        "errors": [{"code": one.code, "headline": one.headline} for one in outcome.fault],
+        "errors": [
+            {"code": one.code, "headline": one.headline, "notes": list(one.notes)}
+            for one in outcome.fault
+        ],
     }  # fmt: skip
     return json.dumps(data, indent=2) + "\n"
 
