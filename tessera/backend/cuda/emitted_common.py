@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 from cuda.bindings import driver as cuda
 
 HERE = Path(__file__).parent
