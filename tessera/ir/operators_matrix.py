@@ -96,6 +96,13 @@ def _products() -> Iterator[Operator]:
     yield from forms("baddbmm baddbmm.out baddbmm_", "baddbmm",
                      operands("self batch1 batch2", numbers), shapes.baddbmm, work.per_product,
                      attributes=scales)  # fmt: skip
+    scaled = (*operands("self mat2 scale_a scale_b", Kinds.FLOAT),
+              *operands("bias? scale_result?", Kinds.FLOAT))  # fmt: skip
+    yield from forms("_scaled_mm _scaled_mm.out", "scaled_mm", scaled, shapes.scaled_mm,
+                     work.per_product, result=ResultType.FREE,
+                     attributes=(attribute("out_dtype", AttributeKind.TYPE),
+                                 attribute("use_fast_accum", AttributeKind.BOOL,
+                                           False)))  # fmt: skip
     yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv,
                      work.per_product)  # fmt: skip
     yield from forms("dot dot.out", "dot", operands("self tensor", numbers), shapes.dot,

@@ -93,6 +93,22 @@ def mm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
     return ((bound.shape(left)[0], bound.shape(right)[1]),)
 
 
+def scaled_mm(bound: Bound) -> Shapes:
+    """[m, k] times [k, n], with one scale per matrix, or per row of the left and column of B."""
+    (shape,) = mm(bound)
+    m, n = shape or (0, 0)
+    for name, wide in (("scale_a", (m, 1)), ("scale_b", (1, n))):
+        if bound.shape(name) not in ((), (1,), (1, 1), wide):
+            raise OperatorMismatch(
+                f"`{name}` {text(bound.shape(name))} is no scale of {text(wide)}"
+            )
+    if bound.has("bias") and bound.shape("bias") != (n,):
+        raise OperatorMismatch(f"`bias` must have {n} elements")
+    if bound.has("scale_result"):
+        raise OperatorMismatch("`scale_result` is not in the table")
+    return (shape,)
+
+
 def bmm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
     """[b, m, k] times [b, k, n]."""
     ranks(bound, **{left: 3, right: 3})

@@ -84,7 +84,7 @@ What an `op` record of a [trace](trace-format.md) may call: pure functions of te
 - `indices_at` says which dimensions `indices` are for where they are not the first ones: `x[:, i]` has `"indices_at": [1]`.
 - Random functions, views and operators with results of unknown size have no entry.
 
-On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every machine. Complex numbers and results in 8-bit floats are only moved (TSR5022).
+On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every machine. Complex numbers are only moved (TSR5022).
 """  # noqa: E501
 
 

@@ -83,6 +83,12 @@ def _activated(call: Call) -> list[Array]:
     return [np.where(x < 0, 0.0, x)]
 
 
+def _scaled(call: Call) -> list[Array]:
+    scale = call.float64("scale_a") * call.float64("scale_b")
+    made = product(call["self"], call["mat2"]) * scale
+    return [made + call.float64("bias") if call.bound.has("bias") else made]
+
+
 def _linear(call: Call) -> list[Array]:
     x, weight = call["input"], call["weight"]
     made = product(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), weight.T)
@@ -148,6 +154,7 @@ def _masked(call: Call, scores: Array) -> Array:
 MATRIX: dict[str, Callable[[Call], list[Array]]] = {
     "mm": _mm,
     "bmm": _mm,
+    "scaled_mm": _scaled,
     "mv": _mv,
     "dot": _dot,
     "addmm": _added("mat1", "mat2"),

@@ -22,14 +22,12 @@ from tessera.backend.cpu.operators.movement import MOVEMENT, MOVES, IndexOutOfRa
 from tessera.backend.cpu.operators.reduce import REDUCTIONS
 from tessera.backend.cpu.operators.values import COMPLEX, Array, Call, round_to, storage
 from tessera.ir import program as ir
-from tessera.ir.data_type import DataType
 from tessera.ir.operators import bind
 from tessera.ir.operators_records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
 
 AddressOf = Callable[[ir.BufferId], int]
 
 FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT}
-_NO_RESULTS = (DataType.E4M3, DataType.E5M2)
 # Functions that add to what they change: the chosen elements are read, too.
 _ADDS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
 
@@ -48,9 +46,6 @@ def check(call: ir.LibraryCall) -> Bound:
     for name, dtype in (*used, *((spec.name, one.dtype) for spec, one in bound.writes)):
         if dtype in COMPLEX:
             raise _refused(call, f"`{name}` has elements of type `{dtype.value}`")
-    for spec, operand in bound.writes:
-        if operand.dtype in _NO_RESULTS:
-            raise _refused(call, f"`{spec.name}` would be rounded to `{operand.dtype.value}`")
     return bound
 
 

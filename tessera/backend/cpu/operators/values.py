@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.cpu.numerics.bits import unsigned
-from tessera.backend.cpu.numerics.convert_packed import decode_table
+from tessera.backend.cpu.numerics.convert_packed import SMALL, decode_table
 from tessera.backend.cpu.numerics.formats import FORMATS, widen
 from tessera.backend.cpu.numerics.rounding import encode, narrow_half
 from tessera.ir.data_type import DataType
@@ -53,7 +53,14 @@ def round_to(dtype: DataType, values: Array) -> Array:
         return (values != 0).astype(np.uint8)
     if dtype in _HALF_FLOATS:
         return _half(dtype.value, values)
+    if dtype in _SMALL_FLOATS:
+        return _small(dtype.value, np.asarray(values, np.float64))
     return values.astype(storage(dtype))
+
+
+def _small(name: str, values: Array) -> Array:
+    """8-bit floats, to nearest even; e4m3 has no infinity, its largest value stands for it."""
+    return encode(SMALL[name], np.ascontiguousarray(values)).reshape(values.shape)
 
 
 def _half(name: str, values: Array) -> Array:

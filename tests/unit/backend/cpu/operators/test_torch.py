@@ -13,7 +13,8 @@ from tests.helpers.operator_calls import call
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "s8",
-         "uint8": "u8", "int16": "s16", "int32": "s32", "int64": "s64", "bool": "bool"}  # fmt: skip
+         "uint8": "u8", "int16": "s16", "int32": "s32", "int64": "s64", "bool": "bool",
+         "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}  # fmt: skip
 IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit"}
 # Units in the last place of the result's type, over its largest element.
 TOLERANCE = {"f32": 2.0**-20, "f64": 2.0**-44, "f16": 2.0**-9, "bf16": 2.0**-6}
@@ -24,6 +25,8 @@ def stored(tensor: Any) -> tuple[np.ndarray, str]:
     plain = tensor.detach().contiguous()
     if name in ("f16", "bf16"):
         return plain.view(torch.int16).numpy().view(np.uint16), name
+    if name in ("e4m3", "e5m2"):
+        return plain.view(torch.uint8).numpy(), name
     return plain.numpy(), name
 
 
@@ -267,3 +270,19 @@ def test_every_entry_is_an_overload_of_pytorch_with_the_same_names() -> None:
         assert {one.name for one in entry.attributes if one.is_required} <= known, entry.name
         rest = {one.name for one in schema.arguments if not one.is_out} - ours - IGNORED
         assert not rest - ({"self"} if base == "cudnn_convolution" else set()), entry.name
+
+
+def test_small_floats() -> None:
+    """Every rounding of e4m3 and e5m2, and a product of them with scales."""
+    steps = torch.cat([draw(4000) * 2.0**p for p in range(-12, 12, 2)])
+    ends = torch.tensor([0.0, -0.0, 448.0, 463.9, 464.0, 480.0, 57344.0, 61439.0, 61440.0, 1e9,
+                         -1e9, 2.0**-10, 2.0**-17, float("inf"), float("-inf")])  # fmt: skip
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+        agree("_to_copy", torch.cat([steps, ends]), dtype=kind, exact=True)
+        agree("_to_copy", steps.to(kind), dtype=torch.float32, exact=True)
+    a, b = draw(32, 64).to(torch.float8_e4m3fn), draw(64, 32).to(torch.float8_e4m3fn)
+    scales = torch.tensor(0.5), torch.tensor(3.0)
+    wanted = (a.double() * 0.5) @ (b.double() * 3.0)
+    raw = [stored(one) for one in (a, b, *scales)]
+    got = call("aten::_scaled_mm", raw, [((32, 32), "f32")], out_dtype="f32")[0]
+    assert np.allclose(got, wanted.numpy(), rtol=1e-6)
