@@ -8,6 +8,7 @@ that refers to nothing are errors (TSR3020) with their line; nothing is skipped 
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Hashable
@@ -20,7 +21,7 @@ from lark.exceptions import VisitError
 
 from tessera.diagnostics import Diagnostic, Source, Span, TesseraError, error
 from tessera.frontend.grammar import grammar_text
-from tessera.frontend.tsp_values import BadText, RangeReader, operation_of
+from tessera.frontend.tsp_values import DIGITS, BadText, RangeReader, operations_of
 from tessera.ir.launch_program import (
     Area,
     AreaKind,
@@ -44,7 +45,7 @@ from tessera.ir.plan import (
     Replica,
 )
 from tessera.ir.plan_text import FORMAT, VERSION
-from tessera.ir.verify_plan import LARGEST, verify_plan
+from tessera.ir.verify_plan import verify_plan
 
 _MOST_ERRORS = 20
 
@@ -57,12 +58,12 @@ class PlanText:
 
     plan: Plan
     source: Source
-    where: dict[int, Token]
+    where: dict[int, tuple[int, int]]
 
     def span(self, record: object) -> Span | None:
         """Where a record of the plan stands; None for any other."""
-        token = self.where.get(id(record))
-        return None if token is None else _span(self.source, token)
+        found = self.where.get(id(record))
+        return None if found is None else Span(self.source, found[0], found[0] + found[1])
 
 
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
@@ -83,7 +84,7 @@ def read_plan(source: Source) -> PlanText:
             raise TesseraError(_bad_text(source, fault.orig_exc)) from None
         raise
     flaws = [
-        _bad_text(source, BadText(builder.where[id(flaw.record)], flaw.message))
+        _bad_text(source, BadText(*builder.where[id(flaw.record)], flaw.message))
         for flaw, _ in zip(verify_plan(plan), range(_MOST_ERRORS), strict=False)
     ]
     if flaws:
@@ -130,28 +131,24 @@ _KEYWORDS = {
     "HOME", "REQUEST", "TRANSFER", "PROGRAM", "TRACE",
 }  # fmt: skip
 _SAID = {
-    "KEY": "a key", "NUMBER": "a value", "INT": "a number", "OPERATION": "an operation",
+    "FIELDS": "`key=value`", "INT": "a number", "OPERATIONS": "an operation",
     "TEXT": "the lines of a trace",
 }  # fmt: skip
 
 
 def _bad_text(source: Source, fault: BadText) -> Diagnostic:
-    return error("TSR3020", str(fault), _span(source, fault.token))
-
-
-def _span(source: Source, token: Token) -> Span:
-    start = token.start_pos or 0
-    first_line = str(token).split("\n", 1)[0]
-    return Span(source, start, start + max(len(first_line), 1))
+    return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
 
 
 class _Field(NamedTuple):
-    key: Token
-    value: Token | tuple[Token, ...]
+    """`key=value` as it stands in the text, and where."""
 
-    @property
-    def name(self) -> str:
-        return str(self.key)[:-1]
+    name: str
+    value: str
+    start: int
+
+    def bad(self, why: str) -> BadText:
+        return BadText(self.start, len(self.name) + 1 + len(self.value), why)
 
 
 class _Kind(NamedTuple):
@@ -189,12 +186,12 @@ def _options(hint: Any) -> tuple[Any, ...]:
 class _Builder(Transformer[Token, Plan]):
     def __init__(self) -> None:
         super().__init__()
-        self.where: dict[int, Token] = {}
+        self.where: dict[int, tuple[int, int]] = {}
         self._ranges = RangeReader()
 
     def start(self, version: Token, plan: Any, *records: Any) -> Plan:
         if str(version) != str(VERSION):
-            raise BadText(version, f"version {version} is unknown: this program reads {VERSION}")
+            raise _at(version, f"version {version} is unknown: this program reads {VERSION}")
         keyword, row = plan
         return self._known(
             keyword,
@@ -208,32 +205,32 @@ class _Builder(Transformer[Token, Plan]):
             ),
         )
 
-    def plan(self, keyword: Token, *given: _Field) -> tuple[Token, dict[str, Any]]:
-        return keyword, self._row(keyword, Plan, given)
+    def plan(self, keyword: Token, *given: Any) -> tuple[Token, dict[str, Any]]:
+        return keyword, self._row(keyword, Plan, _fields(given))
 
-    def card(self, keyword: Token, *given: _Field) -> PlanCard:
+    def card(self, keyword: Token, *given: Any) -> PlanCard:
         return self._record(keyword, PlanCard, given)
 
-    def device(self, keyword: Token, *given: _Field) -> PlanDevice:
+    def device(self, keyword: Token, *given: Any) -> PlanDevice:
         return self._record(keyword, PlanDevice, given)
 
-    def baseline(self, keyword: Token, *given: _Field) -> Baseline:
+    def baseline(self, keyword: Token, *given: Any) -> Baseline:
         return self._record(keyword, Baseline, given)
 
     def trace(self, keyword: Token, *given: Any) -> PlannedTrace:
-        blocks = [str(one) for one in given if isinstance(one, Token)]
+        blocks = [one for one in given if isinstance(one, Token) and one.type == "TEXT"]
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
-        return self._record(keyword, PlannedTrace, _those(_Field, given), text=text)
+        return self._record(keyword, PlannedTrace, given, text=text)
 
     def replica(self, keyword: Token, *given: Any) -> Replica:
-        names = [one for one in given if isinstance(one, _Field) and one.name == "devices"]
+        fields = _fields(given)
+        names = [one for one in fields if one.name == "devices"]
         if len(names) != 1:
-            raise BadText(keyword, "a `replica` record has the key `devices` once")
-        rest = tuple(one for one in _those(_Field, given) if one is not names[0])
-        row = self._row(keyword, Replica, rest)
+            raise _at(keyword, "a `replica` record has the key `devices` once")
+        row = self._row(keyword, Replica, [one for one in fields if one is not names[0]])
         lowered = LoweredReplica(
-            devices=self._names(names[0]),
+            devices=_strings(names[0]),
             slots=row["slots"],
             lanes=row["lanes"],
             areas=_those(Area, given),
@@ -246,119 +243,136 @@ class _Builder(Transformer[Token, Plan]):
 
     def placement(self, keyword: Token, *given: Any) -> PlacedTrace:
         return self._record(
-            keyword, PlacedTrace, _those(_Field, given),
+            keyword, PlacedTrace, given,
             steps=_those(PlacedStep, given), transfers=_those(PlannedTransfer, given),
         )  # fmt: skip
 
-    def step(self, keyword: Token, number: Token, *given: _Field) -> PlacedStep:
-        return self._record(keyword, PlacedStep, given, step=_number(number))
+    def step(self, keyword: Token, *given: Any) -> PlacedStep:
+        return self._record(keyword, PlacedStep, given, step=_number_of(keyword))
 
-    def move(self, keyword: Token, *given: _Field) -> PlannedTransfer:
+    def move(self, keyword: Token, *given: Any) -> PlannedTransfer:
         return self._record(keyword, PlannedTransfer, given)
 
-    def area(self, keyword: Token, *given: _Field) -> Area:
+    def area(self, keyword: Token, *given: Any) -> Area:
         return self._record(keyword, Area, given)
 
-    def place(self, keyword: Token, *given: _Field) -> Place:
+    def place(self, keyword: Token, *given: Any) -> Place:
         return self._record(keyword, Place, given)
 
-    def home(self, keyword: Token, *given: _Field) -> Home:
+    def home(self, keyword: Token, *given: Any) -> Home:
         return self._record(keyword, Home, given)
 
     def request(self, keyword: Token, *given: Any) -> LoweredTrace:
         return self._record(
-            keyword, LoweredTrace, _those(_Field, given),
+            keyword, LoweredTrace, given,
             transfers=_those(Transfer, given), programs=_those(DeviceProgram, given),
         )  # fmt: skip
 
-    def transfer(self, keyword: Token, number: Token, *given: _Field) -> Transfer:
-        return self._record(keyword, Transfer, given, id=_number(number))
+    def transfer(self, keyword: Token, *given: Any) -> Transfer:
+        return self._record(keyword, Transfer, given, id=_number_of(keyword))
 
     def program(self, keyword: Token, *given: Any) -> DeviceProgram:
         operations = []
-        for token in given:
-            if isinstance(token, Token):
-                operations.append(self._known(token, operation_of(token, self._ranges)))
-        return self._record(
-            keyword, DeviceProgram, _those(_Field, given), operations=tuple(operations)
-        )
-
-    def field(self, key: Token, value: Any) -> _Field:
-        return _Field(key, value)
-
-    def names(self, *strings: Token) -> tuple[Token, ...]:
-        return strings
+        for block in given:
+            if block.type == "OPERATIONS":
+                for start, end, queued in operations_of(block, block.start_pos, self._ranges):
+                    self.where[id(queued)] = start, end - start
+                    operations.append(queued)
+        return self._record(keyword, DeviceProgram, given, operations=tuple(operations))
 
     # --- records ---------------------------------------------------------------------------
 
-    def _known(self, token: Token, record: R) -> R:
+    def _known(self, keyword: Token, record: R) -> R:
         """The record, once it is noted where it stands."""
-        self.where[id(record)] = token
+        self.where[id(record)] = keyword.start_pos or 0, len(keyword)
         return record
 
     def _record(self, keyword: Token, kind: type[R], given: Any, **parts: Any) -> R:
-        return self._known(keyword, kind(**self._row(keyword, kind, given), **parts))
+        return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
 
-    def _row(self, keyword: Token, kind: type[Any], given: Any) -> dict[str, Any]:
+    def _row(self, keyword: Token, kind: type[Any], given: list[_Field]) -> dict[str, Any]:
         wanted = _kinds(kind)  # type: ignore[arg-type]
         row: dict[str, Any] = {}
+        said = keyword.split()[0]
         for field in given:
             if field.name not in wanted or field.name in row:
                 what = "repeated" if field.name in row else "unknown"
-                raise BadText(field.key, f"{what} key `{field.name}` in a `{keyword}` record")
+                raise field.bad(f"{what} key `{field.name}` in a `{said}` record")
             row[field.name] = self._value(field, wanted[field.name].types)
         for name, one in wanted.items():
             if name not in row and not one.optional:
-                raise BadText(keyword, f"a `{keyword}` record lacks the key `{name}`")
+                raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
         return row
 
-    def _names(self, field: _Field) -> tuple[str, ...]:
-        if not isinstance(field.value, tuple):
-            raise BadText(field.key, f"`{field.name}` is a list of names in quotes")
-        return tuple(_string(token) for token in field.value)
-
     def _value(self, field: _Field, options: tuple[Any, ...]) -> Any:
-        token = field.value
-        wrong = f"`{field.name}` has no such value"
-        if options == (Bytes,):
-            if not isinstance(token, Token) or token.type != "RANGES":
-                raise BadText(field.key, f"`{field.name}` is a list of byte ranges")
-            return self._ranges.read(token, str(token))
-        if isinstance(token, tuple):
-            if len(token) != 1 or not {str, AreaKind} & set(options):
-                raise BadText(field.key, wrong)
-            return _string(token[0]) if str in options else _area_kind(token[0])
-        if token.type == "NULL" and types.NoneType in options:
+        text = field.value
+        if text[0] == '"':
+            found = _strings(field)
+            if len(found) == 1 and str in options:
+                return found[0]
+            if len(found) == 1 and AreaKind in options:
+                return _area_kind(field, found[0])
+        elif options == (Bytes,):
+            return self._ranges.read(text, field.start + len(field.name) + 1)
+        elif text == "null" and types.NoneType in options:
             return None
-        if token.type != "NUMBER":
-            raise BadText(field.key, wrong)
-        if float in options:
-            return float(token)
-        if int in options and token.isdigit():
-            return _number(token)
-        raise BadText(token, wrong)
+        elif float in options and _NUMBER.fullmatch(text):
+            return float(text)
+        elif int in options and _INTEGER.fullmatch(text):
+            if len(text) > DIGITS:
+                raise field.bad("the number is too large")
+            return int(text)
+        raise field.bad(f"`{field.name}` has no such value")
+
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_INTEGER = re.compile(r"[0-9]+")
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
+_FIELD = re.compile(rf"([a-z_]+)=({_STRING}(?:,{_STRING})*+|[^\s\"|=]++)")
+_STRINGS = re.compile(_STRING)
+
+
+def _fields(given: Any) -> list[_Field]:
+    """The `key=value`s of a record, in order."""
+    return [
+        _Field(match[1], match[2], (token.start_pos or 0) + match.start())
+        for token in given
+        if isinstance(token, Token) and token.type == "FIELDS"
+        for match in _FIELD.finditer(token)
+    ]
 
 
 def _those(kind: type[R], records: Any) -> tuple[R, ...]:
     return tuple(one for one in records if isinstance(one, kind))
 
 
-def _number(token: Token) -> int:
-    if len(token) > len(str(LARGEST)):
-        raise BadText(token, "the number is too large")
-    return int(token)
+def _at(token: Token, why: str) -> BadText:
+    return BadText(token.start_pos or 0, len(token), why)
 
 
-def _string(token: Token) -> str:
+def _number_of(keyword: Token) -> int:
+    """The number behind `step` or `transfer`."""
+    text = keyword.split()[1]
+    if len(text) > DIGITS:
+        raise _at(keyword, "the number is too large")
+    return int(text)
+
+
+def _strings(field: _Field) -> tuple[str, ...]:
+    if field.value[0] != '"':
+        raise field.bad(f"`{field.name}` is a list of names in quotes")
     try:
-        return str(json.loads(token, strict=False))
+        return tuple(
+            str(json.loads(text, strict=False)) if "\\" in text else text[1:-1]
+            for text in _STRINGS.findall(field.value)
+        )
     except ValueError:
-        raise BadText(token, "this is no string as JSON writes them") from None
+        raise field.bad("this is no string as JSON writes them") from None
 
 
-def _area_kind(token: Token) -> AreaKind:
+def _area_kind(field: _Field, text: str) -> AreaKind:
     try:
-        return AreaKind(_string(token))
+        return AreaKind(text)
     except ValueError:
         known = ", ".join(f"`{kind.value}`" for kind in AreaKind)
-        raise BadText(token, f"{token} is not one of {known}") from None
+        raise field.bad(f"`{text}` is not one of {known}") from None

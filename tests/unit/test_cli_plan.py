@@ -210,7 +210,7 @@ def test_reading_gives_what_was_printed(text: str) -> None:
         ("slots=4", "slots=4 slots=4", "repeated key"),
         ("slots=4", 'slots="x"', "no such value"),
         ("slots=4", "slots=4.5", "no such value"),
-        ("period_ns=", "period_ns=NaN garbage=", "`NaN` cannot stand here"),
+        ("period_ns=", "period_ns=NaN garbage=", "`period_ns` has no such value"),
         ("\nplan ", "\n// plan ", "`card` cannot stand here"),
         ("\nreplica ", "\n// replica ", "`placement` cannot stand here"),
         ('gpu="l40s"', 'gpu="l40s', "cannot stand here"),
