@@ -371,6 +371,8 @@ def serve(
                 hosts[slot][name][1][:size] = np.ascontiguousarray(content).reshape(-1).view("u1")
             elif role == "output":
                 hosts[slot][name][1][:] = POISON
+                for offset in plan["pointers"][trace].get(name, ()):
+                    hosts[slot][name][1][offset : offset + 8] = 0
         write_words(plan, trace, slot, lane, kinds=("slot",))
         for name in Device.all:
             for queue in programs[name][trace]:

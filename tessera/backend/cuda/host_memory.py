@@ -17,7 +17,7 @@ from tessera.backend.cuda.api import Bytes, Driver, DriverError, host_view
 from tessera.backend.cuda.faults import start_failed
 from tessera.backend.service import Model
 from tessera.ir.launch_program import HOST, POISON, LoweredTrace
-from tessera.ir.program import BufferId, Role
+from tessera.ir.program import POINTER_BYTES, BufferId, Role
 
 
 class HostMemory:
@@ -93,6 +93,10 @@ class SlotBuffers:
             elif buffer.role is Role.OUTPUT:
                 self.addresses[buffer.id], view = host.allocate(buffer.bytes)
                 view[:] = fillings.get(buffer.name, POISON)
+                # Words that are addresses never come to the host: they read as zero.
+                for table in program.pointer_tables:
+                    for word in table.words if table.buffer == buffer.id else ():
+                        view[word.offset : word.offset + POINTER_BYTES] = 0
                 self.outputs[buffer.name] = view
 
     def put(self, inputs: Mapping[str, Bytes]) -> None:
