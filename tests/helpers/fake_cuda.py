@@ -123,10 +123,11 @@ class FakeCuda:
     def __init__(
         self, *, gpus: int = 1, sms: int = 132, memory: int = 64 << 20, peers: bool = True,
         seed: int = 0, version: int = 13000, capability: tuple[int, int] = (9, 0),
-        hang: tuple[str, ...] = (),
+        hang: tuple[str, ...] = (), name: str = "Fake GPU",
     ) -> None:  # fmt: skip
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
+        self.name = name
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
         self.contexts = [Context(k, sms) for k in range(gpus)]
@@ -172,7 +173,7 @@ class FakeCuda:
         return OK, ordinal
 
     def cuDeviceGetName(self, size: int, device: int) -> Any:
-        return OK, b"Fake GPU\0\0"
+        return OK, self.name.encode() + b"\0\0"
 
     def cuDeviceTotalMem(self, device: int) -> Any:
         return OK, self.memory

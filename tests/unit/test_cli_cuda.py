@@ -1,0 +1,60 @@
+"""`tessc plan` and `tessc run` on the CUDA backend, with the stand-in driver as the GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import tessc
+from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.traces import HEADER
+
+TRACE = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
+GPUS = ("--gpus", "h200:84sm,h200:48sm", "--strategy", "layers", "--slots", "2")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda(memory=1 << 30, name="NVIDIA H200")
+    monkeypatch.setattr("tessera.backend.cuda.targets.bindings", lambda: made)
+    monkeypatch.setattr("tessera.backend.cuda.backend._LOOK_S", 1e-4)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def test_auto_finds_the_slices_and_the_run_is_verified(fake: FakeCuda) -> None:
+    assert tessc("plan", str(TRACE), *GPUS).code == 0
+    outcome = tessc("run", "plan.tsp", "--requests", "3", "--verify", "--timeline", "t.json")
+    assert outcome.code == 0, outcome.err
+    assert "on GPUs" in outcome.text
+    assert "verified: 3 requests equal the run on one device to the byte" in outcome.text
+    assert {sms for name, sms in fake.launched if name == "linear"} == {84, 48}
+    assert not fake.allocated
+    assert Path("t.json").exists()
+
+
+def test_a_fault_ends_the_run_with_6(fake: FakeCuda) -> None:
+    Path("bad.ptx").write_text(
+        "//! tessera.trace 1\n//! buffer x bytes=64 role=input\n//! buffer y bytes=64 role=output\n"
+        f"//! module m\n{HEADER}.visible .entry stop(.param .u64 p) {{ trap; }}\n"
+        "//! memcpy y x bytes=64\n"
+        "//! launch m.stop grid=1,1,1 block=1,1,1 smem=0 args=[y]\n"
+    )
+    assert tessc("plan", "bad.ptx", "--gpus", "h200").code == 0
+    outcome = tessc("run", "plan.tsp", "--backend", "cuda")
+    assert outcome.code == 6
+    assert "TSR5106" in outcome.err
+    assert "trap" in outcome.err
+    assert "TESSERA_NO_GRAPHS" in outcome.err
+
+
+def test_the_plan_as_programs(fake: FakeCuda) -> None:
+    assert tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "out").code == 0
+    names = sorted(path.name for path in Path("out").iterdir())
+    assert names == ["common.py", "device_0_h200_0_0.py", "device_1_h200_0_1.py", "m0.sm_80.ptx",
+                     "run.py"]  # fmt: skip
+    Path("blocked").write_text("")
+    refused = tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "blocked")
+    assert refused.code == 1
+    assert "TSR1911" in refused.err
