@@ -27,6 +27,11 @@ _MOST_CLASSES = 12
 _MOST_KINDS = 4
 _MOST_REASONS = 6
 _MOST_PLACES = 4
+_ASKED_FOR = ("pinned by ", "forbidden by ")
+_ENDED = {
+    "gap": "the gap", "nodes": "the number of nodes", "search": "exhausting local search",
+    "clock": "the time limit", "interrupted": "an interrupt",
+}  # fmt: skip
 _LONGEST_NAME = 52
 
 
@@ -81,7 +86,8 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     if plan.ended == "given":
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
-        yield f"  proven within {plan.gap:.2%} of the best (search ended by {plan.ended})"
+        ended = _ENDED.get(plan.ended, plan.ended)
+        yield f"  proven within {plan.gap:.2%} of the best; the search ended by {ended}"
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
@@ -161,7 +167,7 @@ def _excluded(report: PlanReport) -> Iterator[str]:
     for costs in report.setting.costs:
         for step in costs.steps:
             for device, cost in zip(report.machine.devices, step.on_device, strict=True):
-                if isinstance(cost, Barred):
+                if isinstance(cost, Barred) and not cost.reason.startswith(_ASKED_FOR):
                     found.setdefault((device.name, cost.reason), {})[step.name] = None
     if not found:
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tessera.ir.costs import Costs, Duration
+from tessera.ir.costs import Costs, Duration, StepCosts
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
 from tessera.passes.partition_sensitivity import Sensitivity, sensitivities
@@ -54,34 +54,34 @@ def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
     for trace, costs in enumerate(setting.costs):
         prefix = f"{setting.traces[trace].planned.name}: " if several else ""
         for name in dict.fromkeys(step.name for step in costs.steps):
-            found.append(_class(setting.machine, plan, trace, costs, name, prefix, kinds))
+            found.append(_class(plan, trace, costs, name, prefix, kinds))
     return sorted(found, key=lambda one: -max(ns or 0.0 for ns in one.ns))
 
 
-def device_kinds(machine: Machine) -> dict[str, Device]:
-    """One device for each kind: a GPU's key, with its SMs where it is a slice."""
-    found: dict[str, Device] = {}
+def device_kinds(machine: Machine) -> dict[str, list[Device]]:
+    """The devices of each kind: a GPU's key, with its SMs where it is a slice."""
+    found: dict[str, list[Device]] = {}
     for device in machine.devices:
         gpu = machine.gpu_of(device)
-        found.setdefault(gpu.key if device.sms == gpu.sms else f"{gpu.key}:{device.sms}sm", device)
+        kind = gpu.key if device.sms == gpu.sms else f"{gpu.key}:{device.sms}sm"
+        found.setdefault(kind, []).append(device)
     return found
 
 
 def _class(
-    machine: Machine,
     plan: Plan,
     trace: int,
     costs: Costs,
     name: str,
     prefix: str,
-    kinds: dict[str, Device],
+    kinds: dict[str, list[Device]],
 ) -> KernelClass:
     steps = [step for step in costs.steps if step.name == name]
     times: list[float | None] = []
-    for device in kinds.values():
-        here = [step.on_device[device.id] for step in steps]
-        known = [cost.ns for cost in here if isinstance(cost, Duration)]
-        times.append(sum(known) if len(known) == len(here) else None)
+    for devices in kinds.values():
+        known = [_time_on(step, devices) for step in steps]
+        usable = [ns for ns in known if ns is not None]
+        times.append(sum(usable) if len(usable) == len(known) else None)
     placed = Counter(
         step.device
         for replica in plan.replicas
@@ -92,6 +92,12 @@ def _class(
         name=f"{prefix}{name}", steps=len(steps), kinds=tuple(kinds), ns=tuple(times),
         placed=tuple(sorted(placed.items())),
     )  # fmt: skip
+
+
+def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
+    """The time on the first device of a kind that can run the step."""
+    costs = (step.on_device[device.id] for device in devices)
+    return next((cost.ns for cost in costs if isinstance(cost, Duration)), None)
 
 
 def find_insight(decision: Decision) -> Insight:
