@@ -19,15 +19,23 @@ NONE: Array = np.zeros((1, 1), dtype=np.bool_)
 class Mask:
     """The threads at a place; see `slice_machine` for what the three sets mean."""
 
-    __slots__ = ("elected", "election", "may", "strong", "sure")
+    __slots__ = ("_everybody", "elected", "election", "may", "strong", "sure")
 
     def __init__(self, may: Array, strong: Array, sure: Array) -> None:
         self.may = may
         self.strong = strong
         self.sure = sure
+        self._everybody: bool | None = None
         # Threads that surely are here if `election` elects them (`elections`); -1: none does.
         self.elected = NONE
         self.election = -1
+
+    @property
+    def everybody(self) -> bool:
+        """Whether all threads are here, and strong; asked for every instruction."""
+        if self._everybody is None:
+            self._everybody = bool(self.strong.all())
+        return self._everybody
 
     def any(self) -> bool:
         """Whether anybody may be here."""

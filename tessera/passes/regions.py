@@ -64,9 +64,12 @@ def _compress(found: Array, most: int) -> Region | None:
         return Affine(())
     if len(found) == 1:
         return Interval(int(found[0, 0]), int(found[0, 1]))
-    widths, kinds = np.unique(found[:, 1] - found[:, 0], return_inverse=True)
-    shapes: list[_Shape] = [(int(width), ()) for width in widths]
-    offsets = found[:, 0]
+    offsets, width = found[:, 0], found[:, 1] - found[:, 0]
+    if (width == width[0]).all():
+        widths, kinds = width[:1], np.zeros(len(found), dtype=np.int64)
+    else:
+        widths, kinds = np.unique(width, return_inverse=True)
+    shapes: list[_Shape] = [(int(one), ()) for one in widths]
     for _ in range(_FOLDS):
         runs = _find_runs(offsets, kinds)
         if runs is None:
@@ -108,14 +111,15 @@ def _fold(
     counts = np.diff(runs, append=len(offsets))
     steps = offsets[np.minimum(runs + 1, len(offsets) - 1)] - offsets[runs]
     steps[counts == 1] = 0
-    described = np.stack([kinds[runs], steps, counts], axis=1)
-    distinct, folded = np.unique(described, axis=0, return_inverse=True)
+    described = zip(kinds[runs].tolist(), steps.tolist(), counts.tolist(), strict=True)
+    order: dict[tuple[int, int, int], int] = {}
+    folded = [order.setdefault(one, len(order)) for one in described]
     found: list[_Shape] = []
-    for kind, step, count in distinct.tolist():
+    for kind, step, count in order:
         width, dimensions = shapes[kind]
         more = (Dimension(step, count),) if count > 1 else ()
         found.append((width, (*more, *dimensions)))
-    return folded.reshape(-1), found
+    return np.array(folded, dtype=np.int64), found
 
 
 @lru_cache(maxsize=1024)

@@ -56,7 +56,7 @@ class StepRunner(Operands):
     def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
         """Write a register: replace where strong, join where it only may happen."""
         old = self.registers.get(key)
-        if old is None or mask.strong.all():
+        if old is None or mask.everybody:
             self.registers[key] = value
             return
         self.work += 4 * max(value.size, mask.may.size)
@@ -208,8 +208,8 @@ class StepRunner(Operands):
         source = self.value(operands[1], 32, step.index)
         others = [self.value(o, 32, step.index) for o in operands[2:4]]
         mode = step.instruction.opcode.modifiers
-        everybody = bool(mask.strong.all())
-        found = shuffle(source, others[0], others[1], mode, everybody, self.scene.threads)
+        threads = self.scene.threads
+        found = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
         found.why = found.why if found.why >= 0 else step.index
         self.write(step, step.targets[0], found, mask)
         for name in step.targets[1:]:

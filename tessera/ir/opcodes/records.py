@@ -16,6 +16,9 @@ from dataclasses import dataclass
 class Role(enum.Enum):
     """What an operand is for."""
 
+    # Members are unique objects; by name, as `Enum` does it, costs a call each.
+    __hash__ = object.__hash__
+
     DESTINATION = "destination"
     DESTINATION_SOURCE = "destination that is read first"
     SOURCE = "source"
@@ -63,6 +66,8 @@ class Access(enum.Enum):
     WRITE replaces every byte of the extent; UPDATE may leave some as they were. MBARRIER changes
     an mbarrier object, MBARRIER_TEST only looks at it.
     """
+
+    __hash__ = object.__hash__
 
     READ = "read"
     WRITE = "write"
@@ -165,6 +170,8 @@ class MemoryEffect:
 
 class Flow(enum.Enum):
     """Where control goes next."""
+
+    __hash__ = object.__hash__
 
     NEXT = "next"
     BRANCH = "branch"
