@@ -91,11 +91,11 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=click.Path(allow_dash=True),
     default="plan.tsp",
     show_default=True,
     metavar="PATH",
-    help="Where to write the plan.",
+    help="Where to write the plan; `-` prints it in place of the report.",
 )
 @form_option
 @click.pass_obj
@@ -159,6 +159,8 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
         return _write_programs(found, "plan_cuda" if output == "plan.tsp" else output)
     write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output)
     messages.show(found.diagnostics)
+    if output == "-":
+        return EXIT_INTERRUPTED if watch.interrupted else 0
     if given["as_json"]:
         text = report_plan_json.plan_json(found, given["steps"])
     else:

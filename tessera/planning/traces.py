@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver import analysis_manager, load
-from tessera.frontend.readfile import read_source
+from tessera.frontend.readfile import STDIN, read_source
 from tessera.frontend.tsg import parse_graph
 from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
@@ -25,6 +25,7 @@ from tessera.ir.trace_text import print_program
 from tessera.passes.dependences import Dependences
 
 GRAPH_ENDING = ".tsg"
+PLAN_ENDING = ".tsp"
 TraceName = str | os.PathLike[str]
 _WEIGHTED = re.compile(r"(.+):((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
 _SHARED = (Role.WEIGHT, Role.STATE)
@@ -78,7 +79,8 @@ def _labels(paths: list[str]) -> list[str]:
     """A name for each trace: that of its file, numbered where it comes again."""
     found: list[str] = []
     for path in paths:
-        stem = Path(path).stem or "trace"
+        stem = Path(path).stem if path != STDIN else ""
+        stem = stem or "trace"
         number, name = 2, stem
         while name in found:
             name, number = f"{stem}-{number}", number + 1
@@ -87,6 +89,11 @@ def _labels(paths: list[str]) -> list[str]:
 
 
 def _load(path: str, share: float, label: str) -> LoadedTrace:
+    if path.endswith(PLAN_ENDING):
+        raise TesseraError(
+            error("TSR3013", f"there is nothing to plan in `{path}`: it is a plan already",
+                  hint=f"`tessc run {path}` runs it; to plan anew, name its trace")
+        )  # fmt: skip
     given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
     trace = path if given is None else _trace_of(path, given.trace)
     program = load(trace)

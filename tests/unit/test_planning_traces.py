@@ -100,6 +100,22 @@ def test_a_graph_without_its_trace(folder: Path, damage: str) -> None:
     assert not (folder / "plan.tsp").exists()
 
 
+def test_a_plan_is_no_trace(folder: Path) -> None:
+    assert plan("mlp.ptx").code == 0
+    outcome = plan("plan.tsp")
+    assert outcome.code == 1
+    assert "error[TSR3013]" in outcome.err
+    assert "it is a plan already" in outcome.err
+
+
+def test_a_trace_from_standard_input_and_a_plan_to_standard_output(folder: Path) -> None:
+    outcome = tessc("plan", "-", "--gpus", "a100", "-o", "-", stdin=MLP.read_bytes())
+    assert outcome.code == 0, outcome.err
+    found = parse_plan(outcome.text)
+    assert found.traces[0].name == "trace"
+    assert not (folder / "plan.tsp").exists()
+
+
 @pytest.mark.parametrize("part", ["0", "0.0", "1e999"])
 def test_parts_that_are_no_number(folder: Path, part: str) -> None:
     outcome = plan(f"mlp.ptx:{part}")
