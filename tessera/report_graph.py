@@ -87,9 +87,25 @@ def graph_blocks(graph: KernelGraph) -> Iterator[str]:
     ]
     if pins:
         yield "\n".join(["pinned", *pins])
+    needs = list(_need_rows(graph))
+    if needs:
+        yield "\n".join(["asked of the machine", *needs])
+    weights = [f"  {graph.buffers[c.buffer].name} sha256 {c.sha256}" for c in graph.contents]
+    if weights:
+        yield "\n".join(["holds for these contents only", *weights])
     cuts = prefix_cuts(graph)
     if cuts:
         yield "\n".join(["bytes that cross a cut after a step", *_cut_rows(cuts)])
+
+
+def _need_rows(graph: KernelGraph) -> Iterator[str]:
+    """What kernels ask of the machine, once each, at the first step that does."""
+    seen: set[tuple[str, str]] = set()
+    for node in graph.nodes:
+        for need in node.needs:
+            if (node.name, need.reason) not in seen:
+                seen.add((node.name, need.reason))
+                yield f"  #{node.id} {node.name}: {need.kind.value}: {need.reason}{_at(need.span)}"
 
 
 def _step_rows(graph: KernelGraph) -> Iterator[str]:
@@ -97,7 +113,7 @@ def _step_rows(graph: KernelGraph) -> Iterator[str]:
     for node in graph.nodes:
         yield f"  #{node.id} {node.name} ({address_class(node)})"
         if node.pins:
-            yield "       may touch every buffer"
+            yield f"       may touch {_reach(graph, node)}"
             continue
         found = totals.of(node)
         reads = [_amount(t.buffer, t.reads) for t in found if t.reads]
@@ -106,6 +122,14 @@ def _step_rows(graph: KernelGraph) -> Iterator[str]:
             yield f"       reads  {', '.join(reads)}"
         if writes:
             yield f"       writes {', '.join(writes)}"
+
+
+def _reach(graph: KernelGraph, node: Node) -> str:
+    touched = {access.buffer for access in node.accesses}
+    sized = {buffer.id for buffer in graph.buffers if buffer.bytes}
+    if sized <= touched:
+        return "every buffer"
+    return "all of " + ", ".join(graph.buffers[number].name for number in sorted(touched))
 
 
 def _amount(buffer: GraphBuffer, count: int) -> str:
@@ -193,6 +217,10 @@ def graph_value(graph: KernelGraph) -> dict[str, Any]:
             }
             for edge in graph.edges
         ],
+        "contents": [
+            {"buffer": graph.buffers[known.buffer].name, "sha256": known.sha256}
+            for known in graph.contents
+        ],
         "prefix_cut_bytes": list(prefix_cuts(graph)),
     }
 
@@ -203,6 +231,7 @@ def _node_value(graph: KernelGraph, node: Node) -> dict[str, Any]:
         "name": node.name,
         "class": address_class(node),
         "pins": [pin.reason for pin in node.pins],
+        "needs": [{"kind": need.kind.value, "reason": need.reason} for need in node.needs],
         "accesses": [
             {
                 "buffer": graph.buffers[access.buffer].name,
