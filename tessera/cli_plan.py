@@ -138,6 +138,7 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
 def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
     from tessera import planning, report_plan, report_plan_json
     from tessera.ir.plan_text import print_plan
+    from tessera.report import safe_lines
 
     traces = given["traces"] or (_only_graph(),)
     options = _options(given)
@@ -164,7 +165,7 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
     if given["as_json"]:
         text = report_plan_json.plan_json(found, given["steps"])
     else:
-        text = report_plan.plan_text(found, output) + "".join(explained)
+        text = safe_lines(report_plan.plan_text(found, output) + "".join(explained))
     write_data(text.encode(errors="replace"), "-")
     return EXIT_INTERRUPTED if watch.interrupted else 0
 
