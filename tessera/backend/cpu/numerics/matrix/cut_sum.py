@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ Values = NDArray[Any]
 Where = tuple[slice, ...]
 
 _ALL = slice(None)
+_UPPER = 1 if sys.byteorder == "little" else 0
 
 # Products of a block, and from how many products on two threads are worth their start.
 _BLOCK = 1 << 17
@@ -83,7 +85,9 @@ class Factor:
 
 def factor(values: Values, lowest: int) -> Factor:
     """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
-    exponents = _exponents(values)
+    if not values.flags.c_contiguous:
+        values = aligned.copy(values)
+    exponents = _exponents(values, aligned.empty(values.shape, np.int16))
     zero = exponents == 0
     has_zero = bool(zero.any())
     has_subnormal = has_zero and bool((values[zero] != 0).any())
@@ -94,11 +98,12 @@ def factor(values: Values, lowest: int) -> Factor:
     return Factor(values, exponents, has_subnormal)
 
 
-def _exponents(values: Values) -> Values:
-    """The biased exponents of float32 values."""
-    field = values.view(np.uint32) << np.uint32(1)
-    field >>= np.uint32(24)
-    return aligned.copy(field, np.int16)
+def _exponents(values: Values, out: Values) -> Values:
+    """The biased exponents of contiguous float32 values, out of their upper halves."""
+    upper = values.view(np.int16)[..., _UPPER::2]
+    np.right_shift(upper, np.int16(7), out=out)
+    out &= np.int16(0xFF)
+    return out
 
 
 def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
@@ -174,7 +179,6 @@ class _Space:
     __slots__ = (
         "addend",
         "exponents",
-        "field",
         "first",
         "largest",
         "power",
@@ -190,7 +194,6 @@ class _Space:
         self.exponents: Values = aligned.empty(deep, np.int16)
         self.products: Values = aligned.empty(deep, np.float32)
         self.terms: Values = aligned.empty(deep, np.int32)
-        self.field: Values = aligned.empty(shape, np.uint32)
         self.largest: Values = aligned.empty(shape, np.int16)
         self.top: Values = aligned.empty(shape, np.int16)
         self.power: Values = aligned.empty(shape, np.uint32)
@@ -221,9 +224,7 @@ _SCRATCH = _Scratch()
 
 def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> Values:
     """The largest exponent among C and the products of factors with exponents `a` and `b`."""
-    np.left_shift(c.view(np.uint32), np.uint32(1), out=space.field)
-    space.field >>= np.uint32(24)
-    np.copyto(space.top, space.field, casting="unsafe")
+    _exponents(c, space.top)
     np.add(a, b, out=space.exponents)
     np.maximum.reduce(space.exponents, axis=0, out=space.largest)
     space.largest -= np.int16(127)
