@@ -128,6 +128,7 @@ class FakeCuda:
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
+        self.taken: list[list[int]] = []
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
         self.contexts = [Context(k, sms) for k in range(gpus)]
@@ -202,6 +203,15 @@ class FakeCuda:
         self.here.context = context
         return OK
 
+    def cuCtxPushCurrent(self, context: Context) -> Any:
+        self.here.stack = [*getattr(self.here, "stack", ()), getattr(self.here, "context", None)]
+        self.here.context = context
+        return OK
+
+    def cuCtxPopCurrent(self) -> Any:
+        popped, self.here.context = self.here.context, self.here.stack.pop()
+        return OK, popped
+
     def cuCtxEnablePeerAccess(self, context: Context, flags: int) -> Any:
         pair = (self._gpu(), context.gpu)
         if pair in self.peered:
@@ -210,23 +220,24 @@ class FakeCuda:
         return OK
 
     def cuDeviceGetDevResource(self, device: int, kind: str) -> Any:
-        return OK, SimpleNamespace(sm=SimpleNamespace(smCount=self.sms))
+        return OK, SimpleNamespace(sm=SimpleNamespace(smCount=self.sms), first=0)
 
     def cuDevSmResourceSplitByCount(self, groups: int, whole: Any, flags: int, least: int) -> Any:
         step = 2 if flags else 8
         count = -(-least // step) * step
         if getattr(whole, "cut", False) or groups * count > whole.sm.smCount:
             return CUresult.CUDA_ERROR_INVALID_VALUE, None, None, None
-        parts = [
-            SimpleNamespace(sm=SimpleNamespace(smCount=count), cut=True) for _ in range(groups)
-        ]
+        each = SimpleNamespace(smCount=count)
+        parts = [SimpleNamespace(sm=each, cut=True, first=i * count) for i in range(groups)]
         left = SimpleNamespace(smCount=whole.sm.smCount - groups * count)
         # As on an H200: not all groups can lie together.
         usable = groups - 1 if step == 8 and groups == whole.sm.smCount // 8 else groups
-        return OK, parts, usable, SimpleNamespace(sm=left, cut=True)
+        rest = SimpleNamespace(sm=left, cut=True, first=groups * count)
+        return OK, parts, usable, rest
 
     def cuDevResourceGenerateDesc(self, parts: list[Any], count: int) -> Any:
         assert count == len(parts)
+        self.taken.append([part.first for part in parts])
         return OK, sum(part.sm.smCount for part in parts)
 
     def cuGreenCtxCreate(self, described: int, device: int, flags: int) -> Any:

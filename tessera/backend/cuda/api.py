@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -74,11 +73,10 @@ def bindings() -> Any:
 
 
 class Driver:
-    """The driver. Contexts are current per thread: `use` before other calls of a thread."""
+    """The driver. Contexts are current per thread: `use` or `push` before other calls."""
 
     def __init__(self, module: Any) -> None:
         self.cu = module
-        self._here = threading.local()
         self.functions: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
             {
                 name: getattr(module, name)
@@ -157,13 +155,15 @@ class Driver:
 
     def use(self, context: Handle) -> None:
         """Make a context current in this thread."""
-        if getattr(self._here, "context", None) is not context:
-            self.call("cuCtxSetCurrent", context)
-            self._here.context = context
+        self.call("cuCtxSetCurrent", context)
 
-    def forget_current(self) -> None:
-        """The next `use` calls the driver, whatever was current before."""
-        self._here.context = None
+    def push(self, context: Handle) -> None:
+        """Make a context current until `pop`; what was current before is so again then."""
+        self.call("cuCtxPushCurrent", context)
+
+    def pop(self) -> None:
+        """Undo `push`, whatever has become current since."""
+        self.call("cuCtxPopCurrent")
 
     def enable_peer(self, context: Handle) -> None:
         """Let the current context reach the memory of another; fine if it already can."""
@@ -173,15 +173,22 @@ class Driver:
             if "ALREADY_ENABLED" not in problem.name:
                 raise
 
-    def split(self, ordinal: int, sms: Sequence[int]) -> tuple[tuple[Handle, int], ...]:
-        """Green contexts of so many SMs each, apart, with the SMs they got."""
+    def split(
+        self, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
+    ) -> tuple[tuple[Handle, int], ...]:
+        """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
+
+        `sms` are those of every slice, `wanted` says which to make: who asks for other slices of
+        the same list gets other SMs.
+        """
         device = self.call("cuDeviceGet", ordinal)
         kind = self.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         whole = self.call("cuDeviceGetDevResource", device, kind)
         if sum(sms) > int(whole.sm.smCount):
             raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs")
         made = []
-        for parts in self._cut(whole, sms):
+        cut = self._cut(whole, sms)
+        for parts in (cut[index] for index in wanted):
             described = self.call("cuDevResourceGenerateDesc", parts, len(parts))
             green = self.call("cuGreenCtxCreate", described, device, 1)
             made.append((green, sum(int(part.sm.smCount) for part in parts)))

@@ -301,7 +301,6 @@ class CudaBackend:
         self.driver.begin_capture(stream)
         try:
             tape.play(self.driver)
-            self.driver.forget_current()
             self.driver.use(self.devices[root].context)
             graph = self.driver.end_capture(stream)
         except (Refused, DriverError) as failure:
@@ -325,15 +324,11 @@ class CudaBackend:
             ready = self._ready.get(key) or self._prepare(*key)
             ready.buffers.put(request.inputs)
             self._done[request.slot][0] = 0
-            self.driver.use(ready.context)
-            if ready.graph is not None:
-                self.driver.launch_graph(ready.graph, ready.stream)
-            else:
-                for device in self.devices if self._trail.views else ():
-                    self._trail.views[request.slot, device][:] = 0
-                ready.tape.play(self.driver)
-                self.driver.forget_current()
-                self.driver.use(ready.context)
+            self.driver.push(ready.context)
+            try:
+                self._hand_over(ready, request.slot)
+            finally:
+                self.driver.pop()
         except Refused as refused:
             raise self._refused(refused, request.trace, request.number) from None
         except DriverError as problem:
@@ -341,6 +336,14 @@ class CudaBackend:
         with self._lock:
             self._flights.append(_Flight(request, ready, started))
             self._last_ns = started
+
+    def _hand_over(self, ready: _Ready, slot: int) -> None:
+        if ready.graph is not None:
+            self.driver.launch_graph(ready.graph, ready.stream)
+            return
+        for device in self.devices if self._trail.views else ():
+            self._trail.views[slot, device][:] = 0
+        ready.tape.play(self.driver)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
         """Requests that have become done; waits for one at most that long."""
@@ -360,11 +363,7 @@ class CudaBackend:
                 return ()
             self._flights = [one for one in self._flights if one not in done]
             self._last_ns = time.perf_counter_ns()
-        try:
-            self.driver.use(done[0].ready.context)
-            return tuple(self._completion(flight) for flight in done)
-        except DriverError as problem:
-            raise self._fault(problem) from None
+        return tuple(self._completion(flight) for flight in done)
 
     def _look_for_faults(self) -> None:
         """Nothing wakes the host after a fault: ask the streams."""
@@ -401,7 +400,11 @@ class CudaBackend:
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
         try:
-            return self._contents.read_states(lane)
+            self.driver.push(next(iter(self.devices.values())).context)
+            try:
+                return self._contents.read_states(lane)
+            finally:
+                self.driver.pop()
         except DriverError as problem:
             raise self._fault(problem) from None
 

@@ -75,7 +75,6 @@ def _check_gpu(driver: Driver, gpu: GpuFacts, gpus: tuple[GpuFacts, ...]) -> Gpu
         for other in gpus
         if other.ordinal != gpu.ordinal and driver.peers(gpu.ordinal, other.ordinal)
     )
-    driver.forget_current()
     driver.release(gpu.ordinal)
     return GpuCheck(facts=gpu, free_bytes=free, peers=peers)
 
@@ -91,7 +90,6 @@ def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
             return major, minor
         return None
     finally:
-        driver.forget_current()
         driver.release(0)
 
 

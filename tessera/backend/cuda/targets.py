@@ -80,15 +80,18 @@ def open_devices(
 ) -> tuple[OpenDevice, ...]:
     """Every device of a plan on its target; devices without one take the GPUs in order."""
     gpus = driver.gpus()
-    wanted = {name: parse_target(targets.get(name, f"cuda:{i}")) for i, name in enumerate(names)}
-    for name, target in wanted.items():
-        if target.ordinal >= len(gpus):
-            raise _not_there(name, target.ordinal, gpus)
-    contexts = {ordinal: driver.retain(ordinal) for ordinal in _ordinals(wanted)}
+    # Devices of other replicas too: slices of one GPU must be apart, whoever opens them.
+    every = {name: parse_target(text) for name, text in targets.items()}
+    for index, name in enumerate(names):
+        every.setdefault(name, Target(index))
+        if every[name].ordinal >= len(gpus):
+            raise _not_there(name, every[name].ordinal, gpus)
+    ordinals = dict.fromkeys(every[name].ordinal for name in names)
+    contexts = {ordinal: driver.retain(ordinal) for ordinal in ordinals}
     opened: dict[str, OpenDevice] = {}
     for ordinal, context in contexts.items():
-        here = {name: target for name, target in wanted.items() if target.ordinal == ordinal}
-        opened |= _open_on(driver, gpus[ordinal], context, here)
+        here = {name: target for name, target in every.items() if target.ordinal == ordinal}
+        opened |= _open_on(driver, gpus[ordinal], context, here, names)
     _join(driver, contexts)
     return tuple(opened[name] for name in names)
 
@@ -100,7 +103,6 @@ def close_devices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
             driver.destroy_green(device.green)
     for ordinal in dict.fromkeys(device.gpu.ordinal for device in devices):
         driver.release(ordinal)
-    driver.forget_current()
 
 
 def have_peers(driver: Driver, one: OpenDevice, other: OpenDevice) -> bool:
@@ -109,27 +111,28 @@ def have_peers(driver: Driver, one: OpenDevice, other: OpenDevice) -> bool:
     return pair[0] == pair[1] or (driver.peers(*pair) and driver.peers(pair[1], pair[0]))
 
 
-def _ordinals(wanted: Mapping[str, Target]) -> list[int]:
-    return list(dict.fromkeys(target.ordinal for target in wanted.values()))
-
-
 def _open_on(
-    driver: Driver, gpu: GpuFacts, context: Handle, here: Mapping[str, Target]
+    driver: Driver,
+    gpu: GpuFacts,
+    context: Handle,
+    here: Mapping[str, Target],
+    names: Sequence[str],
 ) -> dict[str, OpenDevice]:
-    """The devices on one GPU: one whole one, or slices that leave each other alone."""
+    """The devices `names` on one GPU: one whole one, or slices that leave each other alone."""
     driver.use(context)
-    if all(target.sms is None for target in here.values()):
-        if len(here) > 1:
-            raise _shared(gpu, here)
+    own = {name: target for name, target in here.items() if name in names}
+    if any(target.sms is None for target in own.values()):
+        if len(own) > 1:
+            raise _shared(gpu, own)
         return {
             name: OpenDevice(name=name, gpu=gpu, context=context, green=None, sms=gpu.sms)
-            for name in here
+            for name in own
         }
-    if any(target.sms is None for target in here.values()):
-        raise _shared(gpu, here)
-    counts = [target.sms or 0 for target in here.values()]
+    slices = {name: target.sms for name, target in here.items() if target.sms is not None}
+    counts = list(slices.values())
+    wanted = [index for index, name in enumerate(slices) if name in names]
     try:
-        made = driver.split(gpu.ordinal, counts)
+        made = driver.split(gpu.ordinal, counts, wanted)
     except DriverError as problem:
         asked = " + ".join(map(str, counts))
         raise missing(
@@ -138,9 +141,10 @@ def _open_on(
             notes=(f"it has {gpu.sms} SMs", explain(problem)),
             hint="on recent GPUs slices are multiples of 8 SMs; leave some SMs unused",
         ) from None
+    mine = [name for name in slices if name in names]
     return {
         name: OpenDevice(name=name, gpu=gpu, context=context, green=green, sms=sms)
-        for name, (green, sms) in zip(here, made, strict=True)
+        for name, (green, sms) in zip(mine, made, strict=True)
     }
 
 

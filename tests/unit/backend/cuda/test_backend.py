@@ -10,6 +10,7 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.cuda.targets import open_devices
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError
@@ -62,10 +63,10 @@ def test_steady_state_neither_waits_nor_allocates() -> None:
     dispatcher = Dispatcher(backend, slots=2, lanes=1)
     for number in range(8):
         dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
-    # A context becomes current once in every thread.
-    calls = {n: c for n, c in fake.calls.items() if n not in ("cuStreamQuery", "cuCtxSetCurrent")}
-    assert calls == {"cuGraphLaunch": 8}
-    assert fake.calls["cuCtxSetCurrent"] <= 2
+    looking = ("cuStreamQuery", "cuCtxSetCurrent")
+    assert {name: count for name, count in fake.calls.items() if name not in looking} == {
+        "cuCtxPushCurrent": 8, "cuGraphLaunch": 8, "cuCtxPopCurrent": 8,
+    }  # fmt: skip
     dispatcher.close()
     assert not fake.allocated
     assert not fake.host
@@ -258,3 +259,15 @@ def test_driver_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     fake.cuStreamCreateWithPriority = fake.cuGreenCtxStreamCreate = lambda *_: (1, None)
     with pytest.raises(TesseraError, match="TSR5107"):
         backend_of(two_copies(), fake)
+
+
+@pytest.mark.parametrize("sizes", [(84, 48), (64, 40), (40, 40, 40), (34, 50)])
+def test_slices_of_two_replicas_are_apart(sizes: tuple[int, ...]) -> None:
+    """Each replica opens its own slice of a GPU that the plan cuts up."""
+    fake = FakeCuda()
+    targets = {f"d{i}": f"cuda:0:{size}sm" for i, size in enumerate(sizes)}
+    for name, size in zip(targets, sizes, strict=True):
+        (device,) = open_devices(Driver(fake), [name], targets)
+        assert device.sms == size
+    groups = [first for part in fake.taken for first in part]
+    assert len(set(groups)) == len(groups)
