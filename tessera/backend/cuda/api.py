@@ -26,7 +26,7 @@ Handle = Any
 Bytes = npt.NDArray[np.uint8]
 
 NOT_READY = 600
-OUT_OF_MEMORY = 2
+NOT_SUPPORTED = 801
 NON_BLOCKING = 1
 EVENT_TIMED = 0
 EVENT_PLAIN = 2
@@ -426,7 +426,10 @@ class Driver:
 
 def _launch_host() -> Callable[..., Any]:
     """`cuLaunchHostFunc` of the library: what the bindings capture can be run only once."""
-    function = ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc
+    except OSError:
+        return lambda *_: (NOT_SUPPORTED,)  # no driver: nothing can be called anyway
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     return lambda stream, call, data: (function(int(stream), call, data),)
 
