@@ -162,6 +162,17 @@ def erf(x: Array) -> Array:
     return np.where(x != x, np.nan, np.copysign(value, x))
 
 
+def gelu(x: Array) -> Array:
+    """x times the normal distribution at x."""
+    return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+
+
+def gelu_by_tanh(x: Array) -> Array:
+    """The usual approximation of `gelu`."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1.0 + tanh(inner))
+
+
 def power(x: Array, y: Array) -> Array:
     """x^y; whole exponents keep the sign of x."""
     x, y = np.broadcast_arrays(x, y)

@@ -7,7 +7,6 @@ rounded there, as PyTorch does before it rounds to 16 bits; other functions in f
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -107,11 +106,9 @@ def _simple_power(base: Array, exponent: float) -> Array | None:
 
 
 def _gelu(call: Call) -> list[Array]:
-    x = call.float64("self")
-    if call.bound.attribute("approximate") == "tanh":
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        return [(0.5 * x * (1.0 + elementary.tanh(inner))).astype(call.wide)]
-    return [(0.5 * x * (1.0 + elementary.erf(x * math.sqrt(0.5)))).astype(call.wide)]
+    is_tanh = call.bound.attribute("approximate") == "tanh"
+    function = elementary.gelu_by_tanh if is_tanh else elementary.gelu
+    return [function(call.float64("self")).astype(call.wide)]
 
 
 def _round_half_even(x: Array) -> Array:

@@ -78,8 +78,7 @@ def _added(left: str, right: str) -> Callable[[Call], list[Array]]:
 def _activated(call: Call) -> list[Array]:
     x = _added("mat1", "mat2")(call)[0]
     if call.bound.flag("use_gelu"):
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        return [0.5 * x * (1.0 + elementary.tanh(inner))]
+        return [elementary.gelu_by_tanh(x)]
     return [np.where(x < 0, 0.0, x)]
 
 
