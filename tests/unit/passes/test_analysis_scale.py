@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 from tessera.diagnostics import Source
@@ -150,8 +151,32 @@ def test_histories_are_forgotten_once_nothing_has_them() -> None:
     for number in range(20_000):
         start = number % 16 * 64
         known.add_write(intervals.interval(start, start + 64), (number, 0), certain=True)
-    assert len(known.starts) <= 17
-    assert len(known.histories) < 2000
+    (segment,) = known.segments
+    assert len(segment.starts) <= 17
+    assert len(segment.histories) < 2000
+
+
+def test_a_map_of_many_ranges_is_cut_into_segments() -> None:
+    """Against a byte-by-byte account, with accesses that cross segments."""
+    size = 40_000
+    known, writers = LastTouch(size), np.full(size, -1)
+    for number in range(4500):
+        start = number * 7919 % 39_990 // 2 * 2
+        known.add_write(intervals.interval(start, start + 1), (number, 0), certain=True)
+        writers[start] = number
+    assert len(known.segments) > 1
+    known.add_write(intervals.from_pairs([(5000, 9000), (20_000, 31_000)]), (5000, 0), certain=True)
+    writers[5000:9000] = writers[20_000:31_000] = 5000
+    known.add_read(intervals.interval(0, size), (5001, 0))
+    found = np.full(size, -2)
+    for history, where in known.look_up(intervals.interval(0, size)):
+        assert list(history.all_readers()) == [(5001, 0)]
+        for start, end in intervals.pairs(where):
+            assert (found[start:end] == -2).all()
+            found[start:end] = history.writers[0][0] if history.writers else -1
+    assert (found == writers).all()
+    some = known.look_up(intervals.from_pairs([(4990, 5010), (19_000, 19_001), (30_999, 31_002)]))
+    assert sum(intervals.size(where) for _, where in some) == 24
 
 
 def test_the_map_tells_bytes_apart() -> None:
