@@ -120,7 +120,7 @@ def test_memset_and_memcpy_nodes(driver: Driver) -> None:
         ("MEMCPY", copy_params(source="HOST")),
         ("MEMCPY", copy_params(depth=2)),
     ],
-    ids=str,
+    ids=["host", "conditional", "graph", "unknown", "from host", "3D"],
 )
 def test_what_a_trace_cannot_hold_is_refused(driver: Driver, node: tuple[str, Any]) -> None:
     driver.nodes = [node]
