@@ -1,0 +1,344 @@
+"""A replica on its GPUs: everything loaded, allocated and captured, ready to run.
+
+In: a model and options. Out: a `Ready` per trace, slot and lane: a graph, or the calls that would
+make one. What a replica holds is given back by `release`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
+from tessera.backend.cuda.contents import Contents
+from tessera.backend.cuda.enqueue import Enqueuer, Parts, step_name
+from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.helpers import Helpers
+from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers
+from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
+from tessera.backend.cuda.links import Links
+from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
+from tessera.backend.cuda.streams import Streams
+from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
+from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
+from tessera.backend.cuda.wakeup import Wakeup
+from tessera.backend.service import RUN_FAULT, BackendOptions, Model, ServiceFault
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.launch_program import AreaKind, Run
+from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
+from tessera.settings import read_settings
+
+MOST_GRAPHS = 256
+# What says that a call cannot be captured: requests then run call by call.
+_NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaOptions:
+    """What only the CUDA backend knows.
+
+    `guard_bytes`: guards round places, for tests. `trail`: write which step runs; None is only
+    without graphs. `peers` off: copies between GPUs go through the host even where they need not.
+    """
+
+    graphs: bool = True
+    guard_bytes: int = 0
+    trail: bool | None = None
+    peers: bool = True
+
+
+@dataclass(slots=True)
+class Ready:
+    """A trace in a slot and lane, ready to be begun."""
+
+    tape: Tape
+    graph: Handle | None
+    stream: Handle
+    context: Handle
+    buffers: SlotBuffers
+    timed: tuple[Timed, ...]
+    stamps: Words
+
+
+@dataclass(slots=True)
+class Trail:
+    """Words of pinned memory, by slot and device."""
+
+    words: dict[tuple[int, str], int] = field(default_factory=dict)
+    views: dict[tuple[int, str], Bytes] = field(default_factory=dict)
+
+
+class CudaReplica:
+    """All that one replica has on its GPUs."""
+
+    def __init__(
+        self, model: Model, options: BackendOptions, cuda: CudaOptions | None, driver: Driver | None
+    ) -> None:
+        self.model = model
+        self.options = options
+        self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
+        self.driver = open_driver(driver)
+        self._wakeup = Wakeup()
+        self._ready: dict[tuple[int, int, int], Ready] = {}
+        opened = open_devices(self.driver, model.lowered.devices, options.targets)
+        self.devices = {device.name: device for device in opened}
+        self._arches = self._module_arches()
+        self._host = HostMemory(self.driver)
+        self._recycled = Recycled()
+        self._ones: dict[int, int] = {}
+        self._streams = Streams(self.driver, self.devices)
+        self._helpers = Helpers(self.driver, self.devices)
+        self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
+        self._links: Links | None = None
+        self.memory: Memory | None = None
+        try:
+            self._start()
+        except DriverError as problem:
+            self.release()
+            raise run_fault(problem) from None
+        except BaseException:
+            self.release()
+            raise
+
+    def _start(self) -> None:
+        lowered = self.model.lowered
+        self._check_limits()
+        self._load_modules()
+        programs = [served.program for served in self.model.traces]
+        self.memory = Memory(
+            self.driver, lowered, programs, self.devices, self._variable_address,
+            self.cuda.guard_bytes,
+        )  # fmt: skip
+        self._contents = Contents(self.driver, self.model, self.devices, self.memory)
+        self._contents.write_all()
+        self._links = Links(
+            self.driver, self.devices, self._streams, self._host, self._helpers,
+            throttle_bytes_per_s=self.options.throttle_bytes_per_s, allow_peers=self.cuda.peers,
+        )  # fmt: skip
+        self._clock = Clock(self.driver, self._streams, self.devices, self._helpers, self._host)
+        self._trail = self._make_trail()
+        self._make_done_words()
+        self._parts = Parts(
+            driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
+            modules=self._modules, streams=self._streams, links=self._links,
+            helpers=self._helpers,
+            fillings=self._pinned_fillings(), trails=self._trail.words,
+            done_words=dict(enumerate(self._done_words)), ones=self._ones, wake=self._wake(),
+            timeline=self.options.timeline,
+        )  # fmt: skip
+        self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
+        self._buffers = {
+            (trace.trace, slot): SlotBuffers(self._host, self._recycled, self.model, trace)
+            for trace in lowered.traces
+            for slot in range(lowered.slots)
+        }
+        self._stamps = {
+            (trace, slot): Stamps(self._host, 2 * len(order) if self.options.timeline else 1)
+            for trace, order in self._orders.items()
+            for slot in range(lowered.slots)
+        }
+        self._of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
+        wanted = [
+            (trace.trace, slot, lane)
+            for trace in lowered.traces
+            for slot in range(lowered.slots)
+            for lane in range(lowered.lanes if trace.trace in self._of_lanes else 1)
+        ]
+        for key in wanted[:MOST_GRAPHS]:
+            self._prepare(*key)
+        for device in self.devices.values():
+            self.driver.use(device.context)
+            self.driver.finish()
+
+    def _check_limits(self) -> None:
+        for device, limit in self.options.memory_bytes.items():
+            if device not in self.devices:
+                continue
+            needed = self.model.lowered.memory_bytes(device)
+            if needed > limit:
+                found = error(
+                    "TSR5102",
+                    f"device `{device}` may use {limit} bytes, and the plan needs {needed} bytes",
+                )
+                raise TesseraError(found, RUN_FAULT)
+
+    def _module_arches(self) -> dict[tuple[int, str, int], str]:
+        """Which variant of a module a device runs, by trace, device and module."""
+        found: dict[tuple[int, str, int], str] = {}
+        for device in self.devices:
+            for trace, step, arch in steps_on(self.model, device):
+                if isinstance(step, Launch):
+                    found[trace, device, int(step.module)] = arch
+        return found
+
+    def _load_modules(self) -> None:
+        for name, device in self.devices.items():
+            self.driver.use(device.context)
+            for trace, step, arch in steps_on(self.model, name):
+                if isinstance(step, Launch):
+                    module = self.model.traces[trace].program.modules[step.module]
+                    self._modules[name].load(trace, module, arch)
+
+    def _variable_address(self, trace: int, device: str, buffer: BufferId) -> int:
+        program = self.model.traces[trace].program
+        module, symbol = module_of_variable(program, program.buffers[buffer].name)
+        arch = self._arches.get((trace, device, int(module.id)), module.variants[0].arch)
+        self.driver.use(self.devices[device].context)
+        return self._modules[device].variable(trace, module, arch, symbol)
+
+    def _pinned_fillings(self) -> dict[tuple[int, BufferId], int]:
+        return {
+            (trace, buffer.id): self._host.copy_of(self.model.fillings[trace][buffer.name])
+            for trace, served in enumerate(self.model.traces)
+            for buffer in served.program.buffers
+            if buffer.name in self.model.fillings[trace]
+        }
+
+    def _make_trail(self) -> Trail:
+        wanted = self.cuda.trail if self.cuda.trail is not None else not self.cuda.graphs
+        trail = Trail()
+        if wanted:
+            for slot in range(self.model.lowered.slots):
+                for device in self.devices:
+                    address, view = self._host.allocate(4)
+                    view[:] = 0
+                    trail.words[slot, device], trail.views[slot, device] = address, view
+        return trail
+
+    def _make_done_words(self) -> None:
+        """A pinned word per slot, and on every GPU a word that holds a 1."""
+        made = [self._host.allocate(4) for _ in range(self.model.lowered.slots)]
+        self._done_words = [address for address, _ in made]
+        self._done = [view.view(np.uint32) for _, view in made]
+        for device in self.devices.values():
+            if device.gpu.ordinal not in self._ones:
+                self.driver.use(device.context)
+                self._ones[device.gpu.ordinal] = self.driver.allocate(4)
+                one = np.array([1, 0, 0, 0], np.uint8)
+                self.driver.upload(self._ones[device.gpu.ordinal], one)
+
+    def _wake(self) -> tuple[int, int] | None:
+        if not self._wakeup.function:
+            return None
+        return self._wakeup.function, self._wakeup.data
+
+    def _prepare(self, trace: int, slot: int, lane: int) -> Ready:
+        """The tape, and the graph captured from it, of a trace in a slot and lane."""
+        buffers = self._buffers[trace, slot]
+        stamps = self._stamps[trace, slot]
+        writer = Enqueuer(self._parts, trace, slot, lane, buffers, stamps)
+        prologue = self._contents.prologue(self._host, trace, slot, lane)
+        try:
+            tape, root, queue = writer.write(self._orders[trace], prologue)
+            stream = self._streams.stream(root, slot, queue)
+            graph = self._capture(tape, stream, root) if self._may_capture(trace) else None
+        except Refused as refused:
+            raise self._refused(refused, trace) from None
+        ready = Ready(
+            tape=tape if graph is None else Tape(),
+            graph=graph,
+            stream=stream,
+            context=self.devices[root].context,
+            buffers=buffers,
+            timed=tuple(writer.timed),
+            stamps=stamps.words,
+        )
+        self._ready[trace, slot, lane] = ready
+        return ready
+
+    def _may_capture(self, trace: int) -> bool:
+        work = self.model.traces[trace].program.work()
+        return self.cuda.graphs and not any(isinstance(step, LibraryCall) for step in work)
+
+    def _capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
+        """The tape as a graph; None where the driver cannot capture what is on it."""
+        self.driver.use(self.devices[root].context)
+        self.driver.begin_capture(stream)
+        try:
+            tape.play(self.driver)
+            self.driver.use(self.devices[root].context)
+            graph = self.driver.end_capture(stream)
+        except (Refused, DriverError) as failure:
+            # What was captured is of no use; ending the capture frees the streams.
+            self.driver.cu.cuStreamEndCapture(stream)
+            problem = failure.problem if isinstance(failure, Refused) else failure
+            if problem.name.startswith(_NO_CAPTURE):
+                return None
+            raise
+        self.driver.upload_graph(graph, stream)
+        return graph
+
+    def _refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
+        """The driver does not take a launch or a copy."""
+        work = tuple(self.model.traces[trace].program.work())
+        device, step = _place_of(refused.action, work)
+        if step is None:
+            return run_fault(refused.problem, device=device, request=request)
+        size = _sizes(step, self.model.traces[trace].arches[step.id])
+        found = error(
+            "TSR5108",
+            f"the driver refuses the launch of `{step_name(step)}`: {refused.problem.name}",
+            step.span,
+            notes=(size,) if size else (),
+        )
+        return ServiceFault(
+            found, device=device, request=request, step=LaunchId(step.id), name=step_name(step)
+        )
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Give everything back; no work may be under way."""
+        closers = [self._close_graphs, self._free_ones, self._streams.close]
+        closers += [self._links.close] if self._links is not None else []
+        closers += [self._helpers.close]
+        closers += [self.memory.close] if self.memory is not None else []
+        closers += [modules.close for modules in self._modules.values()]
+        closers += [self._host.close]
+        closers += [lambda: close_devices(self.driver, tuple(self.devices.values()))]
+        for closer in closers:
+            try:
+                closer()
+            except DriverError:
+                continue  # after a fault every call fails; the context's end frees all
+
+    def _close_graphs(self) -> None:
+        for ready in self._ready.values():
+            if ready.graph is not None:
+                self.driver.destroy_graph(ready.graph)
+        self._ready.clear()
+
+    def _free_ones(self) -> None:
+        for device in self.devices.values():
+            address = self._ones.pop(device.gpu.ordinal, None)
+            if address is not None:
+                self.driver.use(device.context)
+                self.driver.free(address)
+
+
+def _place_of(action: Action | None, work: tuple[Work, ...]) -> tuple[str | None, Work | None]:
+    match action:
+        case Do(device, Run(step)):
+            return device, work[step]
+        case Do(device, _):
+            return device, None
+        case Move(transfer):
+            return transfer.source, None
+        case None:
+            return None, None
+        case _:
+            return action.device, None
+
+
+def _sizes(step: Work, arch: str) -> str:
+    if not isinstance(step, Launch):
+        return ""
+    launch = for_arch(step, arch)
+    grid, block = (",".join(map(str, size)) for size in (launch.grid, launch.block))
+    text = f"grid {grid}, block {block}, {launch.shared_bytes} bytes of dynamic shared memory"
+    if launch.cluster is not None:
+        text += f", cluster {','.join(map(str, launch.cluster))}"
+    return text + (", cooperative" if launch.cooperative else "")
