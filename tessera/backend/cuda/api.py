@@ -378,51 +378,6 @@ class Driver:
         """Give an instantiated graph back."""
         self.call("cuGraphExecDestroy", graph)
 
-    # --- descriptions of calls --------------------------------------------------------------
-
-    def copy_2d(
-        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
-    ) -> Any:
-        """The argument of a 2D copy between any two addresses."""
-        copy = self.cu.CUDA_MEMCPY2D()
-        unified = self.cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
-        copy.srcMemoryType = copy.dstMemoryType = unified
-        copy.srcDevice, copy.srcPitch = source, source_pitch
-        copy.dstDevice, copy.dstPitch = target, target_pitch
-        copy.WidthInBytes, copy.Height = width, rows
-        return copy
-
-    def launch_config(
-        self,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shared: int,
-        stream: Handle,
-        cluster: Sequence[int] | None,
-        cooperative: bool,
-    ) -> Any:
-        """The argument of an extended launch."""
-        config = self.cu.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = block
-        config.sharedMemBytes = shared
-        config.hStream = stream
-        identifiers = self.cu.CUlaunchAttributeID
-        attributes = []
-        if cluster is not None:
-            one = self.cu.CUlaunchAttribute()
-            one.id = identifiers.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = cluster
-            attributes.append(one)
-        if cooperative:
-            one = self.cu.CUlaunchAttribute()
-            one.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            one.value.cooperative = 1
-            attributes.append(one)
-        config.attrs = attributes
-        config.numAttrs = len(attributes)
-        return config
-
 
 def _launch_host() -> Callable[..., Any]:
     """`cuLaunchHostFunc` of the library: what the bindings capture can be run only once."""

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.byte_pieces import pieces_of
+from tessera.backend.cuda.call_structures import copy_2d, launch_config
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move
@@ -228,8 +229,14 @@ class Enqueuer:
             sizes = (*launch.grid, *launch.block, shared, stream)
             self.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0)
             return
-        config = self.parts.driver.launch_config(
-            launch.grid, launch.block, shared, stream, launch.cluster, launch.cooperative
+        config = launch_config(
+            self.parts.driver,
+            launch.grid,
+            launch.block,
+            shared,
+            stream,
+            launch.cluster,
+            launch.cooperative,
         )
         self.tape.kept.append(config)
         self.call(device, "cuLaunchKernelEx", config, function, packed.address, 0)
@@ -292,8 +299,8 @@ class Enqueuer:
             if piece.rows == 1:
                 self.copy(device, queue, one, other, piece.width)
                 continue
-            described = self.parts.driver.copy_2d(
-                one, piece.pitch, other, piece.pitch, piece.width, piece.rows
+            described = copy_2d(
+                self.parts.driver, one, piece.pitch, other, piece.pitch, piece.width, piece.rows
             )
             self.tape.kept.append(described)
             self.call(device, "cuMemcpy2DAsync", described, stream)

@@ -22,6 +22,7 @@ import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.byte_pieces import Piece, chunks_of, pieces_of
+from tessera.backend.cuda.call_structures import copy_2d
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.streams import Streams
@@ -128,8 +129,8 @@ class Links:
             if piece.rows == 1:
                 queue.copy(device, kind, target, source, piece.width)
             else:
-                described = self._driver.copy_2d(
-                    target, pitches[0], source, pitches[1], piece.width, piece.rows
+                described = copy_2d(
+                    self._driver, target, pitches[0], source, pitches[1], piece.width, piece.rows
                 )
                 queue.tape.kept.append(described)
                 queue.call(device, "cuMemcpy2DAsync", described, stream)
