@@ -89,6 +89,35 @@ def test_what_cannot_be_captured_runs_call_by_call() -> None:
     assert not fake.calls["cuGraphLaunch"]
 
 
+def test_graphs_beyond_the_first_are_made_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.backend.cuda.replica.MOST_GRAPHS", 1)
+    model, fake = two_copies(), FakeCuda()
+    backend = backend_of(model, fake)
+    assert fake.calls["cuGraphInstantiate"] == 1
+    asks = [Ask(number) for number in range(4)]
+    wanted = expected(model, asks)
+    for slot, ask in enumerate(asks):
+        inputs = inputs_of(model, ask)
+        backend.begin(Request(number=slot, trace=0, slot=slot % 2, lane=0, inputs=inputs))
+        done = ()
+        while not done:
+            done = backend.collect(1.0)
+        assert np.array_equal(done[0].outputs["y"], wanted[slot].outputs["y"])
+    assert fake.calls["cuGraphInstantiate"] == 2
+    backend.close()
+
+
+def test_a_throttled_link_takes_its_time() -> None:
+    model, fake = two_copies(), FakeCuda()
+    options = BackendOptions(targets=SLICES, throttle_bytes_per_s=256e6)
+    backend = CudaBackend(model, options, driver=Driver(fake))
+    done, _ = serve(backend, model, [Ask(0)])
+    assert ("link_turn", 84) in fake.launched
+    assert ("link_delay", 84) in fake.launched
+    (sent,) = [e for e in done[0].events if e.peer == "b"]
+    assert sent.bytes == 256
+
+
 def test_graphs_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_NO_GRAPHS", "1")
     fake = FakeCuda()
