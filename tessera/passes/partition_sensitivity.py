@@ -52,7 +52,9 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
         total = sum(value for name, value in duals.items() if name.startswith("pipe["))
         changed = replace(problem, pipes=faster, wires=_faster_wires(problem, factor))
         found.append(_gain("links", "all", changed, base, factor, total))
-    for index, pipe in enumerate(problem.pipes):
+    # With many devices the relaxation knows types, not ports.
+    many = len(usable_devices(problem)) > DIRECT_DEVICES
+    for index, pipe in enumerate(() if many else problem.pipes):
         price = duals.get(f"pipe[{pipe.name}]", 0.0)
         one = replace(pipe, ns_per_byte=pipe.ns_per_byte / factor)
         pipes = (*problem.pipes[:index], one, *problem.pipes[index + 1 :])
