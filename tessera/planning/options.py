@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,11 +54,15 @@ class PlanOptions:
         """The one text form of what decides the plan, but for machine and traces."""
         chosen = (
             ("objective", self.objective), ("strategy", self.strategy),
-            ("placement", self.placement), ("slots", self.slots or "auto"),
+            ("placement", self.placement_name()), ("slots", self.slots or "auto"),
             ("lanes", self.lanes or "auto"), ("gap", repr(self.gap)), ("seconds", self.seconds),
             *(("pin", rule) for rule in self.pins), *(("forbid", rule) for rule in self.forbids),
         )  # fmt: skip
         return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
+
+    def placement_name(self) -> str | None:
+        """What a given placement is called: a file by its name, wherever it is."""
+        return None if self.placement is None else os.path.basename(self.placement)
 
     def find_machine(self) -> Machine:
         """The machine that is given or named."""

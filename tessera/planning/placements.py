@@ -60,7 +60,7 @@ def _placed(setting: Setting, attempt: Attempt) -> Candidate:
         parts: Sequence[tuple[Placement, float]] = ((_random(setting, attempt, asked), 1.0),)
     else:
         parts = _from_file(setting, attempt, asked)
-    chosen = candidate_of(problem, asked, tuple(parts))
+    chosen = candidate_of(problem, setting.options.placement_name() or "", tuple(parts))
     if chosen.period_ns == INFINITY:
         for placement, _ in parts:
             found = measure(problem, placement)

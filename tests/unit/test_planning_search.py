@@ -104,6 +104,8 @@ def test_placements_from_files(tmp_path: Path) -> None:
     lines.write_text("// all\n*=a100\nm0.linear = l40s  // but these\n#0=l40s-0\n")
     first = plan(MLP, PlanOptions(gpus=PAIR, placement=str(lines)), compare=False).plan
     steps = first.replicas[0].traces[0].steps
+    assert first.strategy == "place.txt"
+    assert str(tmp_path) not in print_plan(first)
     away = [step.step for step in steps if step.device == "l40s-0"]
     assert away == [0, *(step.step for step in steps if step.name == "m0.linear")]
     assert proved(first)
