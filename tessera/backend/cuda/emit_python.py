@@ -293,8 +293,10 @@ class _Emitter:
 
 import os
 
-# Streams that wait for each other must not share a hardware queue; the driver makes 8 by default.
+# Streams that wait for each other must not share a hardware queue (the driver makes 8 by default),
+# and no kernel may be loaded while a stream waits.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 import common  # noqa: E402
 {modules}
 

@@ -94,7 +94,7 @@ class Device:
             name: check(cuda.cuModuleLoadData((HERE / file).read_bytes() + b"\0"))
             for name, file in self.modules.items()
         }
-        self.functions: dict[tuple[str, str], Any] = {}
+        self.functions: dict[tuple[str, str, int], Any] = {}
         self.bases = {}
         for kind, (size, count) in self.areas.items():
             self.bases[kind] = int(check(cuda.cuMemAlloc(max(size * count, 1))))
@@ -159,15 +159,7 @@ class Device:
     ) -> None:  # fmt: skip
         """A kernel on the compute queue."""
         check(cuda.cuCtxSetCurrent(self.context))
-        loaded = f"{r.trace}:{module}"
-        function = self.functions.get((loaded, kernel))
-        if function is None:
-            function = check(cuda.cuModuleGetFunction(self.loaded[loaded], kernel.encode()))
-            self.functions[loaded, kernel] = function
-        if shared > 48 * 1024:
-            names = cuda.CUfunction_attribute
-            largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(cuda.cuFuncSetAttribute(function, largest, shared))
+        function = self._function(f"{r.trace}:{module}", kernel, shared)
         values = [np.frombuffer(arg or b"\0", np.uint8).copy() for arg in args]
         pointers = np.array([value.ctypes.data for value in values], np.uint64)
         at = int(pointers.ctypes.data) if args else 0
@@ -192,6 +184,18 @@ class Device:
             attributes.append(one)
         config.attrs, config.numAttrs = attributes, len(attributes)
         check(cuda.cuLaunchKernelEx(config, function, at, 0))
+
+    def _function(self, module: str, kernel: str, shared: int) -> Any:
+        """A kernel, allowed that much dynamic shared memory."""
+        key = module, kernel, shared
+        if key not in self.functions:
+            function = check(cuda.cuModuleGetFunction(self.loaded[module], kernel.encode()))
+            if shared > 48 * 1024:
+                names = cuda.CUfunction_attribute
+                largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                check(cuda.cuFuncSetAttribute(function, largest, shared))
+            self.functions[key] = function
+        return self.functions[key]
 
     def memset(
         self, r: Request, name: str, offset: int, value: int, element_bytes: int, count: int
