@@ -94,7 +94,7 @@ class Device:
             name: check(cuda.cuModuleLoadData((HERE / file).read_bytes() + b"\0"))
             for name, file in self.modules.items()
         }
-        self.functions: dict[tuple[str, str, int], Any] = {}
+        self.functions: dict[tuple[str, str], tuple[Any, int]] = {}
         self.bases = {}
         for kind, (size, count) in self.areas.items():
             self.bases[kind] = int(check(cuda.cuMemAlloc(max(size * count, 1))))
@@ -187,15 +187,17 @@ class Device:
 
     def _function(self, module: str, kernel: str, shared: int) -> Any:
         """A kernel, allowed that much dynamic shared memory."""
-        key = module, kernel, shared
+        key = module, kernel
         if key not in self.functions:
             function = check(cuda.cuModuleGetFunction(self.loaded[module], kernel.encode()))
-            if shared > 48 * 1024:
-                names = cuda.CUfunction_attribute
-                largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                check(cuda.cuFuncSetAttribute(function, largest, shared))
-            self.functions[key] = function
-        return self.functions[key]
+            self.functions[key] = function, 0
+        function, allowed = self.functions[key]
+        if shared > allowed:
+            names = cuda.CUfunction_attribute
+            largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(cuda.cuFuncSetAttribute(function, largest, shared))
+            self.functions[key] = function, shared
+        return function
 
     def memset(
         self, r: Request, name: str, offset: int, value: int, element_bytes: int, count: int
