@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.host_memory import HostMemory
@@ -56,22 +55,21 @@ class Contents:
     def _write_states(self, place: Place) -> None:
         """Every lane's state, where its home is here or nowhere: elsewhere it stays poison."""
         buffer = self._buffer(place)
-        ranges = _complement(self._homes_elsewhere(place), buffer.bytes)
+        ranges = self._current_here(place)
         for lane, states in enumerate(self._model.states):
             address = self._address(place, 0, lane)
             content = _flat(states[buffer.name])
             for start, end in ranges:
                 self._driver.upload(address + start, content[start:end])
 
-    def _homes_elsewhere(self, place: Place) -> list[tuple[int, int]]:
-        """Bytes that are current on other devices only."""
-        size = self._buffer(place).bytes
-        here, there = np.zeros(size, bool), np.zeros(size, bool)
+    def _current_here(self, place: Place) -> list[tuple[int, int]]:
+        """Bytes whose home is here, or nowhere."""
+        here: list[tuple[int, int]] = []
+        elsewhere: list[tuple[int, int]] = []
         for home in self._model.lowered.homes:
             if (home.trace, home.buffer) == (place.trace, place.buffer):
-                for start, end in home.bytes:
-                    (here if home.device == place.device else there)[start:end] = True
-        return _ranges(there & ~here)
+                (here if home.device == place.device else elsewhere).extend(home.bytes)
+        return [*_complement(elsewhere, self._buffer(place).bytes), *here]
 
     def _write_words(self, place: Place) -> None:
         table = self._table(place)
@@ -202,14 +200,10 @@ def _flat(content: Bytes) -> Bytes:
     return np.ascontiguousarray(content).reshape(-1).view(np.uint8)
 
 
-def _ranges(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False]))))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
 def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """What is left of `size` bytes; ranges may overlap."""
     found, at = [], 0
-    for start, end in [*ranges, (size, size)]:
+    for start, end in [*sorted(ranges), (size, size)]:
         if start > at:
             found.append((at, start))
         at = max(at, end)
