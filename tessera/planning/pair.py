@@ -32,6 +32,7 @@ from tessera.planning.search import (
 )
 
 POLICIES = ("latency", "throughput")
+_MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
         wide = choose_best(setting, attempt, "throughput", watch)
         if fast is None or wide is None:
             continue
-        for first, second in _pairs(quick, fast, attempt, wide):
+        for first, second in itertools.islice(_pairs(quick, fast, attempt, wide), _MOST_PAIRS):
             plan = _join(setting, first, second)
             findings = findings_of(setting, plan)
             if not findings:
@@ -82,7 +83,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
 def _pairs(
     quick: Attempt, fast: Choice, attempt: Attempt, wide: Choice
 ) -> Iterator[tuple[_Way, _Way]]:
-    """Pairs that may fit together, those that lose least first."""
+    """All pairs, those that lose least first."""
 
     def loss(pair: tuple[Candidate, Candidate]) -> float:
         return pair[0].latency_ns / fast.best.latency_ns + pair[1].period_ns / wide.best.period_ns
