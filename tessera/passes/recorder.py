@@ -124,7 +124,8 @@ class Recorder:
         self._compact_large(entry)
 
     def _compact_large(self, entry: Touched) -> None:
-        if len(entry.may) > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE:
+        parts = len(entry.may)
+        if parts > 512 or (parts > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE):
             entry.compact()
 
     def _add_exact(

@@ -150,15 +150,7 @@ class _Copy:
             return None
         given = (self.runner.value(c, 32, self.step.index) for c in coordinates)
         values = [lanes.exact_in(value, self.mask.may) for value in given]
-        bounds = [lanes.biased_bounds(value, 32) for value in values]
-        shape = np.broadcast_shapes(
-            self.mask.may.shape, self.mask.sure.shape, *(low.shape for low, _ in bounds)
-        )
-        first = _table([low for low, _ in bounds], shape)
-        last = _table([high for _, high in bounds], shape) + np.array(found.box, dtype=np.int64)
-        self.runner.work += 20 * first.size
-        chosen = np.broadcast_to(self.mask.may, shape).ravel()
-        may = box_bytes(found, first[chosen], last[chosen])
+        may = self._bytes(found, values, self.mask.may)
         if may is None:
             return None
         exact = all(value.span is None for value in values)
@@ -169,9 +161,22 @@ class _Copy:
             certain = self.runner.elected(same) & self.mask.may
             if self.runner.side is None:
                 certain = certain | self.mask.sure
-            certain = np.broadcast_to(certain, shape).ravel()
-            sure = box_bytes(found, first[certain], last[certain])
+            sure = self._bytes(found, values, certain)
         return may, intervals.EMPTY if sure is None else sure, exact and steps
+
+    def _bytes(self, found: TensorMap, values: Sequence[Lanes], threads: Array) -> Array | None:
+        """The bytes of the boxes of some threads; None where they have too many rows to list."""
+        bounds = [lanes.biased_bounds(value, 32) for value in values]
+        sizes = [array.shape for pair in bounds for array in pair]
+        if all(size[-1] == 1 for size in sizes):
+            # All threads of a CTA have the same box.
+            threads = np.asarray(threads.any(axis=-1))[..., None]
+        shape = np.broadcast_shapes(threads.shape, *sizes)
+        chosen = np.broadcast_to(threads, shape).ravel()
+        first = _table([low for low, _ in bounds], shape)[chosen]
+        last = _table([high for _, high in bounds], shape)[chosen]
+        self.runner.work += 20 * first.size
+        return box_bytes(found, first, last + np.array(found.box, dtype=np.int64))
 
 
 def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:

@@ -10,6 +10,7 @@ the hardware does: what lies outside is neither read nor written.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -29,22 +30,35 @@ def box_bytes(found: TensorMap, starts: Array, ends: Array) -> Array | None:
     dims = np.array(found.dims, dtype=np.int64)
     low, high = np.clip(starts, 0, dims), np.clip(ends, 0, dims)
     some = (low < high).all(axis=1)
-    both = np.unique(np.concatenate([low[some], high[some]], axis=1), axis=0)
-    low, high = both[:, : len(dims)], both[:, len(dims) :]
+    low, high = low[some], high[some]
     if len(low) == 0:
         return intervals.EMPTY
-    counts = (high - low).max(axis=0)
-    if len(low) * prod(int(count) for count in counts[1:]) > _MOST_ROWS:
+    # In a loop the same boxes come again, moved: what they are made of is worked out once.
+    base = low.min(axis=0)
+    steps = (found.element_bytes, *found.strides)
+    rows = _rows(steps, (low - base).tobytes(), (high - low).tobytes())
+    return None if rows is None else intervals.shift(rows, int((base * np.array(steps)).sum()))
+
+
+@lru_cache(maxsize=256)
+def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Array | None:
+    """The bytes of boxes, given by the bytes of their first elements and of their sizes."""
+    axes = len(steps)
+    table = np.concatenate(
+        [np.frombuffer(part, dtype=np.int64).reshape(-1, axes) for part in (first, size)], axis=1
+    )
+    table = np.unique(table, axis=0)
+    low, counts = table[:, :axes], table[:, axes:]
+    most = counts.max(axis=0)
+    if len(low) * prod(int(count) for count in most[1:]) > _MOST_ROWS:
         return None
-    width = found.element_bytes
-    rows = low[:, 0] * width
-    lengths = (high[:, 0] - low[:, 0]) * width
-    for axis in range(1, len(dims)):
-        index = low[:, axis, None] + np.arange(counts[axis])
-        inside = index < high[:, axis, None]
+    rows, lengths = low[:, 0] * steps[0], counts[:, 0] * steps[0]
+    for axis in range(1, axes):
+        index = np.broadcast_to(np.arange(most[axis]), (len(low), int(most[axis])))
+        inside = index < counts[:, axis, None]
         boxes = np.nonzero(inside)[0]
-        rows = rows[boxes] + index[inside] * found.strides[axis - 1]
-        lengths, low, high = lengths[boxes], low[boxes], high[boxes]
+        rows = rows[boxes] + (low[boxes, axis] + index[inside]) * steps[axis]
+        lengths, low, counts = lengths[boxes], low[boxes], counts[boxes]
     return intervals.union([np.stack([rows, rows + lengths], axis=1)])
 
 
