@@ -23,6 +23,7 @@ from tessera.passes.lanes import Array
 from tessera.passes.lower_moves import StepBytes, find_actions
 from tessera.passes.lower_places import TraceUse, find_places
 from tessera.passes.lower_queues import find_queues
+from tessera.passes.lower_waits import prune_waits
 
 _PERSISTENT = (ir.Role.STATE, ir.Role.VARIABLE)
 
@@ -56,13 +57,10 @@ def lower_replica(
     traces = []
     for trace, use in enumerate(uses):
         mine = [place for place in places if place.trace == trace]
-        traces.append(
-            LoweredTrace(
-                trace=trace,
-                transfers=tuple(a.what for a in use.actions if isinstance(a.what, Transfer)),
-                programs=tuple(find_queues(use, mine, devices, sizes)),
-            )
-        )
+        transfers = tuple(a.what for a in use.actions if isinstance(a.what, Transfer))
+        made = tuple(find_queues(use, mine, devices, sizes))
+        programs_of = tuple(prune_waits(made, transfers))
+        traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
     return LoweredReplica(
         devices=devices, slots=slots, lanes=lanes, areas=areas, places=places, homes=homes,
         traces=tuple(traces),

@@ -1,0 +1,144 @@
+"""Leave out waits that other waits make sure of, also by way of another device.
+
+In: the programs of one trace, as `lower_queues` makes them device by device, and its transfers.
+Out: the same programs with fewer waits and records.
+
+A walk over all queues keeps, per queue, how much of every queue is known to be over (its clock). An
+event whose clock is known already need not be waited for. A receive that has ended tells all that
+its source knew when it sent; one that begins tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tessera.ir.launch_program import (
+    HOST,
+    Await,
+    DeviceEventId,
+    DeviceProgram,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Send,
+    Transfer,
+)
+
+_QueueKey = tuple[str, Queue]
+_Clock = dict[_QueueKey, int]
+
+
+def prune_waits(
+    programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]
+) -> Iterator[DeviceProgram]:
+    """The programs without the waits that others imply, and without records that nobody needs."""
+    walk = _Walk(programs, transfers)
+    walk.run()
+    for program in programs:
+        kept = [
+            one for number, one in enumerate(program.operations)
+            if (program.device, number) not in walk.needless
+        ]  # fmt: skip
+        wanted = {one.operation.event for one in kept if isinstance(one.operation, Await)}
+        yield replace(program, operations=tuple(_renumbered(kept, wanted)))
+
+
+def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterator[Queued]:
+    """The operations without records that nobody waits for; events count from 0 again."""
+    recorded = [one.operation.event for one in operations if isinstance(one.operation, Record)]
+    kept = [event for event in recorded if event in wanted]
+    numbers = {event: DeviceEventId(number) for number, event in enumerate(kept)}
+    for one in operations:
+        match one.operation:
+            case Record(event):
+                if event in numbers:
+                    yield Queued(one.queue, Record(numbers[event]))
+            case Await(event):
+                yield Queued(one.queue, Await(numbers[event]))
+            case _:
+                yield one
+
+
+class _Walk:
+    """The queues, how far each is, and what each knows."""
+
+    def __init__(self, programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]) -> None:
+        self.queues: dict[_QueueKey, list[tuple[int, Queued]]] = {}
+        for program in programs:
+            for number, one in enumerate(program.operations):
+                self.queues.setdefault((program.device, one.queue), []).append((number, one))
+        self.transfers = {one.id: one for one in transfers}
+        self.next = dict.fromkeys(self.queues, 0)
+        self.clocks: dict[_QueueKey, _Clock] = {key: {} for key in self.queues}
+        self.events: dict[tuple[str, int], _Clock] = {}
+        self.sent: dict[int, _Clock] = {}
+        self.needless: set[tuple[str, int]] = set()
+
+    def run(self) -> None:
+        """Let every queue go on as far as it can, round and round."""
+        going = True
+        while going:
+            going = False
+            for key in self.queues:
+                while self._step(key):
+                    going = True
+        assert all(self.next[key] == len(ops) for key, ops in self.queues.items())
+
+    def _step(self, key: _QueueKey) -> bool:
+        """Do the next operation of a queue, with all the waits before it; False if it cannot be."""
+        ops, at = self.queues[key], self.next[key]
+        waits: list[int] = []
+        events: list[_Clock | None] = []
+        while at < len(ops) and isinstance(wait := ops[at][1].operation, Await):
+            waits.append(ops[at][0])
+            events.append(self.events.get((key[0], wait.event)))
+            at += 1
+        if at == len(ops):
+            self.next[key] = at
+            return False
+        operation = ops[at][1].operation
+        if any(event is None for event in events):
+            return False
+        if isinstance(operation, Receive) and not self._is_sent(operation):
+            return False
+        self._wait(key, waits, [event for event in events if event is not None])
+        self.next[key] = at + 1
+        clock = self.clocks[key]
+        if not isinstance(operation, Record):
+            clock[key] = ops[at][0] + 1
+        match operation:
+            case Record(event):
+                self.events[key[0], event] = dict(clock)
+            case Send(transfer):
+                self.sent[transfer] = dict(clock)
+            case Receive(transfer) if self.transfers[transfer].source != HOST:
+                _learn(clock, self.sent[transfer])
+            case _:
+                pass
+        return True
+
+    def _is_sent(self, operation: Receive) -> bool:
+        source = self.transfers[operation.transfer].source
+        return source == HOST or operation.transfer in self.sent
+
+    def _wait(self, key: _QueueKey, waits: list[int], events: list[_Clock]) -> None:
+        """Take note of events; a wait is needless if the clock and the other waits know it all."""
+        left = list(range(len(waits)))
+        for one in range(len(waits)):
+            known = dict(self.clocks[key])
+            for other in left:
+                if other != one:
+                    _learn(known, events[other])
+            if all(known.get(queue, 0) >= count for queue, count in events[one].items()):
+                left.remove(one)
+                self.needless.add((key[0], waits[one]))
+        for one in left:
+            _learn(self.clocks[key], events[one])
+
+
+def _learn(clock: _Clock, other: _Clock) -> None:
+    for key, count in other.items():
+        if clock.get(key, 0) < count:
+            clock[key] = count
