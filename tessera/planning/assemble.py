@@ -65,7 +65,7 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
     return Plan(
         objective=choice.objective, strategy=chosen.name, period_ns=chosen.period_ns,
         latency_ns=chosen.latency_ns, usd_per_request=chosen.usd, bound=choice.bound, gap=gap,
-        ended=choice.ended, link=machine.link_name, machine_digest=machine.digest(),
+        ended=_ended(choice, gap, setting.options.gap), link=machine.link_name, machine_digest=machine.digest(),
         options=setting.options.text(),
         cards=tuple(
             PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
@@ -82,6 +82,11 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
         replicas=replicas,
         baselines=tuple(baseline_of(one) for one in choice.candidates if one is not chosen),
     )  # fmt: skip
+
+
+def _ended(choice: Choice, gap: float, wanted: float) -> str:
+    """Why the search stopped: a gap that was not reached is not the reason."""
+    return "search" if choice.ended == "gap" and gap > wanted + 1e-9 else choice.ended
 
 
 def baseline_of(one: Candidate) -> Baseline:
