@@ -65,8 +65,8 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
     return Plan(
         objective=choice.objective, strategy=chosen.name, period_ns=chosen.period_ns,
         latency_ns=chosen.latency_ns, usd_per_request=chosen.usd, bound=choice.bound, gap=gap,
-        ended=_ended(choice, gap, setting.options.gap), link=machine.link_name, machine_digest=machine.digest(),
-        options=setting.options.text(),
+        ended=_ended(choice, gap, setting.options.gap), link=machine.link_name,
+        machine_digest=machine.digest(), options=setting.options.text(),
         cards=tuple(
             PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
                      capacity_bytes=room.bytes, used_bytes=used_bytes(machine, card.id, replicas),
