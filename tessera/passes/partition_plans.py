@@ -211,6 +211,12 @@ def _data_parallel(problem: Problem) -> Candidate | None:
 
 def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
     found = solve_latency(problem, _starts(baselines))
+    if found.placement is None:
+        # Memory is short: start from any placement that fits.
+        quick = replace(search.options, gap=0.05)
+        fitting = solve_many(problem, quick, should_stop=search.should_stop).placement
+        if fitting is not None:
+            found = solve_latency(problem, (fitting,))
     candidates = []
     if found.placement is not None:
         candidates.append(one_placement(problem, "tessera", found.placement))
@@ -232,7 +238,8 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
             found += _copies(problem, search, number)
             best = min((one.period_ns for one in baselines + found), default=INFINITY)
             if best <= bound * (1 + max(search.options.gap, _NEAR)):
-                return _Found(candidates=found, bound=bound, ended="gap")
+                near = best <= bound * (1 + search.options.gap)
+                return _Found(candidates=found, bound=bound, ended="gap" if near else "search")
             if watch.over():
                 return _Found(candidates=found, bound=bound, ended=watch.over())
         if found and best <= bound * (1 + _NEAR_ENOUGH):

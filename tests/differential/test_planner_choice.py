@@ -20,6 +20,7 @@ from tests.helpers.planning import (
     constrained,
     every_placement,
     fits,
+    layered,
     makespan,
     period,
     random_problem,
@@ -120,6 +121,18 @@ def test_requests_shared_between_equal_devices() -> None:
     assert choice is not None
     alone = next(c for c in choice.candidates if c.name.startswith("single"))
     assert choice.best.period_ns <= alone.period_ns / 2 * (1 + 1e-9)
+
+
+def test_a_latency_plan_where_no_baseline_fits() -> None:
+    problem = layered(4, 6)
+    total = sum(resident.bytes for resident in problem.residents)
+    rooms = tuple(replace(room, bytes=int(total * 0.52)) for room in problem.rooms)
+    problem = replace(problem, rooms=rooms)
+    choice = choose(problem, "latency")
+    assert choice is not None
+    placement = choice.best.replicas[0].placement
+    assert fits(problem, placement)
+    assert choice.best.latency_ns == pytest.approx(makespan(problem, placement))
 
 
 def test_few_slots_are_a_limit() -> None:
