@@ -40,35 +40,74 @@ class ByteMap(Generic[V]):
                 place += 1
 
     def change(self, ranges: Iterable[tuple[int, int]], new: Callable[[V], V]) -> None:
-        """Give each of these bytes the value that `new` makes of its old one."""
+        """Give each of these bytes, in sorted ranges, the value that `new` makes of its old one."""
+        rebuilt = _Rebuilt(self.starts, self.values, self.size)
         for start, end in ranges:
-            if start >= end:
-                continue
-            first = self._split(start)
-            last = self._split(end) if end < self.size else len(self.starts)
-            for place in range(first, last):
-                self.values[place] = new(self.values[place])
-            self._merge(first, last)
+            if start < end:
+                rebuilt.change(start, end, new)
+        rebuilt.finish()
 
     def set(self, ranges: Iterable[tuple[int, int]], value: V) -> None:
         """Give all of these bytes one value."""
         self.change(ranges, lambda _: value)
 
-    def _split(self, at: int) -> int:
-        place = bisect_right(self.starts, at) - 1
-        if self.starts[place] == at:
-            return place
-        self.starts.insert(place + 1, at)
-        self.values.insert(place + 1, self.values[place])
-        return place + 1
 
-    def _merge(self, first: int, last: int) -> None:
-        low, high = max(first - 1, 0), min(last + 1, len(self.starts))
-        starts: list[int] = []
-        values: list[V] = []
-        for start, value in zip(self.starts[low:high], self.values[low:high], strict=True):
-            if not values or values[-1] != value:
-                starts.append(start)
-                values.append(value)
-        self.starts[low:high] = starts
-        self.values[low:high] = values
+class _Rebuilt(Generic[V]):
+    """The part of a map from the first range that changes to the last, made anew in one go.
+
+    Entries `first` to `next` of the old lists are replaced by `starts` and `values`.
+    """
+
+    __slots__ = ("first", "next", "old_starts", "old_values", "size", "starts", "values")
+
+    def __init__(self, old_starts: list[int], old_values: list[V], size: int) -> None:
+        self.old_starts = old_starts
+        self.old_values = old_values
+        self.size = size
+        self.starts: list[int] = []
+        self.values: list[V] = []
+        self.first = self.next = -1
+
+    def change(self, start: int, end: int, new: Callable[[V], V]) -> None:
+        """Change one range; it lies behind those before it."""
+        place = bisect_right(self.old_starts, start, max(self.next - 1, 0)) - 1
+        if self.first < 0:
+            self.first = self.next = place
+        whole = self.old_starts[place] == start
+        self._copy(place if whole else place + 1)
+        if self.starts and self.starts[-1] == start:
+            self.starts.pop()
+            self.values.pop()
+        at = start
+        while at < end:
+            self._put(at, new(self.old_values[place]))
+            place += 1
+            at = self.old_starts[place] if place < len(self.old_starts) else self.size
+        if at > end:
+            self._put(end, self.old_values[place - 1])
+        self.next = place
+
+    def finish(self) -> None:
+        """Put the new part in the place of the old."""
+        if self.first < 0:
+            return
+        starts, values = self.old_starts, self.old_values
+        if self.next < len(values) and values[self.next] == self.values[-1]:
+            self.next += 1
+        if self.first > 0 and values[self.first - 1] == self.values[0]:
+            del self.starts[0], self.values[0]
+        starts[self.first : self.next] = self.starts
+        values[self.first : self.next] = self.values
+
+    def _copy(self, stop: int) -> None:
+        """Take over entries that do not change."""
+        if self.next < stop:
+            self._put(self.old_starts[self.next], self.old_values[self.next])
+            self.starts += self.old_starts[self.next + 1 : stop]
+            self.values += self.old_values[self.next + 1 : stop]
+            self.next = stop
+
+    def _put(self, start: int, value: V) -> None:
+        if not self.values or self.values[-1] != value:
+            self.starts.append(start)
+            self.values.append(value)
