@@ -173,8 +173,8 @@ def _best_pairs(changes: Array, loads: Array, room: Array, period: float) -> lis
             both = np.add.outer(block[:, column] + loads[column], changes[:, column])
             np.maximum(periods, both, out=periods)
         for index in tight:
-            column = count + index
-            over = np.add.outer(block[:, column], changes[:, column]) > room[index]
+            grown = np.add.outer(block[:, count + index], changes[:, count + index])
+            over = grown > room[index]
             periods[over] = np.inf
         flat = periods.ravel()
         found += [
