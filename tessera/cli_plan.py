@@ -14,7 +14,7 @@ from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
-from tessera.output import write_file
+from tessera.output import check_output, write_file
 
 DEFAULT_LINK = "100Gb/s"
 EXIT_INTERRUPTED = 130
@@ -129,6 +129,9 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
     messages = replace(messages, form=form)
     watch = PlanWatch(visible=sys.stderr.isatty() and form != "json")
     try:
+        if given["output"] != "-" and given["emit"] is None:
+            named = (part for name in given["traces"] for part in (name, name.rpartition(":")[0]))
+            check_output(given["output"], (*named, given["machine"], *given["profiles"]))
         return _plan(messages, given, watch)
     except TesseraError as failure:
         messages.show(failure.diagnostics)

@@ -15,6 +15,7 @@ import click
 
 from tessera.diagnostics import TesseraError
 from tessera.messages import Messages, form_option, write_data
+from tessera.output import check_output
 
 if TYPE_CHECKING:
     from tessera.driver import RunReport
@@ -152,6 +153,8 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
     from tessera import driver
 
     outputs = given["outputs"]
+    if outputs is not None:
+        check_output(outputs, (file, given["data"]))
     options = driver.RunOptions(
         arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
     )
@@ -177,6 +180,9 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
 
     if given["outputs"] is not None:
         check_place(given["outputs"])
+    for path in (given["outputs"], given["timeline"]):
+        if path is not None:
+            check_output(path, (file, given["data"], given["inputs"]))
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
     messages.show(prepared.notes)

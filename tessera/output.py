@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tessera.diagnostics import TesseraError, error
@@ -25,13 +26,26 @@ def write_file(path: str, data: bytes) -> None:
             _replace(target, data)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise TesseraError(
-            error(
-                "TSR1911",
-                f"cannot write `{path}`: {reason.lower()}",
-                notes=("no file was changed",),
-            )
-        ) from None
+        raise _cannot(path, reason.lower()) from None
+
+
+def check_output(path: str, inputs: Iterable[str | None]) -> None:
+    """Refuse a place that cannot be written, or that one of the inputs is in, before any work."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise _cannot(path, f"`{folder}` is no folder")
+    if not os.access(folder, os.W_OK):
+        raise _cannot(path, f"`{folder}` cannot be written to")
+    for given in inputs:
+        both = given is not None and os.path.exists(given) and os.path.exists(path)
+        if given is not None and both and os.path.samefile(given, path):
+            raise _cannot(path, "it is an input of this command")
+
+
+def _cannot(path: str, why: str) -> TesseraError:
+    return TesseraError(
+        error("TSR1911", f"cannot write `{path}`: {why}", notes=("no file was changed",))
+    )
 
 
 def _replace(target: Path, data: bytes) -> None:

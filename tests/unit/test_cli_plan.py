@@ -222,3 +222,12 @@ def test_plan_files_that_are_refused(text: str, old: str, new: str, said: str) -
         parse_plan(text.replace(old, new))
     assert said in failure.value.diagnostics[0].headline
     assert failure.value.diagnostics[0].primary is not None
+
+
+def test_the_trace_is_never_overwritten(tmp_path: Path) -> None:
+    place = tmp_path / "own.ptx"
+    place.write_bytes(Path("examples/traces/mlp.ptx").read_bytes())
+    result = tessc("plan", f"{place}:1", "--gpus", "a100", "-o", str(place))
+    assert result.code == 1
+    assert "it is an input of this command" in result.err
+    assert place.read_bytes() == Path("examples/traces/mlp.ptx").read_bytes()

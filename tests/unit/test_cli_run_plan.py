@@ -55,6 +55,24 @@ def test_a_run_with_everything(plan: str, tmp_path: Path) -> None:
     assert {row["args"]["request"] for row in rows if row["ph"] == "X"} == set(range(5))
 
 
+@pytest.mark.parametrize("option", ["--timeline", "--outputs"])
+def test_an_input_is_never_overwritten(plan: str, option: str, tmp_path: Path) -> None:
+    before = Path(plan).read_bytes()
+    link = tmp_path / "link.npz"
+    link.symlink_to(plan)
+    result = tessc("run", plan, option, str(link))
+    assert result.code == 1
+    assert "it is an input of this command" in result.err
+    assert Path(plan).read_bytes() == before
+
+
+def test_a_timeline_that_cannot_be_written_is_refused_before_the_run(plan: str) -> None:
+    result = tessc("run", plan, "--timeline", "nowhere/at/all.json")
+    assert result.code == 1
+    assert "`nowhere/at` is no folder" in result.err
+    assert "ran" not in result.text
+
+
 def test_fewer_slots_and_json_without_gpus(plan: str) -> None:
     result = tessc("run", plan, "--requests", "2", "--slots", "1", "--lanes", "1", "--json")
     assert result.code == 0, result.err
