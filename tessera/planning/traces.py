@@ -27,6 +27,7 @@ from tessera.passes.dependences import Dependences
 GRAPH_ENDING = ".tsg"
 PLAN_ENDING = ".tsp"
 TraceName = str | os.PathLike[str]
+_MOST_WEIGHT = 1e9
 _WEIGHTED = re.compile(r"(.+):((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
 _SHARED = (Role.WEIGHT, Role.STATE)
 
@@ -67,9 +68,10 @@ def _part(name: str) -> tuple[str, float]:
     if match is None or os.path.exists(name):
         return name, 1.0
     weight = float(match[2])
-    if not 0 < weight < float("inf"):
+    if not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
         raise TesseraError(
             error("TSR3006", f"`{name}` must have a number above zero behind the `:`",
+                  notes=(f"between {1 / _MOST_WEIGHT:g} and {_MOST_WEIGHT:g}",),
                   hint="write `FILE:NUMBER`, such as `decode.ptx:512`")
         )  # fmt: skip
     return match[1], weight

@@ -69,7 +69,13 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     materials = read_materials(
         opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs
     )
-    requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
+    known = materials.requests_given()
+    requests = options.requests or known or DEFAULT_REQUESTS
+    if known is not None and requests > known:
+        raise TesseraError(
+            error("TSR5053", f"the inputs are given for {known} requests, not for {requests}",
+                  hint=f"run with `--requests {known}`, or give more")
+        )  # fmt: skip
     turns = schedule(
         requests,
         [trace.share for trace in opened.plan.traces],

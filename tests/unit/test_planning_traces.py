@@ -102,7 +102,7 @@ def test_a_graph_without_its_trace(folder: Path, damage: str) -> None:
 
 def test_a_plan_is_no_trace(folder: Path) -> None:
     assert plan("mlp.ptx").code == 0
-    outcome = plan("plan.tsp")
+    outcome = plan("plan.tsp", "-o", "other.tsp")
     assert outcome.code == 1
     assert "error[TSR3013]" in outcome.err
     assert "it is a plan already" in outcome.err
