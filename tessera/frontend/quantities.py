@@ -13,6 +13,7 @@ _PREFIXES = {
     "": 1, "K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
+_MOST_BANDWIDTH = 1e18
 _TIMES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -37,7 +38,7 @@ def parse_bytes(text: str) -> int | None:
 
 
 def parse_bandwidth(text: str) -> float | None:
-    """`100Gb/s`, `100Gbps`, `25GB/s`; in bytes per second."""
+    """`100Gb/s`, `100Gbps`, `25GB/s`; in bytes per second. Less than one is none at all."""
     parts = _split(text)
     if parts is None:
         return None
@@ -55,7 +56,9 @@ def parse_bandwidth(text: str) -> float | None:
         if not unit.endswith("B"):
             return None
     scale = _PREFIXES.get(prefix)
-    return None if scale is None else value * scale / bits
+    if scale is None or not value * scale < _MOST_BANDWIDTH:
+        return None
+    return value * scale / bits if value * scale / bits >= 1 else 0.0
 
 
 def parse_time_ns(text: str) -> float | None:

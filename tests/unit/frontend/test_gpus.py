@@ -118,6 +118,8 @@ def test_quantities() -> None:
     assert parse_bandwidth("200 Gbit/s") == parse_bandwidth("200Gbps") == 25e9
     assert parse_bandwidth("25GB/s") == 25e9
     assert parse_bandwidth("25") is None
+    assert parse_bandwidth("1e-300GB/s") == 0
+    assert parse_bandwidth("1e300GB/s") is None
     assert parse_bytes("40GB") == 40 * 10**9
     assert parse_bytes("1.5GiB") == 3 << 29
     assert parse_bytes("4096") == 4096
