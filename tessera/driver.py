@@ -165,16 +165,21 @@ def run(
     program, diagnostics = read_program(source)
     _check_runnable(program, source, options.arch)
     started = time.perf_counter()
-    with _open_data(program, source, options) as contents:
-        given = {
-            buffer.name: contents.read(buffer)
-            for buffer in program.buffers
-            if buffer.role in _FILLED or contents.is_given(buffer)
-        }
-    result = run_program(
-        program, given, arch=options.arch, on_step=on_step,
-        max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
-    )  # fmt: skip
+    try:
+        with _open_data(program, source, options) as contents:
+            given = {
+                buffer.name: contents.read(buffer)
+                for buffer in program.buffers
+                if buffer.role in _FILLED or contents.is_given(buffer)
+            }
+        result = run_program(
+            program, given, arch=options.arch, on_step=on_step,
+            max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
+        )  # fmt: skip
+    except MemoryError:
+        raise TesseraError(
+            error("TSR5020", "the machine has no memory for the buffers of the trace")
+        ) from None
     seconds = time.perf_counter() - started
     return RunReport(
         name=source.name, program=program, result=result, seconds=seconds, diagnostics=diagnostics

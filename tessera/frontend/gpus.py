@@ -182,7 +182,8 @@ def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ..
                     hint=f"the GPUs are: {', '.join(card.name for card in cards)}",
                 )
             )
-        if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        sane = isinstance(value, int | float) and (value == 0 or 1e-6 <= value < 1e18)
+        if not sane:
             raise TesseraError(
                 error("TSR3004", f"`{option} {name}={value}` is no number above zero")
             )

@@ -233,8 +233,8 @@ def _text(row: dict[str, Any], key: str, default: str | None = None) -> str:
 
 def _number(row: dict[str, Any], key: str) -> float:
     value = row[key]
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise _bad(f"`{key}` must be a number above zero: `{value}`")
+    if type(value) not in (int, float) or not 1e-6 <= value <= 1e9:
+        raise _bad(f"`{key}` must be a number above zero, and no absurd one: `{value}`")
     return float(value)
 
 

@@ -14,6 +14,7 @@ _PREFIXES = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 _MOST_BANDWIDTH = 1e18
+_MOST_BYTES = 1e18
 _TIMES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -34,7 +35,8 @@ def parse_bytes(text: str) -> int | None:
     prefix = unit.removesuffix("B")
     if prefix not in _PREFIXES or (unit and not unit.endswith("B")):
         return None
-    return round(value * _PREFIXES[prefix])
+    size = value * _PREFIXES[prefix]
+    return round(size) if size < _MOST_BYTES else None
 
 
 def parse_bandwidth(text: str) -> float | None:

@@ -76,6 +76,7 @@ def check_memory(
     if findings.count > before:
         return None
     _check_shared(memory, programs, findings)
+    _check_slot_weights(memory, programs, findings)
     _check_tables(memory, areas, programs, findings)
     _check_variables(memory, areas, programs, findings)
     return memory if findings.count == before else None
@@ -198,6 +199,27 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
             )
     for (device, kind), named in areas.items():
         _check_apart(f"the {kind.value} area of `{device}`", named, findings)
+
+
+def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
+    """A weight with a copy per slot is there for the whole request: nobody shares its bytes."""
+    for (trace, device, number), place in memory.places.items():
+        weight = programs[trace].buffers[number]
+        if place.kind is not AreaKind.SLOT or weight.role is not Role.WEIGHT:
+            continue
+        end = place.offset + weight.bytes
+        for (other_trace, other_device, other), used in memory.places.items():
+            if (other_trace, other_device) != (trace, device) or other == number:
+                continue
+            stop = used.offset + programs[trace].buffers[other].bytes
+            if used.kind is AreaKind.SLOT and used.offset < end and place.offset < stop:
+                name = programs[trace].buffers[other].name
+                findings.add(
+                    "TSR4009",
+                    f"`{name}` shares bytes with the weight `{weight.name}` in the slot area of"
+                    f" `{device}`",
+                    at=used,
+                )
 
 
 def _check_apart(where: str, named: Mapping[str, tuple[int, int]], findings: Findings) -> None:

@@ -231,7 +231,7 @@ def test_a_search_that_is_stopped_at_once_gives_a_baseline() -> None:
 def test_a_time_limit_too_short_for_any_search(tmp_path: Path) -> None:
     target = tmp_path / "p.tsp"
     outcome = tessc(
-        "plan", str(TRACES / "dit.ptx"), "--gpus", PAIR, "--time-limit", "1e-6", "-o", str(target)
+        "plan", str(TRACES / "moe.ptx"), "--gpus", PAIR, "--time-limit", "1e-6", "-o", str(target)
     )
     assert outcome.code == 0, outcome.err
     assert "TSR3019" in outcome.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph import GraphBuffer, KernelGraph, Node
@@ -32,6 +33,7 @@ from tessera.ir.program import (
     Role,
 )
 from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
+from tessera.passes.check_plan import check_replica
 from tessera.passes.lower_plan import lower_replica
 
 ROLES = {"i": Role.INPUT, "o": Role.OUTPUT, "w": Role.WEIGHT, "t": Role.TEMP, "s": Role.STATE,
@@ -239,3 +241,23 @@ def test_a_written_variable_leaves_one_slot() -> None:
 def test_the_same_input_gives_the_same_records() -> None:
     one = case([("t", 64), ("o", 64)], [("m", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)])
     assert lower(one, "AB") == lower(one, "AB")
+
+
+def test_nothing_shares_bytes_with_a_weight_that_points_into_slots() -> None:
+    """Lowering keeps them apart, and the judge refuses a plan that does not."""
+    words = PointerTable(BufferId(0), (PointerWord(8, Pointer(BufferId(1))),))
+    one = case([("w", 512), ("t", 512), ("i", 512), ("o", 64)],
+               [("r", "w", Interval(0, 16)), ("m", "t", Interval(0, 512))],
+               [("r", "i", Interval(0, 512)), ("r", "t", Interval(0, 64)), ("m", "o", ALL)],
+               words=[words])  # fmt: skip
+    lowered = lower(one, "AA")
+    assert check_replica(lowered, [one[0]], [one[1]], ["AA"]) == ()
+    weight = next(place for place in lowered.places if place.buffer == 0)
+    assert weight.kind is AreaKind.SLOT
+    moved = tuple(
+        replace(place, offset=weight.offset + 256) if place.buffer == 2 else place
+        for place in lowered.places
+    )
+    (found, *_) = check_replica(replace(lowered, places=moved), [one[0]], [one[1]], ["AA"])
+    assert found.code == "TSR4009"
+    assert "shares bytes with the weight `w`" in found.headline
