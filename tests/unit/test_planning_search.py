@@ -23,6 +23,7 @@ from tessera.ir.launch_program import AreaKind
 from tessera.ir.launch_text import lowered_lines
 from tessera.ir.plan import Plan
 from tessera.ir.plan_text import print_plan
+from tessera.passes import partition_limits
 from tessera.passes.check_plan import check_plan
 from tessera.planning import PlanOptions, Watch, plan
 from tessera.planning import search as planning_search
@@ -228,7 +229,15 @@ def test_a_search_that_is_stopped_at_once_gives_a_baseline() -> None:
     assert found.period_ns >= whole.period_ns * (1 - 1e-9)
 
 
-def test_a_time_limit_too_short_for_any_search(tmp_path: Path) -> None:
+_CLOCK = partition_limits.Watch
+
+
+def test_a_time_limit_too_short_for_any_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even a short limit leaves the solver a tenth of a second; here it leaves none."""
+    monkeypatch.setattr(_CLOCK, "over", lambda watch: "clock" if watch.deadline else "")
+    monkeypatch.setattr(_CLOCK, "seconds_left", lambda watch: 1e-6 if watch.deadline else None)
     target = tmp_path / "p.tsp"
     outcome = tessc(
         "plan", str(TRACES / "moe.ptx"), "--gpus", PAIR, "--time-limit", "1e-6", "-o", str(target)
