@@ -10,9 +10,10 @@ the rounded sums. `accumulate` says where the rule comes from:
   zero is +0.0.
 
 Products are made block by block, all k at once, so that what lies between two operations stays in
-the second-level cache; two threads share the rows of a large product. Where exponents are far
-from float32's limits all is done in float32 and int32, else in float64. Every step is exact, so
-neither blocks nor threads show.
+the second-level cache. (Two threads are no faster: an operation on a block takes some tens of
+microseconds, about as long as to hand the interpreter over.) Where exponents are far from those
+that float32 ends at, all is done in float32 and int32, else in float64. Every step is exact, so
+blocks do not show.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -33,7 +34,6 @@ from tessera.backend.cpu.numerics import aligned
 from tessera.backend.cpu.numerics.bits import Bits
 from tessera.backend.cpu.numerics.formats import finish
 from tessera.backend.cpu.numerics.rounding import F64, narrow, narrow_half, odd_f32
-from tessera.backend.cpu.numerics.threads import share
 
 Values = NDArray[Any]
 Where = tuple[slice, ...]
@@ -41,9 +41,8 @@ Where = tuple[slice, ...]
 _ALL = slice(None)
 _UPPER = 1 if sys.byteorder == "little" else 0
 
-# Products of a block, and from how many products on two threads are worth their start.
-_BLOCK = 1 << 17
-_SHARED = 1 << 19
+# Products of a block.
+_BLOCK = 1 << 16
 # Shapes of blocks for which a thread keeps memory, a few MiB each.
 _SPACES = 4
 # Biased exponents in which float32 holds every product and its scaled value exactly, and one
@@ -111,13 +110,8 @@ def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bit
     if dt not in ("f32", "f16"):
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
     result: Bits = aligned.empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
-    blocks = _blocks(c.shape, a.values.shape, b.values.shape)
-
-    def work(first: int, last: int) -> None:
-        for where, left, right in blocks[first:last]:
-            _sum_block(dt, a.part(left), b.part(right), c[where], rule, result[where])
-
-    share(work, len(blocks), c.size * a.values.shape[0] >= _SHARED)
+    for where, left, right in _blocks(c.shape, a.values.shape, b.values.shape):
+        _sum_block(dt, a.part(left), b.part(right), c[where], rule, result[where])
     return result
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.numerics import quiet, threads
+from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.numerics.matrix import cut_sum
 from tessera.backend.cpu.numerics.matrix.accumulate import rule_for
 
@@ -105,35 +103,16 @@ def test_sixteen_of_the_largest_products_fit() -> None:
     assert got == reference(largest[:, 0, 0, 0], largest[:, 0, 0, 0], c.item())
 
 
-def test_blocks_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = bf16(draw(7, (16, 16, 1, 96), 8)), bf16(draw(8, (16, 1, 8, 96), 8))
     c = draw(9, (16, 8, 96), 8).astype(np.float32)
-    monkeypatch.setattr(threads, "_has_two_cores", lambda: False)
     alone = product(a, b, c).view(np.uint32)
-    monkeypatch.setattr(threads, "_has_two_cores", lambda: True)
-    monkeypatch.setattr(cut_sum, "_SHARED", 1)
     monkeypatch.setattr(cut_sum, "_BLOCK", 5000)
     cut_sum._blocks.cache_clear()
     try:
         assert (product(a, b, c).view(np.uint32) == alone).all()
-        assert (product(a, b, c).view(np.uint32) == alone).all()
     finally:
         cut_sum._blocks.cache_clear()
-
-
-def test_share_raises_what_either_half_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_has_two_cores", lambda: True)
-    for bad in (0, 1):
-        seen = []
-
-        def work(first: int, last: int, bad: int = bad, seen: list[int] = seen) -> None:
-            seen.append(first)
-            if first == bad:
-                raise ValueError("half")
-
-        with pytest.raises(ValueError, match="half"):
-            threads.share(work, 2, True)
-        assert sorted(seen) == [0, 1]
 
 
 def test_quiet_puts_numpys_buffer_back() -> None:
@@ -141,18 +120,3 @@ def test_quiet_puts_numpys_buffer_back() -> None:
     with quiet():
         assert np.getbufsize() != before
     assert np.getbufsize() == before
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_has_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_has_two_cores", lambda: True)
-    done: list[int] = []
-    threads.share(lambda first, last: done.append(first), 2, True)
-    assert sorted(done) == [0, 1]
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        mine: list[int] = []
-        threads.share(lambda first, last: mine.append(first), 2, True)
-        os._exit(0 if sorted(mine) == [0, 1] else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
