@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir import ptx
-from tessera.ir.opcodes import Meaning, Role, meaning_of, widened_meaning
+from tessera.ir.opcodes import Meaning, Role
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.inline_calls import inline_calls
-from tessera.passes.kernel_code import written_registers
+from tessera.passes.kernel_code import known_meaning, written_registers
 from tessera.passes.operand_names import registers_in
 
 Word = tuple[str, int | None]
@@ -31,7 +31,7 @@ _ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "p
 def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozenset[int] | None]:
     """The words of each parameter that reach an address."""
     flat = inline_calls(module, function)
-    meanings = [_meaning(instruction) for instruction in flat.instructions]
+    meanings = [known_meaning(instruction) for instruction in flat.instructions]
     names = frozenset(parameter.name for parameter in function.parameters)
     taints: dict[str, frozenset[Word]] = {}
     changed = True
@@ -52,11 +52,6 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
         else frozenset(o for n, o in used if n == name and o is not None)
         for name in (parameter.name for parameter in function.parameters)
     }
-
-
-def _meaning(instruction: ptx.Instruction) -> Meaning:
-    found = meaning_of(instruction)
-    return found if found is not None and found.fits else widened_meaning(instruction)
 
 
 def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:

@@ -85,7 +85,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     flow = build_control_flow(flat)
     # What is in 128 bits is not followed.
     widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
-    meanings = [_meaning(instruction) for instruction in flat.instructions]
+    meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
     doomed = doomed_blocks(flat, flow)
     blocks = tuple(
@@ -115,7 +115,8 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     )
 
 
-def _meaning(instruction: ptx.Instruction) -> Meaning:
+def known_meaning(instruction: ptx.Instruction) -> Meaning:
+    """What the table says, or, where it has no such form, the most that it may do."""
     found = meaning_of(instruction)
     return found if found is not None and found.fits else widened_meaning(instruction)
 
