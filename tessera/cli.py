@@ -62,7 +62,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 )
 @click.pass_context
 def cli(context: click.Context, color: str) -> None:
-    """Read PTX kernels and traces of kernel launches, say what is in them, and run them.
+    """Compile traces of GPU kernel launches into plans that run them across different GPUs.
 
     A file is PTX, as nvcc, NVRTC, Triton and Numba write it, or a trace: PTX with `//!` records
     that list buffers and launches.
@@ -72,6 +72,8 @@ def cli(context: click.Context, color: str) -> None:
       tessc analyze kernel.ptx           what each kernel declares and does
       tessc analyze trace.ptx --json     the same for a trace, for a program
       tessc run trace.ptx                run it here, without a GPU
+      tessc plan trace.ptx --gpus a100,l40s
+      tessc run plan.tsp --verify        run the plan, and compare with one device
       tessc explain TSR1905              what a diagnostic code means
     """
     context.obj = Messages(color)
