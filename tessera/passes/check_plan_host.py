@@ -17,7 +17,7 @@ from tessera.passes.check_plan_findings import Findings, Op
 from tessera.passes.check_plan_sequence import FIRST, Sequence, Versions
 from tessera.passes.check_plan_shape import Shape
 from tessera.passes.check_plan_space import POISON_VERSION
-from tessera.passes.check_plan_waste import check_reach
+from tessera.passes.check_plan_waste import report_excess
 
 _NOT_SENT = -2
 
@@ -62,7 +62,7 @@ class Host:
         self.sent[buffer][index] = version
         if self.findings.count == before and not lost.any():
             untouched = marked(bounds, index, final[index] == FIRST)
-            check_reach(self.shape, op, found, untouched, self.findings)
+            report_excess(self.shape, op, untouched, "that no step writes", self.findings)
 
     def finish(self) -> None:
         """All that steps wrote has been sent."""

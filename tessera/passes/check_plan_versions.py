@@ -260,7 +260,10 @@ class _Walk:
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
         tags = np.where(lost, POISON_TAG, space.tag(buffer, 0) + np.asarray(wanted))
-        self.waste[op.device].overwrite(index, op)
+        if isinstance(op.operation, Receive):
+            self.waste[op.device].receive(index, op, space.tags[index] == tags)
+        else:
+            self.waste[op.device].overwrite(index, op)
         space.write(index, op, tags)
 
     # --- rules -----------------------------------------------------------------------------

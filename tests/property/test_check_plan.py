@@ -39,6 +39,7 @@ NEVER = frozenset(
         "double-free",
         "drop-transfer",
         "shorten-transfer",
+        "widen-transfer",
         "drop-home",
         "drop-area",
         "change-area",
