@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,15 +38,15 @@ Values = NDArray[Any]
 Where = tuple[slice, ...]
 
 _ALL = slice(None)
-_UPPER = 1 if sys.byteorder == "little" else 0
 
 # Products of a block.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 # Shapes of blocks for which a thread keeps memory, a few MiB each.
 _SPACES = 4
 # Biased exponents in which float32 holds every product and its scaled value exactly, and one
-# that stands for zero: below any sum of two others.
+# that stands for zero: its sums with others are below those of any two others.
 _SAFE_LOW, _SAFE_HIGH, _ZERO = 37, 227, np.int16(-16000)
+_NO_PRODUCT = -8000
 # Products below 4 * 2^25 that are sure to fit 32 bits when summed.
 _FIT = 16
 
@@ -86,7 +85,7 @@ def factor(values: Values, lowest: int) -> Factor:
     """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
     if not values.flags.c_contiguous:
         values = aligned.copy(values)
-    exponents = _exponents(values, aligned.empty(values.shape, np.int16))
+    exponents = _exponents(values)
     zero = exponents == 0
     has_zero = bool(zero.any())
     has_subnormal = has_zero and bool((values[zero] != 0).any())
@@ -97,12 +96,12 @@ def factor(values: Values, lowest: int) -> Factor:
     return Factor(values, exponents, has_subnormal)
 
 
-def _exponents(values: Values, out: Values) -> Values:
-    """The biased exponents of contiguous float32 values, out of their upper halves."""
-    upper = values.view(np.int16)[..., _UPPER::2]
-    np.right_shift(upper, np.int16(7), out=out)
-    out &= np.int16(0xFF)
-    return out
+def _exponents(values: Values) -> Values:
+    """The biased exponents of contiguous float32 values."""
+    found = aligned.empty(values.shape, np.int16)
+    np.copyto(found, values.view(np.uint32) >> np.uint32(23), casting="unsafe")
+    found &= np.int16(0xFF)
+    return found
 
 
 def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
@@ -116,27 +115,23 @@ def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bit
 
 
 def _sum_block(dt: str, a: Factor, b: Factor, c: Values, rule: Rule, result: Bits) -> None:
-    depth = a.values.shape[0]
-    space = _SCRATCH.space(depth, c.shape)
-    top = _largest_exponents(a.exponents, b.exponents, c, space)
-    if a.has_subnormal or b.has_subnormal or not _is_safe(top, c):
+    space = _SCRATCH.space(a.values.shape[0], c.shape)
+    _largest_exponents(a.exponents, b.exponents, c, space)
+    if a.has_subnormal or b.has_subnormal or not _is_safe(space, c):
         result[...] = _round_any(dt, _wide_sum(a.values, b.values, c, rule), rule)
         return
-    np.copyto(space.power, top, casting="unsafe")
-    np.subtract(np.uint32(254 + rule.kept), space.power, out=space.power)
-    space.power <<= np.uint32(23)
-    scale = space.power.view(np.float32)
+    np.subtract(np.uint32(254 + rule.kept << 23), space.power, out=space.power)
     np.multiply(a.values, b.values, out=space.products)
-    np.multiply(space.products, scale, out=space.products)
+    np.multiply(space.products, space.scale, out=space.products)
     # Casting cuts towards zero.
-    np.copyto(space.terms, space.products, casting="unsafe")
+    np.copyto(space.flat_terms, space.flat_products, casting="unsafe")
     np.add.reduce(space.terms, axis=0, dtype=space.sums.dtype, out=space.sums)
-    np.multiply(c, scale, out=space.first)
+    np.multiply(c, space.scale, out=space.first)
     np.trunc(space.first, out=space.first)
     np.copyto(space.total, space.sums)
     np.copyto(space.addend, space.first)
     space.total += space.addend
-    _round_scaled(dt, space.total, scale, rule, result)
+    _round_scaled(dt, space.total, space.scale, rule, result)
 
 
 @functools.lru_cache(maxsize=64)
@@ -168,29 +163,39 @@ def _picked(shape: tuple[int, ...], where: Where) -> Where:
 
 
 class _Space:
-    """Arrays for the steps of one block: per product [k, ...], then per sum."""
+    """Arrays for the steps of one block: per product [k, ...], then per sum.
+
+    Exponents, products and their cut terms follow each other in the same memory.
+    """
 
     __slots__ = (
         "addend",
+        "clipped",
         "exponents",
         "first",
+        "flat_products",
+        "flat_terms",
         "largest",
         "power",
         "products",
+        "scale",
         "sums",
         "terms",
-        "top",
         "total",
     )
 
     def __init__(self, depth: int, shape: tuple[int, ...]) -> None:
         deep = (depth, *shape)
-        self.exponents: Values = aligned.empty(deep, np.int16)
         self.products: Values = aligned.empty(deep, np.float32)
-        self.terms: Values = aligned.empty(deep, np.int32)
+        self.terms: Values = self.products.view(np.int32)
+        self.flat_products: Values = self.products.reshape(-1)
+        # One axis: NumPy then casts in place, element by element.
+        self.flat_terms: Values = self.terms.reshape(-1)
+        self.exponents: Values = self.flat_products.view(np.int16)[: math.prod(deep)].reshape(deep)
         self.largest: Values = aligned.empty(shape, np.int16)
-        self.top: Values = aligned.empty(shape, np.int16)
+        self.clipped: Values = aligned.empty(shape, np.int16)
         self.power: Values = aligned.empty(shape, np.uint32)
+        self.scale: Values = self.power.view(np.float32)
         self.sums: Values = aligned.empty(shape, np.int32 if depth <= _FIT else np.int64)
         self.first: Values = aligned.empty(shape, np.float32)
         self.addend: Values = aligned.empty(shape, np.float64)
@@ -216,32 +221,39 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> Values:
-    """The largest exponent among C and the products of factors with exponents `a` and `b`."""
-    _exponents(c, space.top)
+def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> None:
+    """The largest exponent among C and the products of factors with exponents `a` and `b`.
+
+    It becomes `space.power`: biased, at its place in a float32, 0 if it were below that.
+    """
     np.add(a, b, out=space.exponents)
     np.maximum.reduce(space.exponents, axis=0, out=space.largest)
     space.largest -= np.int16(127)
-    np.maximum(space.top, space.largest, out=space.top)
-    return space.top
+    np.maximum(space.largest, np.int16(0), out=space.clipped)
+    np.copyto(space.power, space.clipped, casting="unsafe")
+    space.power <<= np.uint32(23)
+    of_c = space.first.view(np.uint32)
+    np.bitwise_and(c.view(np.uint32), np.uint32(0xFF << 23), out=of_c)
+    np.maximum(space.power, of_c, out=space.power)
 
 
-def _is_safe(top: Values, c: Values) -> bool:
+def _is_safe(space: _Space, c: Values) -> bool:
     """Whether float32 is enough: all finite, no huge or tiny exponents but where all is zero.
 
     The exponents of sums of nothing but zeros become one that serves. (A subnormal in C beside
     products that do not make it unsafe lies far below the unit.)
     """
-    if not top.size:
+    power = space.power
+    if not power.size:
         return True
-    if top.max() > _SAFE_HIGH:
+    if np.maximum.reduce(power, axis=None) > _SAFE_HIGH << 23:
         return False
-    if top.min() >= _SAFE_LOW:
+    if np.minimum.reduce(power, axis=None) >= _SAFE_LOW << 23:
         return True
-    small = top < _SAFE_LOW
-    if top[small].any() or c[small].any():
+    small = power < np.uint32(_SAFE_LOW << 23)
+    if power[small].any() or c[small].any() or (space.largest[small] > _NO_PRODUCT).any():
         return False
-    top[small] = 127
+    power[small] = 127 << 23
     return True
 
 

@@ -9,7 +9,7 @@ split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment layout
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,8 @@ def gather(registers: Sequence[Operand], width: int) -> Bits:
     return turned
 
 
-def scatter(turned: Bits, shape: tuple[int, ...]) -> list[Bits]:
-    """One array of lanes per register, in the given shape, from [register, lane, warp]."""
+def scatter(turned: Iterable[Bits], shape: tuple[int, ...]) -> list[Bits]:
+    """One array of lanes per register, in the given shape, from [lane, warp] of each."""
     return [np.ascontiguousarray(lanes.T).reshape(shape) for lanes in turned]
 
 
@@ -147,4 +147,4 @@ def registers_of(t: str, total: Bits, shape: tuple[int, ...]) -> list[Bits]:
         wide = split.astype(np.uint32)
         packed = wide[:, 0] | (wide[:, 1] << np.uint32(16))
         return scatter(packed.reshape(halves, 32, warps), shape)
-    return scatter(split.reshape(halves * 2, 32, warps), shape)
+    return scatter([half.reshape(32, warps) for pair in split for half in pair], shape)

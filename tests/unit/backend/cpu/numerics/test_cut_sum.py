@@ -77,6 +77,16 @@ def test_sums_of_nothing_but_zeros_are_plus_zero() -> None:
     assert (product(a, b, c).view(np.uint32) == 0).all()
 
 
+@pytest.mark.parametrize("power", [-60, -64, -70, -74])
+def test_products_below_the_normal_range_are_not_taken_for_zeros(power: int) -> None:
+    a = np.full((16, 2, 1, 3), 2.0**power, np.float32)
+    b = np.full((16, 1, 4, 3), 2.0**power, np.float32)
+    a[3, 1] = 0
+    got = product(a, b, np.zeros((2, 4, 3), np.float32))
+    assert (got[0] == np.float32(16 * 2.0 ** (2 * power))).all()
+    assert (got[1] == np.float32(15 * 2.0 ** (2 * power))).all()
+
+
 def test_a_row_that_needs_float64_does_not_change_the_others() -> None:
     a, b = bf16(draw(4, (16, 4, 1, 6), 3)), bf16(draw(5, (16, 1, 8, 6), 3))
     c = draw(6, (4, 8, 6), 3).astype(np.float32)
