@@ -10,7 +10,7 @@ import click
 from tessera.cli_run import progress
 from tessera.diagnostics import TesseraError
 from tessera.messages import Messages, form_option, write_data
-from tessera.output import write_file
+from tessera.output import check_output, write_file
 
 
 @click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
@@ -28,11 +28,15 @@ from tessera.output import write_file
     help="How often each time is taken; the median counts.",
 )  # fmt: skip
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Give up when a step does not end for so long; 60 unless given.",
+)  # fmt: skip
 @form_option
 @click.pass_obj
 def profile(
     messages: Messages, file: str, devices: str, output: str, repeats: int, data: str | None,
-    form: str,
+    time_limit: float | None, form: str,
 ) -> int:  # fmt: skip
     """Measure every step of the trace FILE on GPUs and slices of GPUs.
 
@@ -49,7 +53,10 @@ def profile(
 
     messages = replace(messages, form=form)
     options = profiling.ProfileOptions(devices=devices, repeats=repeats, data=data)
+    if time_limit is not None:
+        options = replace(options, limit_s=time_limit)
     try:
+        check_output(output, (file, data))
         with progress(messages, "steps measured") as show:
             found = profiling.profile(file, options, show)
         write_file(output, profiling.profile_text(found).encode())

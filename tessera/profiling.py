@@ -5,17 +5,21 @@ In: a trace and a list of devices (`h200,h200:84sm`). Out: a profile, as the JSO
 told apart, beside a busy neighbour for slices, and transfers by size.
 
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
-that they add up to what the whole trace takes.
+that they add up to what the whole trace takes. Beside a neighbour that computes the same share of
+the way is added to the warm time; one that moves memory leaves little in L2, and its time counts
+as measured, if it is the longer one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
 from tessera.diagnostics import TesseraError, error
 from tessera.driver import analysis_manager, load
 from tessera.frontend.contents import open_contents, open_contents_file
@@ -32,6 +36,7 @@ from tessera.planning.assemble import variant_on
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
+    from tessera.backend.cuda.backend import CudaBackend
     from tessera.backend.cuda.profile import DeviceTimes
     from tessera.backend.service import Model
 
@@ -48,6 +53,7 @@ class ProfileOptions:
     repeats: int = 9
     data: str | None = None
     seed: int = 0
+    limit_s: float = DEFAULT_LIMIT_S
 
 
 def profile(
@@ -57,6 +63,7 @@ def profile(
     driver: Driver | None = None,
 ) -> dict[str, Any]:
     """The profile of a trace as JSON data; `on_step` hears of steps done and steps in all."""
+    from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
 
     program = load(path)
@@ -65,26 +72,29 @@ def profile(
     entries = parse_gpus(options.devices)
     places = [_ordinal(entry.gpu, there) for entry in entries]
     graph = analysis_manager(program, _folder(path)).get(Dependences).graph
+    bench = _Bench(driver, program, graph, _contents(program, path, options), options)
     rows: list[dict[str, Any]] = []
     transfers: list[dict[str, Any]] = []
     wholes: list[dict[str, Any]] = []
     count = len(graph.nodes) * len(entries)
-    for place, (entry, ordinal) in enumerate(zip(entries, places, strict=True)):
+    with _contexts(driver, places):
+        for place, (entry, ordinal) in enumerate(zip(entries, places, strict=True)):
 
-        def tell(done: int, total: int, before: int = place) -> None:
-            if on_step is not None:
-                on_step(before * total + done, count)
+            def tell(done: int, total: int, before: int = place) -> None:
+                if on_step is not None:
+                    on_step(before * total + done, count)
 
-        times = _measure(program, graph, path, entry, ordinal, options, tell, driver)
-        share = _share(times)
-        rows += _rows(graph, entry.gpu, times, share)
-        wholes.append({"gpu": entry.gpu.key, "sms": times.sms, "ns": times.whole_ns,
-                       "cold_share": round(share, 3)})  # fmt: skip
-        transfers += [{"gpu": entry.gpu.key, "sms": times.sms, "kind": one.kind,
-                       "bytes": one.bytes, "ns": one.ns} for one in times.transfers]  # fmt: skip
+            times = bench.measure(entry, ordinal, tell)
+            share = _share(times)
+            rows += _rows(bench, entry.gpu, times, share)
+            device = {"gpu": entry.gpu.key, "sms": times.sms}
+            wholes.append({**device, "ns": times.whole_ns, "cold_share": round(share, 3),
+                           "clock_mhz": times.clock_mhz})  # fmt: skip
+            transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": one.ns}
+                          for one in times.transfers]  # fmt: skip
     used = there[places[0]]
-    machine = {"gpu": used.name, "cuda": driver.version(), "sms": used.sms,
-               "repeats": options.repeats}  # fmt: skip
+    machine = {"gpu": used.name, "cuda": driver.version(), "driver": driver_version(),
+               "sms": used.sms, "repeats": options.repeats}  # fmt: skip
     return {
         "schema": SCHEMA, "program": program_digest(program), "machine": machine, "rows": rows,
         "wholes": wholes, "transfers": transfers,
@@ -127,67 +137,118 @@ def _ordinal(gpu: Gpu, there: tuple[GpuFacts, ...]) -> int:
     )  # fmt: skip
 
 
-def _measure(
-    program: Program,
-    graph: KernelGraph,
-    path: str | os.PathLike[str],
-    entry: Entry,
-    ordinal: int,
-    options: ProfileOptions,
-    on_step: Callable[[int, int], None],
-    driver: Driver,
-) -> DeviceTimes:
-    from tessera.backend.cuda.backend import CudaBackend
-    from tessera.backend.cuda.profile import Profiler
-    from tessera.backend.service import BackendOptions
+@contextmanager
+def _contexts(driver: Driver, ordinals: Sequence[int]) -> Iterator[None]:
+    """Contexts stay open in between; what hangs or has faulted is left to the process's end."""
+    from tessera.backend.cuda.api import DriverError
+    from tessera.backend.cuda.stopwatch import Stalled
 
-    targets = {_DEVICE: f"cuda:{ordinal}"}
-    if entry.sms is not None:
-        targets[_DEVICE] += f":{entry.sms}sm"
-        left = entry.gpu.sms - entry.sms
-        if left >= _LEAST_SLICE:
-            targets[_BESIDE] = f"cuda:{ordinal}:{left}sm"
-    model = _model(program, graph, path, entry.gpu, options, tuple(targets))
-    backend = CudaBackend(model, BackendOptions(targets=targets, timeline=False), driver=driver)
+    for ordinal in ordinals:
+        driver.retain(ordinal)
+    stuck = False
     try:
-        profiler = Profiler(backend, options.repeats)
-        try:
-            return profiler.measure(on_step)
-        finally:
-            profiler.close()
+        yield
+    except Stalled:
+        stuck = True
+        raise
     finally:
-        backend.close()
+        for ordinal in () if stuck else ordinals:
+            with suppress(DriverError):
+                driver.release(ordinal)
 
 
-def _model(
-    program: Program,
-    graph: KernelGraph,
-    path: str | os.PathLike[str],
-    gpu: Gpu,
-    options: ProfileOptions,
-    devices: tuple[str, ...],
-) -> Model:
-    """The whole trace on one device."""
-    from tessera.backend.service import Model, ServedTrace
-
-    work = tuple(program.work())
-    arches = tuple(variant_on(program, step, gpu.arch) for step in work)
-    for step, arch in zip(work, arches, strict=True):
-        if isinstance(step, Launch) and not arch:
-            raise TesseraError(_no_variant(step, gpu), exit_code=4)
-    lowered = lower_replica([program], [graph], [[_DEVICE] * len(work)], slots=1, lanes=1)
+def _contents(
+    program: Program, path: str | os.PathLike[str], options: ProfileOptions
+) -> dict[str, Bytes]:
     opened = (
         open_contents(program, _folder(path), seed=options.seed)
         if options.data is None
         else open_contents_file(program, options.data, seed=options.seed)
     )
     with opened as contents:
-        given = {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
-    return Model(
-        lowered=replace(lowered, devices=devices),
-        traces=(ServedTrace(name="trace", program=program, arches=arches),),
-        weights=given, states=(given,), fillings=({},),
-    )  # fmt: skip
+        return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What all devices measure."""
+
+    driver: Driver
+    program: Program
+    graph: KernelGraph
+    given: dict[str, Bytes]
+    options: ProfileOptions
+
+    def arches(self, gpu: Gpu) -> tuple[str, ...]:
+        """The variant of every step on a GPU."""
+        work = tuple(self.program.work())
+        arches = tuple(variant_on(self.program, step, gpu.arch) for step in work)
+        for step, arch in zip(work, arches, strict=True):
+            if isinstance(step, Launch) and not arch:
+                raise TesseraError(_no_variant(step, gpu), exit_code=4)
+        return arches
+
+    def measure(
+        self, entry: Entry, ordinal: int, on_step: Callable[[int, int], None]
+    ) -> DeviceTimes:
+        """Everything on one device."""
+        from tessera.backend.cuda.api import DriverError
+        from tessera.backend.cuda.backend import CudaBackend
+        from tessera.backend.cuda.faults import run_fault
+        from tessera.backend.cuda.stopwatch import Stalled
+        from tessera.backend.cuda.tape import Refused
+        from tessera.backend.service import BackendOptions
+
+        targets = {_DEVICE: f"cuda:{ordinal}"}
+        if entry.sms is not None:
+            targets[_DEVICE] += f":{entry.sms}sm"
+            left = entry.gpu.sms - entry.sms
+            if left >= _LEAST_SLICE:
+                targets[_BESIDE] = f"cuda:{ordinal}:{left}sm"
+        model = self._model(entry.gpu, tuple(targets))
+        backend = CudaBackend(
+            model, BackendOptions(targets=targets, timeline=False), driver=self.driver
+        )
+        try:
+            found = self._times(backend, on_step)
+        except Stalled:
+            raise
+        except Refused as refused:
+            backend.close()
+            raise backend._refused(refused, 0) from None
+        except DriverError as problem:
+            backend.close()
+            raise run_fault(problem) from None
+        except BaseException:
+            backend.close()
+            raise
+        backend.close()
+        return found
+
+    def _times(self, backend: CudaBackend, on_step: Callable[[int, int], None]) -> DeviceTimes:
+        from tessera.backend.cuda.profile import Profiler
+
+        options = self.options
+        profiler = Profiler(
+            backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
+        )
+        try:
+            return profiler.measure(on_step)
+        finally:
+            profiler.close()
+
+    def _model(self, gpu: Gpu, devices: tuple[str, ...]) -> Model:
+        """The whole trace on one device."""
+        from tessera.backend.service import Model, ServedTrace
+
+        arches = self.arches(gpu)
+        placement = [_DEVICE] * len(arches)
+        lowered = lower_replica([self.program], [self.graph], [placement], slots=1, lanes=1)
+        return Model(
+            lowered=replace(lowered, devices=devices),
+            traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
+            weights=self.given, states=(self.given,), fillings=({},),
+        )  # fmt: skip
 
 
 def _no_variant(step: Work, gpu: Gpu) -> Any:
@@ -204,18 +265,23 @@ def _share(times: DeviceTimes) -> float:
     return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0)
 
 
-def _rows(graph: KernelGraph, gpu: Gpu, times: DeviceTimes, share: float) -> list[dict[str, Any]]:
+def _rows(bench: _Bench, gpu: Gpu, times: DeviceTimes, share: float) -> list[dict[str, Any]]:
     rows = []
+    arches = bench.arches(gpu)
     for step in times.steps:
-        ns = step.warm_ns + share * (step.cold_ns - step.warm_ns)
+        colder = share * (step.cold_ns - step.warm_ns)
+        ns = step.warm_ns + colder
         row: dict[str, Any] = {
-            "step": step.step, "name": graph.nodes[step.step].name,
+            "step": step.step, "name": bench.graph.nodes[step.step].name,
             "gpu": gpu.key, "sms": times.sms,
             "ns": round(ns, 1), "error": round(max(step.spread, 0.02), 4),
             "warm_ns": round(step.warm_ns, 1), "cold_ns": round(step.cold_ns, 1),
         }  # fmt: skip
-        if step.beside_compute_ns is not None and step.beside_memory_ns is not None:
-            row["beside_compute_ns"] = round(step.beside_compute_ns, 1)
-            row["beside_memory_ns"] = round(step.beside_memory_ns, 1)
+        if arches[step.step]:
+            row["variant"] = arches[step.step]
+        if step.beside_compute_ns is not None:
+            row["beside_compute_ns"] = round(step.beside_compute_ns + colder, 1)
+        if step.beside_memory_ns is not None:
+            row["beside_memory_ns"] = round(max(step.beside_memory_ns, ns), 1)
         rows.append(row)
     return rows

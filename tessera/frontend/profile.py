@@ -6,8 +6,8 @@
 In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name
 of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
 Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`: times with caches
-warm and cold, and beside a busy neighbour on the rest of the GPU), and so may the file (`machine`,
-`wholes`, `transfers`): `tessc profile` writes them.
+warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: the architecture of
+its code), and so may the file (`machine`, `wholes`, `transfers`): `tessc profile` writes them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tessera.ir.costs import Measured, Profile
 SCHEMA = "tessera-profile/1"
 _KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
 _TIMES = ("warm_ns", "cold_ns", "beside_compute_ns", "beside_memory_ns")
+_NOTES = ("variant",)
 _MORE = {"machine", "wholes", "transfers"}
 
 
@@ -45,7 +46,7 @@ def _row(row: Any, where: str) -> Measured:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     for key in row:
-        if key not in _KEYS and key not in _TIMES:
+        if key not in _KEYS and key not in _TIMES and key not in _NOTES:
             raise bad_profile(f"{where} has an unknown key `{key}`")
     gpu = find_gpu(_field(row, "gpu", where))
     error_bar = _field({"error": 0.05, **row}, "error", where)

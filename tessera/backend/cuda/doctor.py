@@ -53,7 +53,7 @@ def check_machine(driver: Driver | None = None) -> Checkup:
         gpus = tuple(_check_gpu(driver, gpu, driver.gpus()) for gpu in driver.gpus())
         newest = _newest_ptx(driver) if gpus else None
         return Checkup(
-            cuda=driver.version(), driver=_driver_version(), problem="" if gpus else "no GPU",
+            cuda=driver.version(), driver=driver_version(), problem="" if gpus else "no GPU",
             newest_ptx=newest, gpus=gpus, packages=packages,
         )  # fmt: skip
     except TesseraError as failure:
@@ -62,7 +62,7 @@ def check_machine(driver: Driver | None = None) -> Checkup:
     except DriverError as failure:
         problem = explain(failure)
     return Checkup(
-        cuda=None, driver=_driver_version(), problem=problem, newest_ptx=None, gpus=(),
+        cuda=None, driver=driver_version(), problem=problem, newest_ptx=None, gpus=(),
         packages=packages,
     )  # fmt: skip
 
@@ -93,7 +93,8 @@ def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
         driver.release(0)
 
 
-def _driver_version() -> str:
+def driver_version() -> str:
+    """The version of the driver as the kernel says it; empty where it does not."""
     try:
         found = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
     except OSError:

@@ -1,9 +1,9 @@
-// Work for the other slice of a GPU while a kernel is measured. neighbours.ptx is made from this
-// with CUDA 13.0:
+// Work for the other slice of a GPU while a kernel is measured, and its clock. neighbours.ptx is made
+// from this with CUDA 13.0:
 //   nvcc -ptx -arch=sm_75 -O3 -o neighbours.ptx neighbours.cu
 // and its .version is set to 7.0, which every supported driver reads.
 //
-// Both end by themselves after `ns` nanoseconds: whatever goes wrong, nothing spins for ever.
+// All end by themselves after `ns` nanoseconds: whatever goes wrong, nothing spins for ever.
 
 __device__ __forceinline__ unsigned long long now_ns() {
     unsigned long long now;
@@ -36,4 +36,13 @@ extern "C" __global__ void neighbour_memory(unsigned long long ns, uint4 *target
             target[i] = source[i];
             if ((round & 63) == 63 && now_ns() >= end) break;
         }
+}
+
+// How many cycles an SM makes in `ns` nanoseconds: cycles and nanoseconds.
+extern "C" __global__ void measure_clock(unsigned long long ns, unsigned long long *found) {
+    unsigned long long begin = now_ns(), cycles = clock64();
+    while (now_ns() < begin + ns) {
+    }
+    found[0] = clock64() - cycles;
+    found[1] = now_ns() - begin;
 }

@@ -3,40 +3,45 @@
 In: a `CudaBackend` that has the whole trace on its first device; a second device, if there is one,
 is the rest of the GPU. Out: times of every step, and of transfers by size.
 
-A step is timed warm (many launches one after the other in a graph, so that what fits stays in L2)
-and cold (after L2 was filled with something else), and, with a neighbour, warm beside work that
-only computes and beside work that only moves memory. Memory that the step changes is put back
-afterwards, and the step is done once, so that the next one finds what it would find.
+Steps are taken in the order of a request, with its inputs in place. Each is timed warm (many
+launches one after the other in a graph, so that what fits stays in L2) and cold (after L2 was
+filled with something else), and, with a neighbour, warm beside work that only computes and beside
+work that only moves memory. What a step both reads and writes is put back between times, and the
+step is done once at the end, so that the next one finds what it would find.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
-from tessera.backend.cuda.api import Driver, DriverError, Handle
+from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.backend import CudaBackend
-from tessera.backend.cuda.enqueue import Enqueuer
-from tessera.backend.cuda.issue_order import Do
-from tessera.backend.cuda.parameters import pack_parameters
-from tessera.backend.cuda.tape import Tape
-from tessera.ir.data_type import DataType
-from tessera.ir.launch_program import AreaKind, Queue, Run
-from tessera.ir.program import LaunchId, Scalar
+from tessera.backend.cuda.enqueue import Enqueuer, step_name
+from tessera.backend.cuda.held_memory import Held
+from tessera.backend.cuda.issue_order import Action, Do, Hold, Move
+from tessera.backend.cuda.neighbours import Load, Neighbours
+from tessera.backend.cuda.stopwatch import Stopwatch
+from tessera.backend.cuda.tape import Refused, Tape
+from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import HOST, AreaKind, Queue, Run
+from tessera.ir.program import LaunchId, LibraryCall, Work
 
 REPEATS = 9
 _TARGET_NS = 200_000
 _MOST_LAUNCHES = 64
 _FLUSH_BYTES = 256 << 20
-_NEIGHBOURS = Path(__file__).parent / "neighbours.ptx"
-_NEIGHBOUR_BYTES = 256 << 20
-# How much longer than needed alone a neighbour works, and between which limits.
-_PATIENCE = 6
-_LEAST_BUSY_NS = 3_000_000
+_WARM_UP_NS = 200_000_000
+# How much longer than alone a measurement may take beside a neighbour, tried in turn.
+_PATIENCE = (3, 9, 27)
+_LEAST_BUSY_NS = 1_000_000
 _MOST_BUSY_NS = 2_000_000_000
 _SIZES = tuple(1 << n for n in range(12, 29, 2))
+_UNTIMED = 2
+_MOST_PAUSE_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,193 +67,288 @@ class TransferTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTimes:
-    """Everything about one device; `whole_ns` is the trace as one graph."""
+    """Everything about one device; `whole_ns` is all steps, one after the other in one graph."""
 
     sms: int
+    clock_mhz: int
     whole_ns: float
     steps: tuple[StepTimes, ...]
     transfers: tuple[TransferTime, ...]
 
 
-class Profiler:
-    """Measures on one backend."""
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A step so many times in a row; `restore` puts back what it changes.
 
-    def __init__(self, backend: CudaBackend, repeats: int = REPEATS) -> None:
+    `pause_ns` is how long the stream has to be held up for the host to hand it all over: without
+    a graph it would be the host that is timed.
+    """
+
+    run: Callable[[], None]
+    launches: int
+    restore: Callable[[], None]
+    pause_ns: int = 0
+
+
+class Profiler:
+    """Measures on one backend. `inputs` are those of the request whose steps are measured."""
+
+    def __init__(
+        self, backend: CudaBackend, graph: KernelGraph, inputs: Mapping[str, Bytes], *,
+        repeats: int = REPEATS, limit_s: float,
+    ) -> None:  # fmt: skip
         self.backend = backend
+        self.graph = graph
         self.driver: Driver = backend.driver
         self.repeats = repeats
         names = tuple(backend.devices)
         self.device = names[0]
-        self.neighbour = names[1] if len(names) > 1 else None
+        self.beside = backend.devices[names[1]] if len(names) > 1 else None
+        self.work: tuple[Work, ...] = tuple(backend.model.traces[0].program.work())
         self.stream = backend._streams.stream(self.device, 0, Queue.COMPUTE)
         self.driver.use(backend.devices[self.device].context)
-        self.start = self.driver.event(timed=True)
-        self.end = self.driver.event(timed=True)
+        self.watch = Stopwatch(self.driver, limit_s)
+        self.ended = self.driver.event()
+        self.neighbours = Neighbours(self.driver, moves=self.beside is not None)
         self.flush = self.driver.allocate(_FLUSH_BYTES)
-        self.saved: list[tuple[int, int, int]] = []
+        backend._buffers[0, 0].put(inputs)
 
     def close(self) -> None:
-        """Give memory and events back."""
+        """Give memory and events back, unless something is still running."""
+        if self.watch.is_stuck:
+            return
         self.driver.use(self.backend.devices[self.device].context)
+        self.watch.close()
+        self.driver.destroy_event(self.ended)
+        self.neighbours.close()
         self.driver.free(self.flush)
-        for _, copy, _ in self.saved:
-            self.driver.free(copy)
-        for event in (self.start, self.end):
-            self.driver.destroy_event(event)
 
     def measure(self, on_step: Callable[[int, int], None] | None = None) -> DeviceTimes:
         """Time everything; `on_step` hears of steps done and steps in all."""
-        count = len(tuple(self.backend.model.traces[0].program.work()))
-        whole = self._whole_ns()
-        self._save_areas()
+        device = self.backend.devices[self.device]
+        self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
+        self.neighbours.start_clock(self.stream)
+        self.watch.finish(self.stream)
+        clock = self.neighbours.clock_mhz()
+        self._overhead_ns = self._measure_overhead()
         found = []
-        for number in range(count):
-            found.append(self._step(number))
+        for step in self._steps():
+            found.append(step)
             if on_step is not None:
-                on_step(number + 1, count)
+                on_step(len(found), len(self.work))
+        self.watch.what = "the whole trace"
         return DeviceTimes(
-            sms=self.backend.devices[self.device].sms, whole_ns=whole, steps=tuple(found),
+            sms=device.sms, clock_mhz=clock, whole_ns=self._whole_ns(),
+            steps=tuple(sorted(found, key=lambda one: one.step)),
             transfers=tuple(self._transfers()),
         )  # fmt: skip
 
-    # --- steps ------------------------------------------------------------------------------
+    # --- the whole ----------------------------------------------------------------------------
 
     def _whole_ns(self) -> float:
-        """The median of the whole trace, launched as a request is."""
-        ready = self.backend._ready[0, 0, 0]
-        graph, stream = ready.graph, ready.stream
-        if graph is None:
-            return self._timed(lambda: ready.tape.play(self.driver), stream)
-        for _ in range(3):
-            self._timed(lambda: self.driver.launch_graph(graph, stream), stream)
-        return statistics.median(
-            self._timed(lambda: self.driver.launch_graph(graph, stream), stream)
-            for _ in range(self.repeats)
-        )
-
-    def _step(self, number: int) -> StepTimes:
-        tape = self._tape(number)
-        once = self._timed(lambda: tape.play(self.driver))
-        once = min(once, self._timed(lambda: tape.play(self.driver)))
-        launches = int(min(max(_TARGET_NS // max(once, 1), 1), _MOST_LAUNCHES))
-        graph = self._repeated(tape, launches)
+        """The median of all steps in a row, inputs in place; states are put back in between."""
+        order = self.backend._orders[0]
+        moves = [one for one in order if _is_input(one)]
+        held = [i for i, one in enumerate(order) if isinstance(one, Hold) and one.queue is Queue.IN]
+        # An input that has to wait for its place belongs to what is timed.
+        early = not held or all(order.index(one) < held[0] for one in moves)
+        timed = [one for one in order if isinstance(one, Do)] if early else list(order)
+        bring = self._tape(moves if early else (), prologue=True)
+        tape, stream = self._tape(timed)
+        graph = self._captured(tape, stream, 1)
+        states = Held(self.driver, self.stream, self._states())
+        times = []
         try:
-            warm, spread = self._warm(graph, launches)
-            beside: list[float | None] = [None, None]
-            if self.neighbour is not None:
-                for place, kind in enumerate(("compute", "memory")):
-                    beside[place] = self._beside(kind, graph, launches, warm)
+            run, pause_ns = self._runner(tape, stream, graph, 1)
+            for _ in range(_UNTIMED + self.repeats):
+                states.restore()
+                self._play(*bring)
+                self.neighbours.pause(pause_ns, stream)
+                times.append(self.watch.time(run, stream))
+            states.restore()
         finally:
-            self.driver.destroy_graph(graph)
-        cold = self._cold(tape)
-        self._restore_areas()
-        tape.play(self.driver)
-        self._keep_areas()
+            self._release(graph, states)
+        return statistics.median(times[_UNTIMED:])
+
+    def _states(self) -> list[tuple[int, int]]:
+        memory = self.backend.memory
+        assert memory is not None
+        return [
+            (block.base, block.stride * block.area.count)
+            for (device, kind), block in memory.blocks.items()
+            if device == self.device and kind is AreaKind.LANE
+        ]
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _steps(self) -> Iterator[StepTimes]:
+        """The actions of a request in an order that its queues allow, every step measured."""
+        self._play(*self._tape((), prologue=True))
+        for action in self.backend._orders[0]:
+            match action:
+                case Do(_, Run(number)):
+                    self.watch.what = f"step #{number} `{step_name(self.work[number])}`"
+                    yield self._step(number)
+                case _ if isinstance(action, Do) or _is_input(action):
+                    self._play(*self._tape([action]))
+                case _:
+                    pass
+
+    def _step(self, number: LaunchId) -> StepTimes:
+        tape, stream = self._tape([Do(self.device, Run(number))])
+        held = Held(self.driver, self.stream, self._changed(number))
+        graph = None
+        try:
+            once = min(self._timed(lambda: tape.play(self.driver)) for _ in range(2))
+            launches = int(min(max(_TARGET_NS // max(once, 1), 1), _MOST_LAUNCHES))
+            graph = self._captured(tape, stream, launches)
+            run, pause_ns = self._runner(tape, stream, graph, launches)
+            work = _Repeated(run, launches, held.restore, pause_ns)
+            begun = time.perf_counter()
+            warm, spread = self._warm(work)
+            seconds = time.perf_counter() - begun
+            compute, memory = (self._beside(load, work, seconds) for load in Load)
+            held.restore()
+            cold = self._cold(tape)
+            held.restore()
+            self._play(tape, stream)
+        finally:
+            self._release(graph, held)
         return StepTimes(
             step=number, warm_ns=warm, cold_ns=max(cold, warm), spread=spread,
-            beside_compute_ns=beside[0], beside_memory_ns=beside[1],
+            beside_compute_ns=compute, beside_memory_ns=memory,
         )  # fmt: skip
 
-    def _tape(self, number: int) -> Tape:
-        """One step alone."""
-        backend = self.backend
-        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
-        return writer.write([Do(self.device, Run(LaunchId(number)))], (), tell=False)[0]
+    def _changed(self, number: LaunchId) -> list[tuple[int, int]]:
+        """Addresses and sizes of the buffers that a step both reads and writes."""
+        memory = self.backend.memory
+        assert memory is not None
+        accesses = self.graph.nodes[number].accesses
+        reads = {one.buffer for one in accesses if one.kind.reads}
+        writes = {one.buffer for one in accesses if one.kind.writes}
+        return [
+            (memory.address(0, self.device, buffer, 0, 0), self.graph.buffers[buffer].bytes)
+            for buffer in sorted(reads & writes)
+        ]
 
-    def _repeated(self, tape: Tape, launches: int) -> Handle:
-        self.driver.begin_capture(self.stream)
-        for _ in range(launches):
-            tape.play(self.driver)
-        return self.driver.end_capture(self.stream)
-
-    def _warm(self, graph: Handle, launches: int) -> tuple[float, float]:
-        def run() -> None:
-            self.driver.launch_graph(graph, self.stream)
-
-        self._timed(run)
-        times = [self._timed(run) / launches for _ in range(self.repeats)]
+    def _warm(self, work: _Repeated) -> tuple[float, float]:
+        times = []
+        for _ in range(self.repeats):
+            work.restore()
+            work.run()
+            if work.pause_ns:
+                self.neighbours.pause(work.pause_ns, self.stream)
+            times.append(self._timed(work.run) / work.launches)
         middle = statistics.median(times)
         away = statistics.fmean(abs(one - middle) for one in times)
         return middle, away / middle if middle else 0.0
 
     def _cold(self, tape: Tape) -> float:
+        """Launches one by one, less what it costs to time a single launch."""
+        return self._flushed(lambda: tape.play(self.driver)) - self._overhead_ns
+
+    def _measure_overhead(self) -> float:
+        """How much longer the shortest launch takes by itself than in a row."""
+        launches = _MOST_LAUNCHES
+        self.driver.begin_capture(self.stream)
+        for _ in range(launches):
+            self.neighbours.pause(0, self.stream)
+        graph = self.driver.end_capture(self.stream)
+        run = partial(self.driver.launch_graph, graph, self.stream)
+        in_a_row = self._warm(_Repeated(run, launches, lambda: None))[0]
+        self.driver.destroy_graph(graph)
+        alone = self._flushed(lambda: self.neighbours.pause(0, self.stream))
+        return max(alone - in_a_row, 0.0)
+
+    def _flushed(self, work: Callable[[], None]) -> float:
         times = []
         for _ in range(self.repeats):
             self.driver.call("cuMemsetD8Async", self.flush, 0, _FLUSH_BYTES, self.stream)
-            times.append(self._timed(lambda: tape.play(self.driver)))
+            times.append(self._timed(work))
         return statistics.median(times)
 
-    def _timed(self, work: Callable[[], None], stream: Handle | None = None) -> float:
-        stream = self.stream if stream is None else stream
-        self.driver.record(self.start, stream)
-        work()
-        self.driver.record(self.end, stream)
-        # Not the whole context: a neighbour may be at work in it.
-        self.driver.call("cuStreamSynchronize", stream)
-        return float(self.driver.elapsed_ns(self.start, self.end))
+    def _timed(self, work: Callable[[], None]) -> float:
+        return self.watch.time(work, self.stream)
 
-    # --- memory that steps change --------------------------------------------------------------
+    def _beside(self, load: Load, work: _Repeated, seconds: float) -> float | None:
+        """The time while the rest of the GPU is at work; None where that always ended too early.
 
-    def _save_areas(self) -> None:
-        """Room for a copy of what is private to a request and of states, if there is room."""
-        memory = self.backend.memory
-        assert memory is not None
-        for (device, kind), block in memory.blocks.items():
-            size = block.stride * block.area.count
-            if device != self.device or kind is AreaKind.WEIGHTS or not size:
-                continue
-            try:
-                self.saved.append((block.base, self.driver.allocate(size), size))
-            except DriverError:
-                continue
-        self._keep_areas()
+        `seconds` is how long the measurement took alone.
+        """
+        if self.beside is None:
+            return None
+        stream = self.backend._streams.stream(self.beside.name, 0, Queue.COMPUTE)
+        for patience in _PATIENCE:
+            wanted = int(patience * seconds * 1e9) + _LEAST_BUSY_NS
+            self.neighbours.start(load, min(wanted, _MOST_BUSY_NS), self.beside.sms, stream)
+            self.driver.record(self.ended, stream)
+            found = self._warm(work)[0]
+            was_busy = not self.driver.is_done(self.ended)
+            self.watch.wait(self.ended)
+            if was_busy:
+                return found
+        return None
 
-    def _keep_areas(self) -> None:
-        self._copy_areas([(copy, area, size) for area, copy, size in self.saved])
+    # --- tapes ----------------------------------------------------------------------------------
 
-    def _restore_areas(self) -> None:
-        self._copy_areas(self.saved)
+    def _tape(self, actions: Sequence[Action], *, prologue: bool = False) -> tuple[Tape, Handle]:
+        """Actions of the request, and the stream that they begin and end on."""
+        backend = self.backend
+        first = backend._contents.prologue(backend._host, 0, 0, 0) if prologue else ()
+        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
+        tape, device, queue = writer.write(actions, first, tell=False)
+        if all(isinstance(action, Do) for action in actions):
+            # One queue needs no events; they would be timed too.
+            tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]
+        return tape, backend._streams.stream(device, 0, queue)
 
-    def _copy_areas(self, copies: list[tuple[int, int, int]]) -> None:
-        for target, source, size in copies:
-            self.driver.call("cuMemcpyAsync", target, source, size, self.stream)
-        self.driver.call("cuStreamSynchronize", self.stream)
+    def _play(self, tape: Tape, stream: Handle) -> None:
+        tape.play(self.driver)
+        self.watch.finish(stream)
 
-    # --- the neighbour ------------------------------------------------------------------------
-
-    def _beside(self, kind: str, graph: Handle, launches: int, warm_ns: float) -> float | None:
-        """The time while the rest of the GPU is at work; None where that ended too early."""
-        assert self.neighbour is not None
-        device = self.backend.devices[self.neighbour]
-        stream = self.backend._streams.stream(self.neighbour, 0, Queue.COMPUTE)
-        wanted = _PATIENCE * warm_ns * launches * (self.repeats + 1) + _LEAST_BUSY_NS
-        size = _NEIGHBOUR_BYTES if kind == "memory" else 256
-        buffers = [self.driver.allocate(size) for _ in range(2)]
-        module = self.driver.load(_NEIGHBOURS.read_bytes())
-        ended = self.driver.event()
-        words = [int(min(wanted, _MOST_BUSY_NS)), buffers[0]]
-        words += [buffers[1], size // 16] if kind == "memory" else []
-        packed = pack_parameters([Scalar(DataType.U64, word) for word in words], lambda _: 0)
-        function = self.driver.function(module, f"neighbour_{kind}")
+    def _captured(self, tape: Tape, stream: Handle, launches: int) -> Handle | None:
+        """So many in a graph; None for library calls that cannot be captured."""
+        self.driver.begin_capture(stream)
         try:
-            self.driver.call(
-                "cuLaunchKernel", function, 2 * device.sms, 1, 1, 512, 1, 1, 0, stream,
-                packed.address, 0,
-            )  # fmt: skip
-            self.driver.record(ended, stream)
-            found = self._warm(graph, launches)[0]
-            return None if self.driver.is_done(ended) else found
-        finally:
-            self.driver.finish()
-            self.driver.destroy_event(ended)
-            for address in buffers:
-                self.driver.free(address)
-            self.driver.unload(module)
+            for _ in range(launches):
+                tape.play(self.driver)
+            return self.driver.end_capture(stream)
+        except (Refused, DriverError):
+            # What was captured is of no use; ending the capture frees the stream.
+            self.driver.cu.cuStreamEndCapture(stream)
+            if any(isinstance(step, LibraryCall) for step in self.work):
+                return None
+            raise
+
+    def _runner(
+        self, tape: Tape, stream: Handle, graph: Handle | None, launches: int
+    ) -> tuple[Callable[[], None], int]:
+        """What does it so many times, and how long the host needs for that without a graph."""
+        if graph is not None:
+            return partial(self.driver.launch_graph, graph, stream), 0
+
+        def play() -> None:
+            for _ in range(launches):
+                tape.play(self.driver)
+
+        begun = time.perf_counter()
+        play()
+        seconds = time.perf_counter() - begun
+        self.watch.finish(stream)
+        return play, min(int(2e9 * seconds), _MOST_PAUSE_NS)
+
+    def _release(self, graph: Handle | None, held: Held) -> None:
+        if self.watch.is_stuck:
+            return
+        if graph is not None:
+            self.driver.destroy_graph(graph)
+        held.close()
 
     # --- transfers ------------------------------------------------------------------------------
 
     def _transfers(self) -> Iterator[TransferTime]:
         """Copies between device memory and device or pinned host memory, by size."""
+        self.watch.what = "a copy"
         largest = max(_SIZES)
         other = self.driver.allocate(largest)
         pinned = self.driver.allocate_host(largest)
@@ -267,3 +367,7 @@ class Profiler:
 
         self._timed(once)
         return statistics.median(self._timed(once) for _ in range(self.repeats))
+
+
+def _is_input(action: Action) -> bool:
+    return isinstance(action, Move) and action.transfer.source == HOST

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.backend.cuda import neighbours
 from tessera.backend.cuda import profile as measuring
 from tessera.backend.cuda.api import Driver
 from tessera.diagnostics import TesseraError
 from tessera.driver import load
 from tessera.frontend.profile import parse_profile
 from tessera.profiling import ProfileOptions, profile, profile_text, program_digest
+from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.traces import HEADER
 
 TRACE = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
@@ -24,13 +27,15 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_FLUSH_BYTES", 1 << 16)
     monkeypatch.setattr(measuring, "_MOST_LAUNCHES", 2)
     monkeypatch.setattr(measuring, "_SIZES", (1 << 12, 1 << 14))
+    monkeypatch.setattr(measuring, "_WARM_UP_NS", 0)
+    monkeypatch.setattr(neighbours, "_MEMORY_BYTES", 1 << 12)
     monkeypatch.setattr(FakeCuda, "cuDeviceGetName", lambda self, size, device: (0, b"NVIDIA H200"))
 
 
-def run(devices: str = "h200", **more: Any) -> tuple[dict[str, Any], FakeCuda]:
+def run(devices: str = "h200", trace: Path = TRACE, **more: Any) -> tuple[dict[str, Any], FakeCuda]:
     fake = FakeCuda()
     options = ProfileOptions(devices=devices, repeats=3)
-    return profile(TRACE, options, driver=Driver(fake), **more), fake
+    return profile(trace, options, driver=Driver(fake), **more), fake
 
 
 def test_every_step_has_a_time_and_the_file_reads_back() -> None:
@@ -62,23 +67,128 @@ QUICK = """.version 7.0
 .visible .entry neighbour_compute(.param .u64 a, .param .u64 b) { ret; }
 .visible .entry neighbour_memory(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
 { ret; }
+.visible .entry measure_clock(.param .u64 a, .param .u64 b) { ret; }
 """
 
 
-def test_a_slice_is_measured_beside_a_neighbour(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The neighbours' own code would keep the stand-in busy for minutes."""
     place = tmp_path / "neighbours.ptx"
     place.write_text(QUICK)
-    monkeypatch.setattr(measuring, "_NEIGHBOURS", place)
-    monkeypatch.setattr(measuring, "_NEIGHBOUR_BYTES", 1 << 12)
-    found, fake = run("h200:84sm")
-    beside = [name for name, _ in fake.launched if name.startswith("neighbour_")]
+    monkeypatch.setattr(neighbours, "_PTX", place)
+
+
+IN_PLACE = f"""//! tessera.trace 1
+//! buffer x bytes=4 role=input dtype=s32 shape=1
+//! buffer y bytes=4 role=output dtype=s32 shape=1
+//! buffer s bytes=4 role=state dtype=s32 shape=1
+//! buffer n bytes=4 role=state dtype=s32 shape=1
+//! resident data=t.npz
+//! module m
+{HEADER}.visible .entry add(.param .u64 to, .param .u64 of)
+{{ .reg .u64 %a<2>; .reg .u32 %v<3>;
+   ld.param.u64 %a0, [to]; ld.param.u64 %a1, [of];
+   ld.global.u32 %v0, [%a0]; ld.global.u32 %v1, [%a1]; add.u32 %v2, %v0, %v1;
+   st.global.u32 [%a0], %v2; ret; }}
+//! launch m.add grid=1,1,1 block=1,1,1 smem=0 args=[s, x]
+//! launch m.add grid=1,1,1 block=1,1,1 smem=0 args=[n, s]
+//! memcpy y s bytes=4
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """A trace whose steps change what they read."""
+    trace = tmp_path / "t.ptx"
+    trace.write_text(IN_PLACE)
+    words = {"x": np.array([5], np.int32), "s": np.array([70], np.int32)}
+    np.savez(tmp_path / "t.npz", **words, n=np.array([1000], np.int32))
+    return trace
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_slice_is_measured_beside_a_neighbour(counting: Path) -> None:
+    found, fake = run("h200:84sm", counting)
     steps = len(found["rows"])
-    assert len(beside) == 2 * steps
+    for kind in ("compute", "memory"):
+        beside = [n for n, sms in fake.launched if (n, sms) == (f"neighbour_{kind}", 48)]
+        assert steps <= len(beside) <= 3 * steps
     assert {row["sms"] for row in found["rows"]} == {84}
     assert not fake.allocated
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_neighbour_that_ends_too_early_is_tried_for_longer(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens there is an answer: a time, or none."""
+    monkeypatch.setattr(Driver, "is_done", _done_at_once)
+    found, fake = run("h200:48sm", counting)
+    beside = [n for n, sms in fake.launched if (n, sms) == ("neighbour_memory", 84)]
+    assert len(beside) == 3 * len(found["rows"])
+    assert not any("beside_memory_ns" in row for row in found["rows"])
+
+
+def _done_at_once(driver: Driver, event: Any) -> bool:
+    driver.cu._pump(None)
+    return True
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_step_that_never_ends_is_named() -> None:
+    fake = FakeCuda(hang=("linear",))
+    options = ProfileOptions(devices="h200", repeats=3, limit_s=0.2)
+    with pytest.raises(TesseraError) as caught:
+        profile(TRACE, options, driver=Driver(fake))
+    found = caught.value.diagnostics[0]
+    assert found.code == "TSR5052"
+    assert caught.value.exit_code == 6
+    assert "`linear`" in found.headline
+    assert fake.allocated, "to free memory would wait for the kernel"
+
+
+@pytest.mark.usefixtures("quick")
+def test_steps_find_what_they_would_find_in_a_request(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter that a step adds to is measured often, and counts once; inputs are in place."""
+    seen: dict[str, int] = {}
+    close = measuring.Profiler.close
+
+    def look(self: measuring.Profiler) -> None:
+        for name, content in self.backend.read_states(0).items():
+            seen[name] = int(content.view(np.int32)[0])
+        close(self)
+
+    monkeypatch.setattr(measuring.Profiler, "close", look)
+    assert len(run(trace=counting)[0]["rows"]) == 3
+    assert seen == {"s": 75, "n": 1075}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
+    counting.write_text(IN_PLACE.replace("ret; }", "trap; }"))
+    with pytest.raises(TesseraError) as caught:
+        run(trace=counting)
+    assert caught.value.diagnostics[0].code == "TSR5106"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_path: Path) -> None:
+    found, _ = run("h200:84sm,h200:48sm", counting)
+    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats"}
+    assert all("clock_mhz" in whole for whole in found["wholes"])
+    launches = [row for row in found["rows"] if "variant" in row]
+    assert {row["variant"] for row in launches} == {"sm_80"}
+    for name, sms in (("a.json", 84), ("b.json", 48)):
+        rows = [row for row in found["rows"] if row["sms"] == sms]
+        (tmp_path / name).write_text(profile_text({**found, "rows": rows}))
+    outcome = tessc("plan", str(counting), "--gpus", "h200:84sm,h200:48sm", "-o",
+                    str(tmp_path / "p.tsp"), "--profile", str(tmp_path / "a.json"),
+                    "--profile", str(tmp_path / "b.json"))  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "TSR3014" not in outcome.err, "no duration is an estimate"
 
 
 def test_a_gpu_that_is_not_here() -> None:

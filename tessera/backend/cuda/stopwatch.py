@@ -1,0 +1,70 @@
+"""Times of work on a stream, with an end to all waiting.
+
+In: something that hands work to a stream. Out: nanoseconds between two events around it. No call
+here waits in the driver: the host asks again and again, and gives up with TSR5052 when nothing has
+ended for the time limit. What a GPU never finishes is then left to the process's end (`Stalled`):
+to free memory would wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tessera.backend.cuda.api import Driver, Handle
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import error
+
+_EAGER_S = 2e-3
+_PAUSE_S = 50e-6
+
+
+class Stalled(ServiceFault):
+    """Work that did not end within the limit; nothing may be freed after it."""
+
+
+class Stopwatch:
+    """Two events of the current context.
+
+    `what` says what is being timed, for the error. `is_stuck`: something has not ended.
+    """
+
+    def __init__(self, driver: Driver, limit_s: float) -> None:
+        self._driver = driver
+        self._limit_s = limit_s
+        self._start = driver.event(timed=True)
+        self._end = driver.event(timed=True)
+        self.what = "the trace"
+        self.is_stuck = False
+
+    def close(self) -> None:
+        """Give the events back."""
+        for event in (self._start, self._end):
+            self._driver.destroy_event(event)
+
+    def time(self, work: Callable[[], None], stream: Handle) -> float:
+        """Nanoseconds that the work takes the stream."""
+        self._driver.record(self._start, stream)
+        work()
+        self.finish(stream)
+        return float(self._driver.elapsed_ns(self._start, self._end))
+
+    def finish(self, stream: Handle) -> None:
+        """Wait until the stream has come here."""
+        self._driver.record(self._end, stream)
+        self.wait(self._end)
+
+    def wait(self, event: Handle) -> None:
+        """Wait until all before the event is done."""
+        begun = time.perf_counter()
+        while not self._driver.is_done(event):
+            waited = time.perf_counter() - begun
+            if waited > self._limit_s:
+                self.is_stuck = True
+                raise Stalled(
+                    error("TSR5052", f"{self.what} has not ended after {waited:.1f} s",
+                          hint="a kernel that never ends when it runs alone and again and again, "
+                          "or a limit that is too short (`--time-limit`)")
+                )  # fmt: skip
+            if waited > _EAGER_S:
+                time.sleep(_PAUSE_S)
