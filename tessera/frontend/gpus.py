@@ -99,6 +99,8 @@ def build_machine(
     cards, devices = _cards(entries, prices or {}, memory or {})
     _check_names("--price", prices or {}, cards)
     _check_names("--memory", memory or {}, cards)
+    for card in cards:
+        check_memory(card.gpu, card.memory_bytes)
     links, channels = _wires(cards, devices, kind)
     return Machine(
         cards=cards, devices=devices, links=links, channels=channels, link_name=kind.name
@@ -187,6 +189,16 @@ def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ..
             raise TesseraError(
                 error("TSR3004", f"`{option} {name}={value}` is no number above zero")
             )
+
+
+def check_memory(gpu: Gpu, given: int) -> None:
+    """Refuse more memory than a card of this kind has: a slip of the pen, or another card."""
+    if given > gpu.most_bytes():
+        size, most = format_bytes(given), format_bytes(gpu.memory_bytes)
+        raise TesseraError(
+            error("TSR3004", f"{gpu.name} has {most} of memory, not {size}",
+                  hint="describe another GPU as a `[gpu.NAME]` of a machine file")
+        )  # fmt: skip
 
 
 def _wires(

@@ -48,7 +48,7 @@ from typing import Any, TypeVar
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
-from tessera.frontend.gpus import DEFAULT_LINK, NO_LINK, Entry, build_machine
+from tessera.frontend.gpus import DEFAULT_LINK, NO_LINK, Entry, build_machine, check_memory
 from tessera.frontend.machine_links import with_link, with_nodes
 from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tessera.ir.machine import Gpu, Machine
@@ -146,7 +146,9 @@ def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
     label = _text(row, "gpu")
     gpu = own[label] if label in own else find_gpu(label)
     if "memory" in row:
-        gpu = replace(gpu, memory_bytes=_quantity(row, "memory", parse_bytes))
+        memory = _quantity(row, "memory", parse_bytes)
+        check_memory(gpu, memory)
+        gpu = replace(gpu, memory_bytes=memory)
     if "price" in row:
         gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
     count = row.get("count", 1)
@@ -165,7 +167,8 @@ def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
 
 def _own_gpu(name: str, row: dict[str, Any]) -> Gpu:
     _check_keys(row, _GPU, f"`[gpu.{name}]`")
-    gpu = replace(find_gpu(_text(row, "like")), key=name, name=name)
+    base = find_gpu(_text(row, "like"))
+    gpu = replace(base, key=name, name=name, like=base.key)
     if "sms" in row:
         share = _number(row, "sms") / gpu.sms
         rates = tuple(replace(rate, flops=rate.flops * share) for rate in gpu.rates)

@@ -13,13 +13,15 @@ card. Links are directed; a pair without a link is not connected.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 CardId = NewType("CardId", int)
 DeviceId = NewType("DeviceId", int)
 
 DEFAULT_TRANSFER_NS = 2000.0
+MOST_CARD_BYTES = 1 << 44
+"""Memory of one GPU; more is a slip of the pen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. Bandwidths are bytes per second in one direction; None is "has none"."""
+    """A kind of GPU. Bandwidths are bytes per second in one direction; None is "has none".
+
+    `like` is the kind in the table that a machine file made this one from; empty for those in it.
+    """
 
     key: str
     name: str
@@ -48,6 +53,11 @@ class Gpu:
     pcie_bandwidth: float
     usd_per_hour: float | None = None
     price_source: str = ""
+    like: str = field(default="", repr=False)
+
+    def most_bytes(self) -> int:
+        """More memory than a card of this kind can have: sheets say GB and may mean GiB."""
+        return MOST_CARD_BYTES if self.like else round(1.1 * self.memory_bytes)
 
     def flops(self, unit: str) -> float | None:
         """Operations per second of a unit, or None where the data sheet does not say."""

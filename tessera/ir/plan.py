@@ -17,13 +17,18 @@ from dataclasses import dataclass, field
 
 from tessera.ir.launch_program import AreaKind, LoweredReplica
 
+OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
+ENDINGS = ("gap", "nodes", "search", "clock", "interrupted", "given")
+"""Why a search stopped."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
     """A GPU of the machine. `capacity_bytes` is what the areas of all replicas may take on it.
 
     What is kept back for the driver is already taken off; `used_bytes` is what the areas take.
-    `node` is the host, where the machine has several.
+    `node` is the host, where the machine has several. `like` is the GPU of the table that the
+    machine file made this kind from, where it did.
     """
 
     name: str
@@ -33,6 +38,7 @@ class PlanCard:
     used_bytes: int
     usd_per_hour: float | None
     node: str = ""
+    like: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +131,7 @@ class Baseline:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that was decided. `bound` is in the unit of the objective; `ended` says why the
-    search stopped: `gap`, `nodes`, `search`, `clock` or `interrupted`."""
+    search stopped (`ENDINGS`)."""
 
     objective: str
     strategy: str

@@ -15,13 +15,13 @@ from pathlib import Path
 from tessera.diagnostics import Diagnostic
 from tessera.ir.costs import CostSource
 from tessera.ir.machine import Machine
-from tessera.ir.plan import Baseline, Plan
+from tessera.ir.plan import OBJECTIVES, Baseline, Plan
 from tessera.passes.partition_solve import write_lp
 from tessera.planning.alternatives import alone, frontier
 from tessera.planning.assemble import Setting
 from tessera.planning.durations import find_costs, unmeasured
 from tessera.planning.insight import Insight, find_insight
-from tessera.planning.options import OBJECTIVES, PAIR, PlanOptions, Watch
+from tessera.planning.options import PAIR, PlanOptions, Watch
 from tessera.planning.pair import find_pair
 from tessera.planning.refusals import no_plan
 from tessera.planning.search import Decision, attempts, find_plan

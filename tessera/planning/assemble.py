@@ -70,7 +70,7 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
         cards=tuple(
             PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
                      capacity_bytes=room.bytes, used_bytes=used_bytes(machine, card.id, replicas),
-                     usd_per_hour=card.usd_per_hour, node=card.node)
+                     usd_per_hour=card.usd_per_hour, node=card.node, like=card.gpu.like)
             for card, room in zip(machine.cards, attempt.planning.problem.rooms, strict=True)
         ),
         devices=tuple(

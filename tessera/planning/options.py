@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tessera.frontend.gpus import DEFAULT_LINK, machine_of
 from tessera.ir.machine import Machine
+from tessera.ir.plan import OBJECTIVES
 
-OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
 PAIR = "latency+throughput"
 
 

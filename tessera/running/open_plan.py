@@ -12,22 +12,27 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver import analysis_manager, read_program
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import read_plan
+from tessera.frontend.tsp_machine import machine_flaws
 from tessera.ir.graph import KernelGraph
 from tessera.ir.plan import Plan, PlannedTrace, Replica, memory_on, text_digest
 from tessera.ir.plan_text import FORMAT
 from tessera.ir.program import Program
+from tessera.ir.verify_predictions import verify_predictions
 from tessera.passes.check_plan import check_plan
+from tessera.passes.check_plan_findings import Locate, nowhere
 from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
 
 MOST_SLOTS = 64
 MOST_LANES = 4096
+_MOST_FLAWS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,8 @@ def open_plan(
         read = read_plan(source)
         plan, name = read.plan, source.name
         folder = os.path.dirname(os.path.abspath(source.name))
+    locate = nowhere if read is None else read.span
+    _check_claims(plan, locate)
     _check_numbers(plan, slots, lanes)
     programs, findings = _programs(plan, name)
     if data is None:
@@ -96,13 +103,25 @@ def open_plan(
             _check_contents(program, folder, trace)
     graphs = tuple(_graph(program, folder, data) for program in programs)
     plan = _resized(plan, programs, graphs, slots, lanes)
-    wrong = check_plan(plan, programs, graphs, locate=None if read is None else read.span)
+    wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
     return OpenPlan(
         name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
         replicas=_chosen(plan, policy, name), diagnostics=findings,
     )  # fmt: skip
+
+
+def _check_claims(plan: Plan, locate: Locate) -> None:
+    """What a plan says of times, money and GPUs holds together."""
+    flaws = chain(verify_predictions(plan), machine_flaws(plan))
+    found = [
+        error("TSR4013", flaw.message, locate(flaw.record),
+              hint="the plan was edited or damaged: plan again with `tessc plan`")
+        for flaw in islice(flaws, _MOST_FLAWS)
+    ]  # fmt: skip
+    if found:
+        raise TesseraError(found)
 
 
 def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:

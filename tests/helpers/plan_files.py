@@ -47,7 +47,7 @@ def plan_of(
         objective="throughput", strategy="test", period_ns=1.0, latency_ns=1.0, usd_per_request=0.0,
         bound=1.0, gap=0.0, ended="gap", link="pcie4", machine_digest="0" * 64, options="plan{}",
         cards=tuple(
-            PlanCard(name=name, gpu="a100", arch="sm_80", capacity_bytes=CAPACITY,
+            PlanCard(name=name, gpu="a100-80g-sxm", arch="sm_80", capacity_bytes=CAPACITY,
                      used_bytes=lowered.memory_bytes(name), usd_per_hour=None)
             for name in lowered.devices
         ),
@@ -104,7 +104,7 @@ def _steps(
             chosen = (module.variant(arch or "") or module.variants[0]).arch
         name = graph.nodes[step.id].name
         found.append(PlacedStep(step=int(step.id), name=name, device=device, arch=chosen,
-                                predicted_ns=1.0, error=0.5, source="estimate"))  # fmt: skip
+                                predicted_ns=0.0, error=0.5, source="sheet"))  # fmt: skip
     return tuple(found)
 
 

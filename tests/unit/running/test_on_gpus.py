@@ -69,7 +69,7 @@ def test_auto_takes_gpus_of_the_planned_kind_only(
     assert "TSR5055" in result.err
     assert "found: cuda:0 (Fake GPU)" in result.err
     used = sum(card.used_bytes for card in plan.cards)
-    card = replace(plan.cards[0], gpu="fake", arch="sm_90a", used_bytes=used)
+    card = replace(plan.cards[0], gpu="fake", like="h200", arch="sm_90a", used_bytes=used)
     devices = tuple(
         replace(device, card="a", sms=sms)
         for device, sms in zip(plan.devices, (84, 48), strict=True)

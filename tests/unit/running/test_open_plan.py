@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.machine_file import parse_machine
 from tessera.ir.launch_program import Send
-from tessera.ir.plan import Plan
+from tessera.ir.plan import OBJECTIVES, Plan
+from tessera.ir.trace_text import print_program
+from tessera.planning import PlanOptions
+from tessera.planning import plan as make_plan
 from tessera.running.open_plan import is_plan, open_plan
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
+
+MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +83,67 @@ def test_a_policy_that_is_not_there(plan: Plan) -> None:
 def test_numbers_that_the_host_cannot_hold(plan: Plan, more: dict[str, int]) -> None:
     with pytest.raises(TesseraError, match="TSR5053"):
         open_plan(plan, **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"period_ns": 0.5}, "`a` is busy for 1.0 ns of every request"),
+        ({"objective": "foo"}, "`foo` is no objective"),
+        ({"ended": "luck"}, "no search ends by `luck`"),
+        ({"gap": 0.5}, "`gap` is 0.5, and follows from `bound` as 0"),
+        ({"usd_per_request": 1.0}, "`usd_per_request` is 1.0"),
+    ],
+)
+def test_predictions_that_contradict_each_other(
+    plan: Plan, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TesseraError, match="TSR4013") as failure:
+        open_plan(replace(plan, **change))  # type: ignore[arg-type]
+    assert said in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpu": "nope"}, "there is no GPU `nope` in the table"),
+        ({"like": "nope"}, "there is no GPU `nope` in the table"),
+        ({"arch": "sm_89"}, "is of sm_80, not of sm_89"),
+        ({"arch": "foo"}, "`foo` is no architecture"),
+        ({"capacity_bytes": 1 << 40}, "bytes at most"),
+        ({"like": "a100-80g-sxm", "capacity_bytes": 1 << 50}, "bytes at most"),
+    ],
+)
+def test_cards_that_there_are_not(plan: Plan, change: dict[str, object], said: str) -> None:
+    cards = (replace(plan.cards[0], **change), *plan.cards[1:])  # type: ignore[arg-type]
+    with pytest.raises(TesseraError, match="TSR4013") as failure:
+        open_plan(replace(plan, cards=cards))
+    assert said in str(failure.value)
+
+
+def test_devices_with_more_sms_or_less_time_than_their_card_has(plan: Plan) -> None:
+    for change, said in (({"sms": 109}, "has 108 SMs"), ({"busy_ns": 0.0}, "its steps take")):
+        device = replace(plan.devices[0], **change)  # type: ignore[arg-type]
+        slow = replace(plan.replicas[0].traces[0].steps[0], predicted_ns=0.25)
+        placed = plan.replicas[0].traces[0]
+        placed = replace(placed, steps=(slow, *placed.steps[1:]))
+        replicas = (replace(plan.replicas[0], traces=(placed,)),)
+        with pytest.raises(TesseraError, match=said):
+            open_plan(replace(plan, devices=(device, *plan.devices[1:]), replicas=replicas))
+        open_plan(replace(plan, replicas=replicas))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_the_planner_predicts_holds_together(tmp_path: Path, objective: str) -> None:
+    """Also for several traces, and for GPUs of the user's own, whatever their memory."""
+    machine = (
+        '[[card]]\ngpu = "mine"\n[[card]]\ngpu = "a100"\nslices = [54, 54]\n'
+        '[gpu.mine]\nlike = "l40s"\nsms = 200\nmemory = "512GB"\n'
+    )
+    options = PlanOptions(machine=parse_machine(machine), objective=objective)
+    other = tmp_path / "other.ptx"
+    other.write_text(print_program(random_program(2)), "utf-8")
+    found = make_plan((f"{MLP}:1", f"{other}:3"), options).plan
+    assert {card.like for card in found.cards} == {"", "l40s"}
+    path = write_plan(tmp_path, found)
+    assert open_plan(path).plan == found

@@ -196,7 +196,8 @@ def two_variants(constant: str) -> Prepared:
     (placed,) = replica.traces
     steps = (placed.steps[0], replace(placed.steps[1], arch="sm_90"))
     replica = replace(replica, traces=(replace(placed, steps=steps),))
-    cards = tuple(replace(c, arch="sm_90") if c.name == "b" else c for c in plan.cards)
+    newer = replace(plan.cards[1], gpu="h100-sxm", arch="sm_90a")
+    cards = (plan.cards[0], newer)
     plan = replace(plan, replicas=(replica,), cards=cards)
     return prepare_run(plan, PlanRunOptions(requests=2, backend="cpu"))
 
