@@ -37,7 +37,7 @@ pytestmark = [
 @pytest.mark.parametrize("seed", range(10))
 def test_random_traces_on_slices(seed: int) -> None:
     rng = random.Random(seed)
-    program = random_program(seed, variable=seed % 5 == 0)
+    program = random_program(seed, variable=seed % 5 == 0, races=False)
     places = [rng.choice("ab") for _ in program.work()]
     model = model_of([program], [places], slots=1 + seed % 4, lanes=2)
     asks = [Ask(i, 0, i % 2) for i in range(6)]
@@ -88,7 +88,7 @@ def serve_one(backend: CudaBackend, inputs: dict[str, np.ndarray]) -> dict[str, 
 
 
 def test_emitted_programs(tmp_path: Path) -> None:
-    program = random_program(3)
+    program = random_program(3, races=False)
     places = ["ab"[i % 2] for i, _ in enumerate(program.work())]
     model = model_of([program], [places], slots=2, lanes=2)
     for name, text in emit_python(model.lowered, model.traces, SLICES).items():

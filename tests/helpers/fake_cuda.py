@@ -132,6 +132,7 @@ class FakeCuda:
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
         self.contexts = [Context(k, sms) for k in range(gpus)]
+        self.legacy = [Stream(k, sms, 0) for k in range(gpus)]
         self.host: dict[int, Any] = {}
         self.allocated: dict[int, tuple[int, Any]] = {}
         self.pending: list[Node] = []
@@ -329,17 +330,22 @@ class FakeCuda:
         return OK
 
     def cuMemcpyHtoD(self, target: int, source: int, size: int) -> Any:
-        raw = ctypes.string_at(source, size)
-        self.view(target, size)[:] = np.frombuffer(raw, np.uint8)
-        return OK
+        """As the driver does with memory that is not pinned: read now, written at some time."""
+        raw = np.frombuffer(ctypes.string_at(source, size), np.uint8)
+
+        def write() -> None:
+            self.view(target, size)[:] = raw
+
+        return self._enqueue(self.legacy[self._gpu()], "upload", write)
 
     def cuMemcpyDtoH(self, target: int, source: int, size: int) -> Any:
+        self._finish(self.legacy[self._gpu()])
         ctypes.memmove(target, self.view(source, size).tobytes(), size)
         return OK
 
     def cuMemsetD8(self, target: int, value: int, size: int) -> Any:
-        self.view(target, size)[:] = value
-        return OK
+        """The host does not wait for it, nor do streams that do not block."""
+        return self._memset(target, value, size, 1, self.legacy[self._gpu()])
 
     # --- streams and events ----------------------------------------------------------------
 
@@ -407,9 +413,17 @@ class FakeCuda:
         self._pump(None)
         return self.broken or OK
 
-    def cuStreamSynchronize(self, stream: Stream) -> Any:
-        self._pump(None)
+    def cuStreamSynchronize(self, stream: Stream | int) -> Any:
+        """0 is the legacy stream of the current context, which streams here do not wait for."""
+        self._finish(self.legacy[self._gpu()] if isinstance(stream, int) else stream)
         return self.broken or OK
+
+    def _finish(self, stream: Stream) -> None:
+        """Run until a stream is empty, and some more."""
+        while self.broken is None and not all(node.done for node in stream.tail):
+            before = len(self.pending)
+            self._pump(1 + self.random.randrange(8))
+            assert len(self.pending) < before, "the stream waits for what never happens"
 
     # --- work --------------------------------------------------------------------------------
 

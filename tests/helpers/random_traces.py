@@ -88,15 +88,21 @@ def _base() -> ir.Program:
     return trace(buffers, kernels, "memset y0+0 bytes=4 value=0x00")
 
 
-def random_program(seed: int, *, variable: bool = False, steps: int = 8) -> ir.Program:
-    """A trace of `steps` steps; `variable` lets launches write a module variable."""
+def random_program(
+    seed: int, *, variable: bool = False, steps: int = 8, races: bool = True
+) -> ir.Program:
+    """A trace of `steps` steps; `variable` lets launches write a module variable.
+
+    `races`: threads of one launch may write the same word, and on a GPU any of them may win.
+    """
     rng = random.Random(seed)
     base = _base()
     ids = {buffer.name: buffer.id for buffer in base.buffers}
     writable = [n for r, names in _BUFFERS.items() for n in names
                 if r in (ir.Role.STATE, ir.Role.TEMP, ir.Role.OUTPUT)]  # fmt: skip
     anything = [name for names in _BUFFERS.values() for name in names]
-    kernels = [name for name in _BODIES if variable or name != "total"]
+    left_out = {name for name, wanted in (("total", variable), ("scatter", races)) if not wanted}
+    kernels = [name for name in _BODIES if name not in left_out]
 
     def one(number: int) -> ir.Step:
         target, source = rng.choice(writable), rng.choice(anything)

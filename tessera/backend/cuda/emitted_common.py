@@ -142,6 +142,11 @@ class Device:
         if data.nbytes:
             check(cuda.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
 
+    def settle(self) -> None:
+        """Wait for what was written: the streams of the queues do not wait for it themselves."""
+        check(cuda.cuCtxSetCurrent(self.context))
+        check(cuda.cuStreamSynchronize(0))
+
     def read(self, address: int, size: int) -> Any:
         """Device memory, after the last request."""
         check(cuda.cuCtxSetCurrent(self.context))
@@ -405,6 +410,8 @@ def fill_memory(plan: dict[str, Any], data: dict[str, Any]) -> None:
                         device.write(device.address(trace, 0, lane, name), content)
         for lane in range(plan["lanes"]):
             write_words(plan, trace, 0, lane, kinds=("weights", "lane"))
+    for device in Device.all.values():
+        device.settle()
 
 
 def write_words(
@@ -420,6 +427,7 @@ def write_words(
             for offset, (target, into) in words.items():
                 value = device.address(trace, slot, lane, target) + into
                 device.write(base + offset, np.frombuffer(u64(value), np.uint8))
+            device.settle()
 
 
 def read_states(plan: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
