@@ -5,9 +5,10 @@ In: a trace and a list of devices (`h200,h200:84sm`). Out: a profile, as the JSO
 told apart, beside a busy neighbour for slices, and transfers by size.
 
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
-that they add up to what the whole trace takes. Beside a neighbour that computes the same share of
-the way is added to the warm time; one that moves memory leaves little in L2, and its time counts
-as measured, if it is the longer one.
+that they add up to what the whole trace takes. Where that takes longer than all steps cold, the
+rest is what it takes to get from one step to the next (another kernel, other code): every step has
+an equal part of it. Beside a neighbour that computes the same is added to the warm time; one that
+moves memory leaves little in L2, and its time counts as measured, if it is the longer one.
 """
 
 from __future__ import annotations
@@ -85,10 +86,11 @@ def profile(
                     on_step(before * total + done, count)
 
             times = bench.measure(entry, ordinal, tell)
-            share = _share(times)
-            rows += _rows(bench, entry.gpu, times, share)
+            share, gap_ns = _share(times)
+            rows += _rows(bench, entry.gpu, times, share, gap_ns)
             device = {"gpu": entry.gpu.key, "sms": times.sms}
             wholes.append({**device, "ns": times.whole_ns, "cold_share": round(share, 3),
+                           "gap_ns": round(gap_ns, 1),
                            "clock_mhz": times.clock_mhz})  # fmt: skip
             transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": one.ns}
                           for one in times.transfers]  # fmt: skip
@@ -256,21 +258,27 @@ def _no_variant(step: Work, gpu: Gpu) -> Any:
                  step.span, hint="trace the model with `--for` this GPU")  # fmt: skip
 
 
-def _share(times: DeviceTimes) -> float:
-    """How far from warm to cold the steps are when the whole trace runs."""
+def _share(times: DeviceTimes) -> tuple[float, float]:
+    """How far from warm to cold the steps are when the whole trace runs, and what is left of it
+    for each step beyond that.
+    """
     warm = sum(step.warm_ns for step in times.steps)
     cold = sum(step.cold_ns for step in times.steps)
+    if times.whole_ns > cold:
+        return 1.0, (times.whole_ns - cold) / max(len(times.steps), 1)
     if cold <= warm:
-        return 0.0
-    return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0)
+        return 0.0, 0.0
+    return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0), 0.0
 
 
-def _rows(bench: _Bench, gpu: Gpu, times: DeviceTimes, share: float) -> list[dict[str, Any]]:
+def _rows(
+    bench: _Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
+) -> list[dict[str, Any]]:
     rows = []
     arches = bench.arches(gpu)
     for step in times.steps:
-        colder = share * (step.cold_ns - step.warm_ns)
-        ns = step.warm_ns + colder
+        more = share * (step.cold_ns - step.warm_ns) + gap_ns
+        ns = step.warm_ns + more
         row: dict[str, Any] = {
             "step": step.step, "name": bench.graph.nodes[step.step].name,
             "gpu": gpu.key, "sms": times.sms,
@@ -280,8 +288,8 @@ def _rows(bench: _Bench, gpu: Gpu, times: DeviceTimes, share: float) -> list[dic
         if arches[step.step]:
             row["variant"] = arches[step.step]
         if step.beside_compute_ns is not None:
-            row["beside_compute_ns"] = round(step.beside_compute_ns + colder, 1)
+            row["beside_compute_ns"] = round(step.beside_compute_ns + more, 1)
         if step.beside_memory_ns is not None:
-            row["beside_memory_ns"] = round(max(step.beside_memory_ns, ns), 1)
+            row["beside_memory_ns"] = round(max(step.beside_memory_ns + gap_ns, ns), 1)
         rows.append(row)
     return rows

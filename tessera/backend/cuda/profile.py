@@ -42,6 +42,7 @@ _MOST_BUSY_NS = 2_000_000_000
 _SIZES = tuple(1 << n for n in range(12, 29, 2))
 _UNTIMED = 2
 _MOST_PAUSE_NS = 50_000_000
+_COPY_PAUSE_NS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,8 +366,11 @@ class Profiler:
         def once() -> None:
             self.driver.call("cuMemcpyAsync", target, source, size, self.stream)
 
-        self._timed(once)
-        return statistics.median(self._timed(once) for _ in range(self.repeats))
+        times = []
+        for _ in range(_UNTIMED + self.repeats):
+            self.neighbours.pause(_COPY_PAUSE_NS, self.stream)
+            times.append(self._timed(once))
+        return statistics.median(times[_UNTIMED:])
 
 
 def _is_input(action: Action) -> bool:
