@@ -8,26 +8,53 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from benchmarks.cuda_models import CudaModel
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.targets import open_driver
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
-from tessera.ir.program import Launch
+from tessera.ir.graph import KernelGraph
+from tessera.ir.program import Program
 from tessera.passes.lower_plan import lower_replica
+from tessera.planning.assemble import variant_on
+
+
+class BenchModel(Protocol):
+    """Traces that share weights and states, with their graphs and contents."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The traces."""
+
+    @property
+    def graphs(self) -> tuple[KernelGraph, ...]:
+        """What depends on what in each."""
+
+    def weights(self) -> dict[str, Bytes]:
+        """By buffer."""
+
+    def states(self, lane: int) -> dict[str, Bytes]:
+        """What a lane begins with, by buffer."""
+
+    def inputs(self, trace: int, request: int) -> dict[str, Bytes]:
+        """Those of a request."""
+
 
 WHOLE = {"gpu": "cuda:0"}
 TWO = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
 THREE = {"a": "cuda:0:64sm", "b": "cuda:0:40sm", "c": "cuda:0:24sm"}
 
 
-def served(model: CudaModel, placements: Sequence[Sequence[str]], slots: int, lanes: int) -> Model:
-    """A replica of a model; every kernel is the sm_80 code."""
+def served(model: BenchModel, placements: Sequence[Sequence[str]], slots: int, lanes: int) -> Model:
+    """A replica of a model; every kernel is the newest code that a Hopper GPU runs."""
     traces = []
     for program in model.programs:
-        arches = tuple("sm_80" if isinstance(s, Launch) else "" for s in program.work())
+        arches = tuple(variant_on(program, step, "sm_90a") for step in program.work())
         traces.append(ServedTrace(name=model.name, program=program, arches=arches))
     return Model(
         lowered=lower_replica(model.programs, model.graphs, placements, slots=slots, lanes=lanes),
@@ -38,12 +65,12 @@ def served(model: CudaModel, placements: Sequence[Sequence[str]], slots: int, la
     )
 
 
-def on_one(model: CudaModel, device: str = "gpu") -> list[list[str]]:
+def on_one(model: BenchModel, device: str = "gpu") -> list[list[str]]:
     """Every step on one device."""
     return [[device for _ in program.work()] for program in model.programs]
 
 
-def at_random(model: CudaModel, devices: Sequence[str], seed: int) -> list[list[str]]:
+def at_random(model: BenchModel, devices: Sequence[str], seed: int) -> list[list[str]]:
     """A random device per step; every device gets a step of every trace."""
     rng = random.Random(seed)
     found = []
@@ -68,7 +95,7 @@ def start(
 
 
 def requests(
-    backend: CudaBackend, model: CudaModel, plan: Sequence[tuple[int, int]], slots: int, lanes: int
+    backend: CudaBackend, model: BenchModel, plan: Sequence[tuple[int, int]], slots: int, lanes: int
 ) -> tuple[list[Completion], list[Mapping[str, Bytes]]]:
     """Requests (trace, lane) in order, then the states of all lanes; the backend stays open."""
     dispatcher = Dispatcher(backend, slots=slots, lanes=lanes)

@@ -17,6 +17,7 @@ from benchmarks.cuda_bench import (
     THREE,
     TWO,
     WHOLE,
+    BenchModel,
     at_random,
     facts,
     on_one,
@@ -25,7 +26,7 @@ from benchmarks.cuda_bench import (
     start,
     write,
 )  # fmt: skip
-from benchmarks.cuda_models import CudaModel, Sizes, build
+from benchmarks.cuda_models import Sizes, build
 from tessera.backend.service import Bytes, Completion
 from tessera.ir.launch_program import Queue
 
@@ -53,12 +54,14 @@ def main() -> None:
         write(arguments.folder, "cuda_correct.json", result)
 
 
-def check_model(model: CudaModel, placements: int) -> dict[str, object]:
+def check_model(
+    model: BenchModel, placements: int, *, lanes: int = LANES, count: int = 24
+) -> dict[str, object]:
     """All placements of a model on two and three slices."""
     traces = len(model.programs)
-    plan = [(i % traces, (i // traces) % LANES) for i in range(24)]
-    whole = start(served(model, on_one(model), 1, LANES), WHOLE)
-    wanted = requests(whole, model, plan, 1, LANES)
+    plan = [(i % traces, (i // traces) % lanes) for i in range(count)]
+    whole = start(served(model, on_one(model), 1, lanes), WHOLE)
+    wanted = requests(whole, model, plan, 1, lanes)
     found: dict[str, object] = {
         "steps": [len(g.nodes) for g in model.graphs],
         "requests": len(plan),
@@ -70,10 +73,10 @@ def check_model(model: CudaModel, placements: int) -> dict[str, object]:
             slots = seed % 8 + 1
             places = at_random(model, tuple(targets), seed)
             backend = start(
-                served(model, places, slots, LANES), targets, timeline=True,
+                served(model, places, slots, lanes), targets, timeline=True,
                 graphs=seed % 5 != 4, guard_bytes=256,
             )  # fmt: skip
-            done, states = requests(backend, model, plan, slots, LANES)
+            done, states = requests(backend, model, plan, slots, lanes)
             moved += check_work(done, targets)
             wrong += not same(wanted, (done, states))
         found[label] = {
