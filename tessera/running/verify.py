@@ -53,7 +53,16 @@ class OneDeviceRun(Protocol):
 def verify_run(
     outcome: Outcome, prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
 ) -> Verdict:
-    """Compare what a run computed with one device."""
+    """Compare what a run computed with one device, and with what PyTorch recorded."""
+    from tessera.running.recorded import compare_recorded
+
+    verdict = _verify_on_one(outcome, prepared, on_progress)
+    return replace(verdict, notes=(*verdict.notes, *compare_recorded(outcome, prepared)))
+
+
+def _verify_on_one(
+    outcome: Outcome, prepared: Prepared, on_progress: Callable[[int, int], None] | None
+) -> Verdict:
     models = models_of(prepared.opened, prepared.materials)
     if outcome.backend != "cpu":
         from tessera.running.verify_devices import verify_on_devices

@@ -1,0 +1,107 @@
+"""What PyTorch computed when a trace was captured, held against a run of its plan.
+
+In: the outcome of a run and what it started from. Out: a note per trace that has a file of recorded
+results beside its contents (`NAME.ref.npz` for `NAME.npz`); a result outside the tolerance of its
+type raises TSR5054 with exit code 5. Only a request that starts from the recorded inputs and states
+can be compared: the first of its lane, without `--data`, `--inputs` or another seed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.contents import open_contents_file
+from tessera.frontend.quantities import format_bytes
+from tessera.ir.program import Buffer, Program, Role
+from tessera.running import Prepared
+from tessera.running.launches import MISMATCH
+from tessera.running.outcome import Outcome
+from tessera.running.schedule import Turn
+from tessera.running.tolerance import Distance, distance
+
+
+def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
+    """A note per trace that could be compared."""
+    options = prepared.options
+    if options.data is not None or options.inputs is not None or options.seed:
+        return ()
+    notes = []
+    for trace, program in enumerate(prepared.opened.programs):
+        path = _file_of(program, prepared.opened.folder)
+        turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
+        if path is not None and turn is not None and turn.request in outcome.done:
+            found = dict(outcome.done[turn.request].outputs)
+            if outcome.states is not None and _is_alone(turn, outcome):
+                found |= outcome.states[turn.lane]
+            notes.append(_compare(program, path, found, turn.request))
+    return tuple(notes)
+
+
+def _file_of(program: Program, folder: str) -> str | None:
+    """The recorded results, if there are any; the name is that of a plain file of the folder."""
+    if program.resident is None or os.path.basename(program.resident) != program.resident:
+        return None
+    stem, ending = os.path.splitext(program.resident)
+    path = os.path.join(folder, f"{stem}.ref{ending}")
+    return path if os.path.isfile(path) and not os.path.islink(path) else None
+
+
+def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
+    """Whether a request starts from what the trace was captured with."""
+    if turn.trace != trace or any(
+        one.lane == turn.lane and one.request < turn.request for one in prepared.turns
+    ):
+        return False
+    recorded = prepared.materials.first_inputs[trace]
+    given = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
+    return all(np.array_equal(given[name], content) for name, content in recorded.items())
+
+
+def _is_alone(turn: Turn, outcome: Outcome) -> bool:
+    """Whether the states of its lane are those that this request left."""
+    return all(one.lane != turn.lane or one == turn for one in outcome.turns)
+
+
+def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: int) -> str:
+    name = os.path.basename(path)
+    compared, worst = 0, None
+    for buffer, recorded in _recorded(program, path):
+        if buffer.name not in found:
+            continue
+        compared += buffer.bytes
+        if np.array_equal(recorded, found[buffer.name]):
+            continue
+        apart = distance(buffer.dtype, recorded, found[buffer.name])
+        if not apart.is_within:
+            raise TesseraError(_differs(request, buffer, name, apart), MISMATCH)
+        if worst is None or apart.error > worst[1].error:
+            worst = buffer, apart
+    size = format_bytes(compared)
+    if worst is None:
+        return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
+    return (
+        f"request {request} is what PyTorch recorded within the tolerance of each type ({name}, "
+        f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}"
+    )
+
+
+def _recorded(program: Program, path: str) -> Iterator[tuple[Buffer, Bytes]]:
+    with open_contents_file(program, path) as contents:
+        for buffer in program.declared_buffers():
+            if buffer.role in (Role.OUTPUT, Role.STATE) and contents.is_given(buffer):
+                yield buffer, contents.read(buffer)
+
+
+def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagnostic:
+    return error(
+        "TSR5054",
+        f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
+        f"`{buffer.name}` by more than the tolerance",
+        notes=(f"recorded in `{name}`", apart.text()),
+        hint="if the model has changed since, trace it again with `tessc trace`",
+    )  # fmt: skip

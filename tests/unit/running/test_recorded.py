@@ -1,0 +1,108 @@
+"""`--verify` holds a run against what PyTorch recorded when the trace was captured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.command import tessc
+from tests.helpers.traces import HEADER
+
+TRACE = f"""//! tessera.trace 1
+//! buffer x bytes=16 role=input dtype=f32 shape=4
+//! buffer y bytes=16 role=output dtype=f32 shape=4
+//! buffer s bytes=16 role=state dtype=f32 shape=4
+//! resident data=t.npz
+//! module m
+{HEADER}.visible .entry add(.param .u64 to, .param .u64 of)
+{{ .reg .u64 %a<3>; .reg .u32 %t; .reg .f32 %v<3>;
+   mov.u32 %t, %tid.x; mul.wide.u32 %a2, %t, 4;
+   ld.param.u64 %a0, [to]; add.u64 %a0, %a0, %a2; ld.param.u64 %a1, [of]; add.u64 %a1, %a1, %a2;
+   ld.global.f32 %v0, [%a0]; ld.global.f32 %v1, [%a1]; add.f32 %v2, %v0, %v1;
+   st.global.f32 [%a0], %v2; ret; }}
+//! launch m.add grid=1,1,1 block=4,1,1 smem=0 args=[s, x]
+//! memcpy y s bytes=16
+"""
+X = np.array([1, 2, 3, 4], np.float32)
+S = np.array([10, 20, 30, 40], np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("t.ptx").write_text(TRACE)
+    np.savez("t.npz", x=X, s=S)
+    assert tessc("plan", "t.ptx", "--gpus", "h200", "--lanes", "2").code == 0
+    return tmp_path
+
+
+def record(values: np.ndarray) -> None:
+    np.savez("t.ref.npz", y=values, s=values)
+
+
+def verify(*more: str) -> tuple[int, str]:
+    found = tessc("run", "plan.tsp", "--backend", "cpu", "--verify", *more)
+    return found.code, found.text + found.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_equal_to_the_byte() -> None:
+    record(X + S)
+    code, text = verify("--requests", "2")
+    assert code == 0, text
+    assert "request 0 equals what PyTorch recorded to the byte (t.ref.npz, 32 bytes)" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_state_that_went_on_is_not_compared() -> None:
+    record(X + S)
+    code, text = verify("--requests", "4")
+    assert code == 0, text
+    assert "recorded to the byte (t.ref.npz, 16 bytes)" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_within_the_tolerance_the_worst_element_is_named() -> None:
+    record((X + S) * np.float32(1 + 1e-6))
+    code, text = verify("--requests", "1")
+    assert code == 0, text
+    assert "is what PyTorch recorded within the tolerance" in text
+    assert "element" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_outside_the_tolerance_is_a_difference() -> None:
+    record(X + S + np.float32([0, 0, 1, 0]))
+    code, text = verify("--requests", "1")
+    assert code == 5
+    assert "TSR5054" in text
+    assert "element 2: 33 instead of 34" in text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("option", [("--seed", "1"), ("--data", "t.npz"), ("--inputs", "i.npz")])
+def test_what_starts_from_something_else_is_not_compared(option: tuple[str, str]) -> None:
+    record(X + S + 1)
+    np.savez("i.npz", x=X)
+    code, text = verify("--requests", "1", *option)
+    assert code == 0, text
+    assert "PyTorch" not in text
+
+
+def test_a_link_is_not_followed(folder: Path) -> None:
+    record(X + S + 1)
+    Path("t.ref.npz").rename(folder / "elsewhere.npz")
+    Path("t.ref.npz").symlink_to(folder / "elsewhere.npz")
+    code, text = verify("--requests", "1")
+    assert code == 0, text
+    assert "PyTorch" not in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_recording_of_other_sizes_is_refused() -> None:
+    np.savez("t.ref.npz", y=np.zeros(5, np.float32))
+    code, text = verify("--requests", "1")
+    assert code == 1
+    assert "TSR1185" in text
