@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
-from tessera.frontend.contents_files import NpzFile, SafetensorsFile
+from tessera.frontend.contents_files import ArrayType, NpzFile, SafetensorsFile
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.frontend.trace_findings import did_you_mean
 from tessera.ir.program import Buffer, Program
@@ -41,6 +41,10 @@ class ArrayFile(Protocol):
     @property
     def sizes(self) -> Mapping[str, int]:
         """Bytes of each array, by name, as its header states."""
+
+    @property
+    def types(self) -> Mapping[str, ArrayType]:
+        """Types and shapes, likewise."""
 
     def read(self, name: str) -> Bytes:
         """The bytes of one array."""
@@ -85,7 +89,9 @@ def open_contents(program: Program, folder: str | os.PathLike[str], *, seed: int
     if os.path.basename(program.resident) != program.resident or "\\" in program.resident:
         message = f"`{program.resident}` is not a plain file name"
         raise TesseraError(error("TSR1180", message))
-    return open_contents_file(program, Path(folder) / program.resident, seed=seed)
+    name = os.fspath(Path(folder) / program.resident)
+    hint = "put it beside the trace; without the `resident` record, contents are seeded"
+    return _checked(program, open_arrays(name, hint), name, seed)
 
 
 def open_contents_file(
@@ -93,7 +99,10 @@ def open_contents_file(
 ) -> Contents:
     """The contents of a program from a file that the user names."""
     name = os.fspath(path)
-    arrays = open_arrays(name)
+    return _checked(program, open_arrays(name), name, seed)
+
+
+def _checked(program: Program, arrays: ArrayFile, name: str, seed: int) -> Contents:
     try:
         _check_sizes(program, arrays, name)
     except TesseraError:
@@ -102,11 +111,14 @@ def open_contents_file(
     return Contents(arrays, seed)
 
 
-def open_arrays(name: str) -> ArrayFile:
-    """The arrays of a plain `.npz` or `.safetensors` file; sizes are not held against anything."""
+def open_arrays(name: str, hint: str | None = None) -> ArrayFile:
+    """The arrays of a plain `.npz` or `.safetensors` file; sizes are not held against anything.
+
+    `hint` is what to do where the file does not exist.
+    """
     if not name.endswith((".npz", ".safetensors")):
         raise TesseraError(error("TSR1180", f"`{name}` is not a `.npz` or `.safetensors` file"))
-    descriptor = _open_plain(name)
+    descriptor = _open_plain(name, hint)
     stream = os.fdopen(descriptor, "rb")
     try:
         return NpzFile(stream, name) if name.endswith(".npz") else SafetensorsFile(stream, name)
@@ -115,20 +127,15 @@ def open_arrays(name: str) -> ArrayFile:
         raise
 
 
-def _open_plain(name: str) -> int:
+def _open_plain(name: str, hint: str | None) -> int:
     """A descriptor of a regular file that is not a link."""
     try:
         if os.path.islink(name):
             raise TesseraError(_not_plain(name, "a link"))
         descriptor = os.open(name, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
     except FileNotFoundError:
-        raise TesseraError(
-            error(
-                "TSR1181",
-                f"the file of contents does not exist: `{name}`",
-                hint="put it beside the trace; without the `resident` record, contents are seeded",
-            )
-        ) from None
+        missing = error("TSR1181", f"the file of contents does not exist: `{name}`", hint=hint)
+        raise TesseraError(missing) from None
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         message = f"the file of contents cannot be read: `{name}`: {reason}"

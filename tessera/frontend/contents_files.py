@@ -13,6 +13,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
+from dataclasses import dataclass
 from math import prod
 from typing import IO, Any, NoReturn
 
@@ -38,6 +39,24 @@ _SAFETENSORS_BYTES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """What a header says of an array: the kind and bytes of an element, and the shape.
+
+    Kinds are those of NumPy (`f`, `i`, `u`, `b`, `c`); types that it lacks have the kind `f`.
+    """
+
+    kind: str
+    bytes: int
+    shape: tuple[int, ...]
+
+    def text(self) -> str:
+        """For people."""
+        names = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
+        width = "" if self.kind == "b" else str(8 * self.bytes)
+        return f"{names.get(self.kind, 'bytes')}{width} of shape {self.shape}"
+
+
 class NpzFile:
     """A zip file whose members are `NAME.npy`."""
 
@@ -50,16 +69,18 @@ class NpzFile:
         except _ZIP_FAULTS as problem:
             _unreadable(name, problem)
         self.sizes: dict[str, int] = {}
+        self.types: dict[str, ArrayType] = {}
         for member in members:
             array = self._array_name(member)
             if array in self.sizes:
                 _unreadable(name, f"array `{array}` is there twice")
             try:
                 with self._zip.open(member) as data:
-                    size = self._header(data, array)[0]
+                    size, dtype, shape, _ = self._header(data, array)
                     if member.file_size != data.tell() + size:
                         raise ValueError("its header and its length do not agree")
                     self.sizes[array] = size
+                    self.types[array] = ArrayType(dtype.kind, dtype.itemsize, tuple(shape))
             except _ZIP_FAULTS as problem:
                 _unreadable(name, problem, array)
 
@@ -125,6 +146,7 @@ class SafetensorsFile:
         entries = self._entries(stream.read(header_bytes))
         self._starts = {key: self._range(key, entry) for key, entry in entries.items()}
         self.sizes = {key: end - start for key, (start, end) in self._starts.items()}
+        self.types = {key: _type_of(entry) for key, entry in entries.items()}
         self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read(self, name: str) -> Bytes:
@@ -158,6 +180,14 @@ class SafetensorsFile:
         except (TypeError, ValueError, KeyError, OverflowError):
             pass
         _unreadable(self._name, "its type, shape and byte range do not agree", key)
+
+
+def _type_of(entry: Any) -> ArrayType:
+    """The type of an entry that is sound."""
+    name = entry["dtype"]
+    kind = {"B": "b", "U": "u", "I": "i", "C": "c"}.get(name[0], "f")
+    kind = "f" if name == "BF16" else kind
+    return ArrayType(kind, _SAFETENSORS_BYTES[name], tuple(int(n) for n in entry["shape"]))
 
 
 def _read_exactly(data: IO[bytes], size: int) -> bytearray:

@@ -69,18 +69,13 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     materials = read_materials(
         opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs
     )
-    known = materials.requests_given()
-    requests = options.requests or known or DEFAULT_REQUESTS
-    if known is not None and requests > known:
-        raise TesseraError(
-            error("TSR5053", f"the inputs are given for {known} requests, not for {requests}",
-                  hint=f"run with `--requests {known}`, or give more")
-        )  # fmt: skip
+    requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
     turns = schedule(
         requests,
         [trace.share for trace in opened.plan.traces],
         [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
     )
+    materials.check_enough(turns)
     notes = list(opened.diagnostics)
     if choice.backend == "cpu" and options.backend == "auto" and not options.targets:
         notes.append(rehearsal(cpu_seconds(opened, turns)))

@@ -12,7 +12,7 @@ of the others where a seed would only give zeros (integers, untyped bytes).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,10 +21,12 @@ import numpy as np
 from tessera.backend.cpu.host_memory import available_bytes
 from tessera.backend.service import RUN_FAULT, Bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error
-from tessera.frontend.contents import ArrayFile, Contents, open_arrays, open_contents
+from tessera.frontend.contents import Contents, open_arrays, open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.program import Buffer, Program, Role
+from tessera.running.given_inputs import read_given
 from tessera.running.open_plan import OpenPlan
+from tessera.running.schedule import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,7 @@ class Materials:
             if buffer.role is Role.INPUT:
                 given = self._given(buffer, trace)
                 if given is not None:
-                    count = len(given) // max(buffer.bytes, 1)
-                    row = turn if count > 1 else 0
-                    if row >= max(count, 1):
-                        raise TesseraError(_too_few(buffer, count, turn + 1))
+                    row = turn if len(given) > buffer.bytes else 0
                     found[buffer.name] = given[row * buffer.bytes : (row + 1) * buffer.bytes]
                 else:
                     found[buffer.name] = self._seeded(buffer, trace, request)
@@ -71,13 +70,29 @@ class Materials:
         """How many requests the inputs are for, if they say so; None for several traces."""
         if len(self.programs) > 1:
             return None
-        sizes = {
-            len(given) // buffer.bytes
-            for buffer in self.programs[0].buffers
-            if buffer.role is Role.INPUT and buffer.bytes
-            if (given := self._given(buffer, 0)) is not None
-        }
-        return min((size for size in sizes if size > 1), default=None)
+        counts = {count: buffer.name for buffer, count in self._counts(0) if count > 1}
+        if len(counts) > 1:
+            said = ", ".join(f"`{name}` for {count}" for count, name in sorted(counts.items()))
+            raise TesseraError(
+                error("TSR5053", f"inputs are given for different numbers of requests: {said}",
+                      hint="say how many to run with `--requests N`")
+            )  # fmt: skip
+        return min(counts, default=None)
+
+    def check_enough(self, turns: Sequence[Turn]) -> None:
+        """Refuse a run that has more requests of a trace than inputs for them."""
+        for trace in range(len(self.programs)):
+            wanted = sum(turn.trace == trace for turn in turns)
+            for buffer, count in self._counts(trace):
+                if 1 < count < wanted:
+                    raise TesseraError(_too_few(buffer, count, wanted))
+
+    def _counts(self, trace: int) -> Iterator[tuple[Buffer, int]]:
+        """The inputs of a trace that are given, and for how many requests."""
+        for buffer in self.programs[trace].buffers:
+            given = self._given(buffer, trace) if buffer.role is Role.INPUT else None
+            if given is not None and buffer.bytes:
+                yield buffer, len(given) // buffer.bytes
 
 
 def read_materials(
@@ -115,7 +130,7 @@ def read_materials(
         states=tuple(dict(_states(kept, seed + lane)) for lane in range(lanes)),
         fillings=tuple(fillings),
         first_inputs=tuple(first),
-        given_inputs={} if inputs is None else _read_inputs(opened, inputs),
+        given_inputs={} if inputs is None else read_given(opened, inputs),
         programs=opened.programs,
         names=tuple(trace.name for trace in opened.plan.traces),
         seed=seed,
@@ -209,30 +224,3 @@ def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
                     error("TSR5057", f"weight `{name}` is not the one that the plan depends on",
                           hint="plan again with `tessc plan`")
                 )  # fmt: skip
-
-
-def _read_inputs(opened: OpenPlan, path: str) -> dict[str, Bytes]:
-    """Arrays for inputs: as large as the buffer, or that with a leading axis for requests."""
-    sizes: dict[str, int] = {}
-    for trace, program in zip(opened.plan.traces, opened.programs, strict=True):
-        for buffer in program.buffers:
-            if buffer.role is Role.INPUT:
-                sizes.setdefault(buffer.name, buffer.bytes)
-                sizes[f"{trace.name}/{buffer.name}"] = buffer.bytes
-    arrays: ArrayFile = open_arrays(path)
-    try:
-        for name, size in arrays.sizes.items():
-            if name not in sizes:
-                raise TesseraError(
-                    error("TSR5053", f"array `{name[:80]}` in `{path}` is no input of the plan",
-                          hint=f"the inputs are: {', '.join(n for n in sizes if '/' not in n)}")
-                )  # fmt: skip
-            if size == 0 or size % max(sizes[name], 1):
-                raise TesseraError(
-                    error("TSR5053", f"array `{name}` in `{path}` has {size} bytes",
-                          notes=(f"input `{name}` takes {sizes[name]} bytes, or that for every "
-                                 "request, one after the other",))
-                )  # fmt: skip
-        return {name: arrays.read(name) for name in arrays.sizes}
-    finally:
-        arrays.close()

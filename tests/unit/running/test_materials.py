@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tessera.ir import program as ir
 from tessera.ir.plan import Plan, text_digest
 from tessera.running.materials import Materials, read_materials
 from tessera.running.open_plan import open_plan
+from tessera.running.schedule import schedule
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.traces import COPY, trace
 
@@ -112,15 +114,26 @@ def test_inputs_from_a_file(tmp_path: Path) -> None:
         given = found.inputs(n, 0, n)
         assert given["x"].view(np.float32).tolist() == rows[n].tolist()
         assert given["i"].view(np.uint32).tolist() == [7, 8]
-    with pytest.raises(TesseraError, match="given for 3 requests, not for 4"):
-        found.inputs(3, 0, 3)
+    found.check_enough(schedule(3, [1.0], [(1.0, 2)]))
+    with pytest.raises(TesseraError, match="`x` is given for 3 requests, not for 4"):
+        found.check_enough(schedule(4, [1.0], [(1.0, 2)]))
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"z": np.zeros(16, np.float32)}, "no input of the plan"),
-        ({"x": np.zeros(15, np.float32)}, "has 60 bytes"),
+        ({"x": np.zeros(15, np.float32)}, r"it is float32 of shape \(15,\)"),
+        ({"x": np.zeros((4, 16), np.float64)}, "it is float64"),
+        ({"x": np.zeros((4, 32), np.float16)}, "it is float16"),
+        ({"x": np.zeros((4, 16), np.int32)}, "it is int32"),
+        ({"i": np.zeros((4, 2), np.float32)}, "it is float32"),
+        ({"i": np.zeros((4, 2), np.int64)}, "it is int64"),
+        ({"x": np.zeros(48, np.float32)}, r"shape \(48,\)"),
+        ({"x": np.zeros((16, 2), np.float32)}, r"shape \(16, 2\)"),
+        ({"x": np.zeros((0, 16), np.float32)}, r"shape \(0, 16\)"),
+        ({"x": np.zeros(63, np.uint8)}, "it is uint8"),
+        ({"x": np.zeros((16, 1), np.complex64)}, "it is complex64"),
     ],
 )
 def test_inputs_that_cannot_be_used(
@@ -131,6 +144,52 @@ def test_inputs_that_cannot_be_used(
     with pytest.raises(TesseraError, match=message) as failure:
         materials(tmp_path, make_plan(), inputs=str(path))
     assert failure.value.diagnostics[0].code == "TSR5053"
+
+
+@pytest.mark.parametrize(
+    ("array", "requests"),
+    [
+        (np.ones(16, np.float32), 1),
+        (np.ones((5, 16), np.float32), 5),
+        (np.ones((1, 16), np.float32), 1),
+        (np.full((5, 16), 0x3F800000, np.uint32), 5),  # bits
+        (np.ones((5, 16), np.float32).view(np.uint8), 5),  # raw bytes
+        (np.ones((5, 16), np.float32).view(np.uint8).reshape(-1), 5),
+        (np.asfortranarray(np.ones((5, 16), np.float32)), 5),
+    ],
+)
+def test_inputs_that_can_be_used(tmp_path: Path, array: np.ndarray, requests: int) -> None:
+    np.savez(tmp_path / "in.npz", x=array)
+    found = materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
+    assert (found.requests_given() or 1) == requests
+    row = found.inputs(requests - 1, 0, requests - 1)["x"]
+    assert row.view(np.float32).tolist() == [1.0] * 16
+
+
+def test_inputs_for_different_numbers_of_requests(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((5, 16), np.float32), i=np.ones((3, 2), np.uint32))
+    found = materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
+    with pytest.raises(TesseraError, match="`i` for 3, `x` for 5"):
+        found.requests_given()
+
+
+def test_a_file_of_inputs_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TesseraError, match="TSR1181") as failure:
+        materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
+    assert failure.value.diagnostics[0].hint is None
+
+
+def test_types_of_inputs_in_safetensors(tmp_path: Path) -> None:
+    for dtype, message in (("F32", None), ("I32", "it is int32"), ("F16", "it is float16")):
+        size = 64 if dtype != "F16" else 32
+        head = json.dumps({"x": {"dtype": dtype, "shape": [16], "data_offsets": [0, size]}})
+        path = tmp_path / f"{dtype}.safetensors"
+        path.write_bytes(len(head).to_bytes(8, "little") + head.encode() + bytes(size))
+        if message is None:
+            assert "x" in materials(tmp_path, make_plan(), inputs=str(path)).given_inputs
+            continue
+        with pytest.raises(TesseraError, match=message):
+            materials(tmp_path, make_plan(), inputs=str(path))
 
 
 def test_data_with_an_array_of_no_buffer(tmp_path: Path) -> None:
