@@ -77,7 +77,8 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     split = any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
     many = len(plan.devices) > 1
-    said = ": splitting a request does not pay" if many and not split else ""
+    searched = plan.ended != "given"
+    said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
         f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us, "

@@ -20,7 +20,7 @@ from tessera.frontend.readfile import STDIN, read_source
 from tessera.frontend.tsg import parse_graph
 from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
-from tessera.ir.program import Program, Role
+from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.trace_text import print_program
 from tessera.passes.dependences import Dependences
 
@@ -64,11 +64,13 @@ def graphs_in(folder: TraceName) -> tuple[str, ...]:
 
 def _part(name: str) -> tuple[str, float]:
     """`decode.ptx:512`, unless a file has that very name."""
-    match = _WEIGHTED.fullmatch(name)
-    if match is None or os.path.exists(name):
+    if os.path.exists(name):
         return name, 1.0
-    weight = float(match[2])
-    if not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
+    match = _WEIGHTED.fullmatch(name)
+    if match is None and not os.path.isfile(name.rpartition(":")[0]):
+        return name, 1.0
+    weight = 0.0 if match is None else float(match[2])
+    if match is None or not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
         raise TesseraError(
             error("TSR3006", f"`{name}` must have a number above zero behind the `:`",
                   notes=(f"between {1 / _MOST_WEIGHT:g} and {_MOST_WEIGHT:g}",),
@@ -167,6 +169,7 @@ def _compare(
 def _check_shared(traces: Sequence[LoadedTrace]) -> None:
     """Buffers of equal name that outlive a request are one, so they have to be alike."""
     seen: dict[str, tuple[str, int, Role]] = {}
+    words: dict[str, tuple[str, tuple[str, ...]]] = {}
     for trace in traces:
         for buffer in trace.program.buffers:
             if buffer.role not in _SHARED:
@@ -183,6 +186,36 @@ def _check_shared(traces: Sequence[LoadedTrace]) -> None:
                                  f"`{trace.planned.name}`"),
                           hint="weights and states of equal name are one buffer: rename one")
                 )  # fmt: skip
+            here = _words(trace.program, buffer.id)
+            first, known = words.setdefault(buffer.name, (trace.planned.name, here))
+            if known != here:
+                raise TesseraError(_other_words(buffer.name, first, known, trace, here))
+
+
+def _words(program: Program, buffer: BufferId) -> tuple[str, ...]:
+    """Where a buffer points to, as a trace writes it."""
+    return tuple(
+        f"{word.offset}:{program.buffers[word.target.buffer].name}+{word.target.offset}"
+        for table in program.pointer_tables
+        if table.buffer == buffer
+        for word in sorted(table.words, key=lambda word: word.offset)
+    )
+
+
+def _other_words(
+    name: str, first: str, known: tuple[str, ...], trace: LoadedTrace, here: tuple[str, ...]
+) -> Diagnostic:
+    rows = ((first, known, here), (trace.planned.name, here, known))
+    notes = (
+        f"in `{label}` it points to {', '.join(sorted(set(own) - set(other))[:3]) or 'nothing more'}"
+        for label, own, other in rows
+    )
+    return error(
+        "TSR3009", f"the traces do not fit together: `{name}` holds different addresses",
+        notes=tuple(notes),
+        hint="weights and states of equal name are one buffer: rename one, or make their "
+        "`pointers` records equal",
+    )  # fmt: skip
 
 
 def _contents_digest(program: Program, trace: str) -> str:

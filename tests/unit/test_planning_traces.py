@@ -116,7 +116,7 @@ def test_a_trace_from_standard_input_and_a_plan_to_standard_output(folder: Path)
     assert not (folder / "plan.tsp").exists()
 
 
-@pytest.mark.parametrize("part", ["0", "0.0", "1e999"])
+@pytest.mark.parametrize("part", ["0", "0.0", "1e999", "-3", "nan", "inf", "two", ""])
 def test_parts_that_are_no_number(folder: Path, part: str) -> None:
     outcome = plan(f"mlp.ptx:{part}")
     assert outcome.code == 1
@@ -135,3 +135,27 @@ def test_traces_that_do_not_fit_together(folder: Path) -> None:
     outcome = plan("mlp.ptx", "other.ptx")
     assert outcome.code == 1
     assert "error[TSR3009] the traces do not fit together: `b1` differs" in outcome.err
+
+
+TABLE = """//! tessera.trace 1
+//! buffer x bytes=64 role=input
+//! buffer s bytes=64 role=state
+//! buffer y bytes=64 role=output
+//! pointers s @{POINTERS}
+//! memcpy y x bytes=64
+"""
+
+
+def test_traces_whose_states_point_elsewhere(folder: Path) -> None:
+    Path("one.ptx").write_text(TABLE.replace("POINTERS", "0:x,8:y+16"))
+    Path("two.ptx").write_text(TABLE.replace("POINTERS", "0:x,8:y+32"))
+    assert plan("one.ptx", "one.ptx").code == 0
+    outcome = plan("one.ptx", "two.ptx")
+    assert outcome.code == 1
+    assert "TSR3009] the traces do not fit together: `s` holds different addr" in outcome.err
+    assert "TSR3018" not in outcome.err
+
+
+def test_a_placement_that_was_asked_for_is_no_verdict(folder: Path) -> None:
+    every = ("plan", "mlp.ptx", "--gpus", "a100,l40s")
+    assert "splitting a request does not pay" not in tessc(*every, "--strategy", "single").text
