@@ -206,10 +206,8 @@ def _other_words(
     name: str, first: str, known: tuple[str, ...], trace: LoadedTrace, here: tuple[str, ...]
 ) -> Diagnostic:
     rows = ((first, known, here), (trace.planned.name, here, known))
-    notes = (
-        f"in `{label}` it points to {', '.join(sorted(set(own) - set(other))[:3]) or 'nothing more'}"
-        for label, own, other in rows
-    )
+    only = ((label, sorted(set(own) - set(other))[:3]) for label, own, other in rows)
+    notes = (f"in `{label}` it holds {', '.join(found) or 'none of these'}" for label, found in only)
     return error(
         "TSR3009", f"the traces do not fit together: `{name}` holds different addresses",
         notes=tuple(notes),
