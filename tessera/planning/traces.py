@@ -207,7 +207,7 @@ def _other_words(
 ) -> Diagnostic:
     rows = ((first, known, here), (trace.planned.name, here, known))
     only = ((label, sorted(set(own) - set(other))[:3]) for label, own, other in rows)
-    notes = (f"in `{label}` it holds {', '.join(found) or 'none of these'}" for label, found in only)
+    notes = (f"in `{label}` it holds {', '.join(own) or 'none of these'}" for label, own in only)
     return error(
         "TSR3009", f"the traces do not fit together: `{name}` holds different addresses",
         notes=tuple(notes),
