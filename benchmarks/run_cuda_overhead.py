@@ -1,16 +1,24 @@
 """What serving costs on top of the kernels: a one-device plan against one plain CUDA graph.
 
-    python -m benchmarks.run_cuda_overhead OUTPUT_FOLDER
+    python -m benchmarks.run_cuda_overhead OUTPUT_FOLDER [--models mlp,decode]
 
 Plain: the kernels of a request and the copies of its inputs, captured from one stream and replayed
 back to back. Plan: the same kernels through the backend and its host loop, every request with
-inputs and outputs of its own. The two take turns. With one slot the GPU waits for the host between
-requests; with more it need not, and kernels of several requests may run side by side. So the plan
-is also held against the plain graph replayed on as many streams at once.
+inputs and outputs of its own, as many under way as the host loop takes. The two take turns. With
+more slots than one, kernels of several requests may run side by side: so the plan is also held
+against the plain graph replayed on as many streams at once.
 
-Host time is that of the thread that makes the call: of `begin` for the backend, of `submit` with
-all of the host loop, against a bare `cuGraphLaunch` of the very same graph while the stream is
-empty.
+Host time is processor time of threads per request, in the steady state:
+
+- `submit_us`: of the thread that submits and waits for results, all it does
+- `collect_us`: of the host loop's own thread
+- `bare_us`: of a bare `cuGraphLaunch` of the same graphs, nothing else, in the same rhythm: as many
+  under way, the thread asleep until one has ended
+- `host_to_bare`: the sum of the first two over the third
+- `copying_us`: what copying the bytes of inputs and outputs takes by itself; it is in the first two
+
+`alone_us` is the time from `submit` to the result with nothing else under way, `plain_alone_us`
+from the launch of the plain graph until the thread that waits for it is awake.
 """
 
 from __future__ import annotations
@@ -26,10 +34,10 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do, Move
 from tessera.backend.dispatch import Dispatcher
-from tessera.backend.service import Request
 from tessera.ir.launch_program import HOST, Queue
 
-ROUNDS, REQUESTS = 5, 60
+ROUNDS, ROUND_S = 5, 0.12
+BLOCKING_EVENT = 3
 MODELS = {
     "mlp": ("stack", Sizes(tokens=2048, hidden=1024, inner=4096, layers=4)),
     "mlp_small_steps": ("stack", Sizes(tokens=512, hidden=1024, inner=4096, layers=8)),
@@ -41,9 +49,11 @@ MODELS = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
+    parser.add_argument("--models", default=",".join(MODELS))
     arguments = parser.parse_args()
-    result: dict[str, object] = {"machine": facts(), "rounds": ROUNDS, "requests": REQUESTS}
-    for label, (name, sizes) in MODELS.items():
+    result: dict[str, object] = {"machine": facts(), "rounds": ROUNDS, "round_s": ROUND_S}
+    for label in arguments.models.split(","):
+        name, sizes = MODELS[label]
         model = build(name, sizes)
         result[label] = {f"slots_{slots}": measure(model, slots) for slots in (1, 2, 4)}
         print(label, result[label], flush=True)
@@ -55,25 +65,38 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
     backend = start(served(model, on_one(model), slots, slots), WHOLE)
     plain = [plain_graph(backend, slot) for slot in range(slots)]
     dispatcher = Dispatcher(backend, slots=slots, lanes=slots)
-    serve(dispatcher, model, slots, 2 * slots)
-    plain_us, together_us, plan_us, submit_us = [], [], [], []
+    count = max(20, min(100, round(ROUND_S / (replay(backend, plain[:1], 5) / 1e6))))
+    serve(dispatcher, model, slots, 4 * slots)
+    rounds: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
-        plain_us.append(replay(backend, plain[:1], REQUESTS))
-        together_us.append(replay(backend, plain, REQUESTS))
-        took, submitting = serve(dispatcher, model, slots, REQUESTS)
-        plan_us.append(took)
-        submit_us.append(submitting)
-    ratios = [plan / bare for plan, bare in zip(plan_us, plain_us, strict=True)]
-    host = host_times(backend, model)
+        found = {
+            "plain_us": replay(backend, plain[:1], count),
+            "plain_on_as_many_streams_us": replay(backend, plain, count),
+            **serve(dispatcher, model, slots, count),
+            "alone_us": alone(dispatcher, model),
+            "plain_alone_us": plain_alone(backend, plain[0]),
+        }
+        dispatcher.read_states(0)  # nothing is under way
+        found["bare_us"] = bare(backend, slots, count)
+        found["ratio"] = found["plan_us"] / found["plain_us"]
+        found["host_to_bare"] = (found["submit_us"] + found["collect_us"]) / found["bare_us"]
+        for name, value in found.items():
+            rounds.setdefault(name, []).append(value)
+    copying = copying_us(backend, model)
     dispatcher.close()
+    host_us = statistics.median(rounds["submit_us"]) + statistics.median(rounds["collect_us"])
+    sizes = backend._buffers[0, 0]
     return {
-        "plain_graph_us": round(statistics.median(plain_us), 1),
-        "plain_graph_on_as_many_streams_us": round(statistics.median(together_us), 1),
-        "plan_us": round(statistics.median(plan_us), 1),
-        "ratio": round(statistics.median(ratios), 4),
-        "ratio_least_and_most": [round(min(ratios), 4), round(max(ratios), 4)],
-        "submit_us": round(statistics.median(submit_us), 2),
-        **host,
+        **{name: round(statistics.median(values), 3) for name, values in rounds.items()},
+        "ratio_least_and_most": [round(min(rounds["ratio"]), 4), round(max(rounds["ratio"]), 4)],
+        "copying_us": round(copying, 2),
+        "host_to_bare_without_copying": round(
+            (host_us - copying) / statistics.median(rounds["bare_us"]), 2
+        ),
+        "input_bytes": sum(view.nbytes for view in sizes.inputs.values()),
+        "output_bytes": sum(view.nbytes for view in sizes.outputs.values()),
+        "requests": count,
+        "under_way": dispatcher.capacity,
     }
 
 
@@ -107,64 +130,92 @@ def replay(backend: CudaBackend, graphs: list[tuple[Any, Any]], count: int) -> f
     return (time.perf_counter() - begun) / count * 1e6
 
 
-def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> tuple[float, float]:
-    """Microseconds per request in the steady state, and of its submission but for waiting."""
+def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> dict[str, float]:
+    """Microseconds per request in the steady state, and processor time of both threads."""
     inputs = model.inputs(0, 0)
-    warm = [dispatcher.submit(inputs, trace=0, lane=i % slots) for i in range(2 * slots)]
-    for future in warm:
-        future.result()
-    pending: list[Any] = []
-    submitting = 0.0
+    clock = time.pthread_getcpuclockid(dispatcher._collector.ident or 0)
+    pending = [
+        dispatcher.submit(inputs, trace=0, lane=i % slots) for i in range(dispatcher.capacity)
+    ]
+    pending.pop(0).result()
     begun = time.perf_counter()
+    here, there = time.thread_time(), time.clock_gettime(clock)
     for number in range(count):
-        if len(pending) == slots:
-            pending.pop(0).result()
-        before = time.thread_time()
         pending.append(dispatcher.submit(inputs, trace=0, lane=number % slots))
-        submitting += time.thread_time() - before
+        pending.pop(0).result()
+    took = time.perf_counter() - begun
+    here, there = time.thread_time() - here, time.clock_gettime(clock) - there
     for future in pending:
         future.result()
-    return (time.perf_counter() - begun) / count * 1e6, submitting / count * 1e6
+    return {
+        "plan_us": took / count * 1e6,
+        "submit_us": here / count * 1e6,
+        "collect_us": there / count * 1e6,
+    }
 
 
-def host_times(backend: CudaBackend, model: CudaModel) -> dict[str, object]:
-    """Host microseconds of `begin` and of a bare launch of the same graph, streams empty."""
-    inputs = model.inputs(0, 0)
-    request = Request(number=0, trace=0, slot=0, lane=0, inputs=inputs)
-    ready = backend._ready[0, 0, 0]
+def bare(backend: CudaBackend, slots: int, count: int) -> float:
+    """Processor time of a launch of the backend's own graphs, as many under way as it has."""
     driver = backend.driver
-    begin, bare, inputs_us, collect = [], [], [], []
+    driver.use(backend.devices["gpu"].context)
+    driver.finish()
+    stages = slots * backend.depth
+    lanes = {stage: stage % slots if 0 in backend._of_lanes else 0 for stage in range(stages)}
+    graphs = [backend._ready[0, stage, lanes[stage], ()].graph for stage in range(stages)]
+    events = [driver.call("cuEventCreate", BLOCKING_EVENT) for _ in range(stages)]
+    spent = 0
+    for number in range(stages + count):
+        stage = number % stages
+        stream = backend._roots[stage % slots].stream
+        if number >= stages:
+            driver.call("cuEventSynchronize", events[stage])
+        before = time.thread_time_ns()
+        driver.cu.cuGraphLaunch(graphs[stage], stream)
+        if number >= stages:
+            spent += time.thread_time_ns() - before
+        driver.record(events[stage], stream)
+    driver.finish()
+    for event in events:
+        driver.destroy_event(event)
+    return spent / count / 1e3
+
+
+def alone(dispatcher: Dispatcher, model: CudaModel) -> float:
+    """From `submit` to the result, the devices idle."""
+    inputs = model.inputs(0, 0)
+    found = []
+    for _ in range(8):
+        begun = time.perf_counter()
+        dispatcher.submit(inputs, trace=0, lane=0).result()
+        found.append(time.perf_counter() - begun)
+    return statistics.median(found) * 1e6
+
+
+def plain_alone(backend: CudaBackend, plain: tuple[Any, Any]) -> float:
+    """From the launch of a plain graph until the thread that waits for it is awake."""
+    driver, (graph, stream) = backend.driver, plain
+    event = driver.call("cuEventCreate", BLOCKING_EVENT)
+    found = []
+    for _ in range(8):
+        begun = time.perf_counter()
+        driver.launch_graph(graph, stream)
+        driver.record(event, stream)
+        driver.call("cuEventSynchronize", event)
+        found.append(time.perf_counter() - begun)
+    driver.destroy_event(event)
+    return statistics.median(found) * 1e6
+
+
+def copying_us(backend: CudaBackend, model: CudaModel) -> float:
+    """Inputs into pinned memory and outputs out of it."""
+    inputs, buffers = model.inputs(0, 0), backend._buffers[0, 0]
+    found = []
     for _ in range(40):
-        driver.use(ready.context)
-        driver.finish()
-        at = time.perf_counter()
-        driver.cu.cuGraphLaunch(ready.graph, ready.stream)
-        bare.append(time.perf_counter() - at)
-        driver.finish()
-        at = time.perf_counter()
-        ready.buffers.put(inputs)
-        inputs_us.append(time.perf_counter() - at)
-        at = time.perf_counter()
-        backend.begin(request)
-        begin.append(time.perf_counter() - at)
-        at = time.thread_time()
-        while not backend.collect(5.0):
-            pass
-        collect.append(time.thread_time() - at)
-    took = {
-        "begin_us": statistics.median(begin) * 1e6,
-        "bare_launch_us": statistics.median(bare) * 1e6,
-        "copying_inputs_us": statistics.median(inputs_us) * 1e6,
-        "collect_us": statistics.median(collect) * 1e6,
-    }
-    share = (took["begin_us"] - took["copying_inputs_us"]) / took["bare_launch_us"]
-    rounded: dict[str, object] = {name: round(value, 2) for name, value in took.items()}
-    sizes = {name: view.nbytes for name, view in ready.buffers.inputs.items()}
-    return rounded | {
-        "begin_to_bare": round(took["begin_us"] / took["bare_launch_us"], 2),
-        "begin_to_bare_without_copying": round(share, 2),
-        "input_bytes": sum(sizes.values()),
-    }
+        begun = time.perf_counter()
+        buffers.put(inputs)
+        buffers.take()
+        found.append(time.perf_counter() - begun)
+    return statistics.median(found) * 1e6
 
 
 if __name__ == "__main__":

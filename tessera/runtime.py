@@ -5,24 +5,31 @@
         y = future.result()["y"]
 
 In: a plan (a path or a `Plan`), and arrays. Out: futures. A runtime may be used from any thread.
-`submit` waits while every slot is taken, so a caller that submits in a loop is held back to the
-speed of the devices. Arrays are NumPy's, torch's, or anything that speaks DLPack; they are read in
-place, and must not change before their future is done.
+`submit` waits while `capacity` requests are under way, so a caller that submits in a loop is held
+back to the speed of the devices. Arrays are NumPy's, torch's, or anything that speaks DLPack; they
+are read in place, also in the memory of a GPU, and must not change before their future is done.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tessera.backend.service import DEFAULT_LIMIT_S, Bytes, Completion, TimelineEvent
+from tessera.backend.service import (
+    DEFAULT_LIMIT_S,
+    Bytes,
+    Completion,
+    DeviceBytes,
+    TimelineEvent,
+)
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.contents_write import as_array, numpy_type
 from tessera.ir.plan import Plan
@@ -40,11 +47,15 @@ class Result(Mapping[str, npt.NDArray[Any]]):
     """
 
     def __init__(self, program: Program, completion: Completion) -> None:
-        self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._program = program
         self._completion = completion
 
+    def _buffer(self, name: str) -> Buffer:
+        return next(buffer for buffer in self._program.buffers if buffer.name == name)
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        return as_array(self._buffers[name], self._completion.outputs[name])
+        content = self._completion.outputs[name]
+        return as_array(self._buffer(name), content)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._completion.outputs)
@@ -56,7 +67,7 @@ class Result(Mapping[str, npt.NDArray[Any]]):
         """An output as a torch tensor over the same memory."""
         import torch
 
-        buffer = self._buffers[name]
+        buffer = self._buffer(name)
         flat = torch.from_numpy(self._completion.outputs[name])
         kinds = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
         kind = None if buffer.dtype is None else kinds.get(buffer.dtype.value)
@@ -67,7 +78,10 @@ class Result(Mapping[str, npt.NDArray[Any]]):
 
     @property
     def latency_ns(self) -> int:
-        """From the start of the request on the devices to its end."""
+        """From the start of the request on the devices to its end.
+
+        It starts when the devices have it and the request before it in its slot has ended.
+        """
         return self._completion.ended_ns - self._completion.started_ns
 
     @property
@@ -118,13 +132,15 @@ class Runtime:
             ServingOptions(max_steps=max_steps, limit_s=time_limit_s, timeline=timeline,
                            throttle_bytes_per_s=throttle_bytes_per_s),
         )  # fmt: skip
+        self.capacity = self._serving.capacity
 
     def submit(
         self, inputs: Mapping[str, Any], *, lane: int = 0, trace: str | int | None = None
     ) -> Future[Result]:
-        """Start a request as soon as a slot and its lane are free; waits while no slot is.
+        """Start a request when its turn comes; waits while `capacity` requests are under way.
 
         `trace` is the name or number of a trace, and may be left out where there is only one.
+        What is called when the future is done must not submit: it would wait for itself.
         """
         index = self._trace(trace)
         if not 0 <= lane < self.lanes:
@@ -132,20 +148,11 @@ class Runtime:
                 error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
             )
         program = self._programs[index]
-        content = read_inputs(program, inputs)
-        inner = self._serving.submit(content, lane=lane, trace=index, number=next(self._numbers))
-        outer: Future[Result] = Future()
-        outer.set_running_or_notify_cancel()
-
-        def finish(done: Future[Completion]) -> None:
-            problem = done.exception()
-            if problem is not None:
-                outer.set_exception(problem)
-            else:
-                outer.set_result(Result(program, done.result()))
-
-        inner.add_done_callback(finish)
-        return outer
+        content, in_place = read_inputs(program, inputs, partial(self._serving.locate, lane=lane))
+        return self._serving.submit(
+            content, in_place=in_place, lane=lane, trace=index, number=next(self._numbers),
+            finish=partial(Result, program),
+        )  # fmt: skip
 
     def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Copies of a lane's states by name, once its requests are done."""
@@ -179,8 +186,16 @@ class Runtime:
         raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
 
 
-def read_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Bytes]:
-    """The bytes of all inputs of a trace, in place where they lie in order."""
+Locate = Callable[[Any, int], DeviceBytes | None]
+
+
+def read_inputs(
+    program: Program, inputs: Mapping[str, Any], locate: Locate | None = None
+) -> tuple[dict[str, Bytes], dict[str, DeviceBytes]]:
+    """The bytes of all inputs of a trace, on the host and on GPUs, in place if they lie in order.
+
+    `locate` finds those that need not go through the host.
+    """
     wanted = {b.name: b for b in program.buffers if b.role is Role.INPUT}
     for name in inputs:
         if name not in wanted:
@@ -191,23 +206,47 @@ def read_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Bytes]
     for name in wanted:
         if name not in inputs:
             raise TesseraError(error("TSR5053", f"input `{name}` is missing"))
-    return {name: _content(buffer, inputs[name]) for name, buffer in wanted.items()}
+    content: dict[str, Bytes] = {}
+    in_place: dict[str, DeviceBytes] = {}
+    for name, buffer in wanted.items():
+        given = inputs[name]
+        found = (
+            None
+            if locate is None or isinstance(given, np.ndarray)
+            else locate(_detached(given), buffer.bytes)
+        )
+        if found is None:
+            content[name] = _content(buffer, given)
+        else:
+            _check(buffer, found.type_name, found.nbytes)
+            in_place[name] = found
+    return content, in_place
 
 
 def _content(buffer: Buffer, given: Any) -> Bytes:
     array = _array(buffer, given)
+    native = array.dtype.isnative
+    _check(buffer, array.dtype.name if native else array.dtype.str, array.nbytes)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _check(buffer: Buffer, type_name: str, size: int) -> None:
+    """Type and size of what is given for an input; types that NumPy lacks have no name."""
     kind = numpy_type(buffer)
-    if kind is not None and array.dtype != kind and array.dtype != np.uint8:
+    if kind is not None and type_name not in (kind.name, "uint8", ""):
         raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` is of type {kind}, not {array.dtype}",
+            error("TSR5053", f"input `{buffer.name}` is of type {kind}, not {type_name}",
                   hint="convert it, or give its bytes as uint8")
         )  # fmt: skip
-    if array.nbytes != buffer.bytes:
+    if size != buffer.bytes:
         raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not "
-                  f"{array.nbytes}")
-        )  # fmt: skip
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            error("TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not {size}")
+        )
+
+
+def _detached(given: Any) -> Any:
+    """A tensor without its history, which DLPack would not have."""
+    return given.detach() if type(given).__module__.split(".")[0] == "torch" else given
 
 
 def _array(buffer: Buffer, given: Any) -> npt.NDArray[Any]:
@@ -228,7 +267,7 @@ def _from_torch(given: Any) -> npt.NDArray[Any]:
     """A tensor's memory; types that NumPy lacks go as bytes, memory of a GPU is fetched."""
     import torch
 
-    tensor = given.detach()
+    tensor = _detached(given)
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
     try:

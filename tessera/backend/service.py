@@ -8,8 +8,10 @@ A backend is made with a `Model` and `BackendOptions`; making it loads modules a
 every lane's states, and allocates all that it will ever need. It raises `TesseraError` with exit
 code 4 where a device is missing, 6 where memory runs out.
 
-- `begin(request)` starts a request whose slot and lane are free, and returns without waiting for
-  a device. The bytes of the inputs stay unchanged and alive until the request is collected.
+- `begin(request)` hands a request to the devices, and returns without waiting for them. Its slot
+  has fewer than `depth` requests under way, and no other slot has one of its lane. Requests of a
+  slot run one after the other, in the order in which they were begun. The bytes of the inputs
+  stay unchanged and alive until the request is collected.
 - `collect(timeout_s)` waits until a request is done and returns all that are.
 - Both are called by one thread at a time each, but may be called at the same time.
 - A fault on any device ends the backend: what had finished before is still collected, then
@@ -84,14 +86,33 @@ class BackendOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBytes:
+    """The bytes of an input in the memory of a GPU, as `Backend.locate` has found them.
+
+    `type_name` is NumPy's, or empty. `ready` is what a stream has to wait for before it reads them;
+    `keep` keeps them alive.
+    """
+
+    address: int
+    nbytes: int
+    type_name: str
+    ready: object
+    keep: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request to start: which trace, where, and the bytes of every input by name."""
+    """A request to start: which trace, where, and the bytes of every input by name.
+
+    Those `in_place` are in the memory of a GPU, all others in that of the host.
+    """
 
     number: int
     trace: int
     slot: int
     lane: int
     inputs: Mapping[str, Bytes]
+    in_place: Mapping[str, DeviceBytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +140,8 @@ class Completion:
     """A request that is done on every device: its outputs by name, and what it took.
 
     Words of `pointers` records in outputs mean nothing here: no device sends its addresses.
-    `started_ns` and `ended_ns` are of the clock of the events.
+    `started_ns` and `ended_ns` are of the clock of the events. A request starts when the devices
+    have it and the one before it in its slot has ended: time behind that one does not count.
     """
 
     request: int
@@ -161,6 +183,10 @@ class ServiceFault(TesseraError):
 class Backend(Protocol):
     """One replica on its devices; the module docstring has the rules."""
 
+    @property
+    def depth(self) -> int:
+        """How many requests may be under way in a slot."""
+
     def begin(self, request: Request) -> None:
         """Start a request."""
 
@@ -172,6 +198,12 @@ class Backend(Protocol):
 
     def stalled(self) -> ServiceFault:
         """What the requests that are under way wait for, as an error."""
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """An array of a GPU's memory that the devices can read where it is; otherwise None.
+
+        For any thread. Work that the caller has under way for the array is waited for on the GPU.
+        """
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs, by buffer name.

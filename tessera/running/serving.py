@@ -6,12 +6,20 @@ all replicas: those of the first come first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
-from tessera.backend.dispatch import Dispatcher
-from tessera.backend.service import DEFAULT_LIMIT_S, BackendOptions, Bytes, Completion, Model
+from tessera.backend.dispatch import NOTHING, Dispatcher
+from tessera.backend.service import (
+    DEFAULT_LIMIT_S,
+    BackendOptions,
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Model,
+)
 from tessera.running.backends import Choice, make_backend
 from tessera.running.materials import Materials
 from tessera.running.open_plan import OpenPlan
@@ -51,12 +59,25 @@ class Serving:
             self.close(wait=False)
             raise
 
+    @property
+    def capacity(self) -> int:
+        """Requests that all replicas together take at a time."""
+        return sum(dispatcher.capacity for dispatcher in self._dispatchers)
+
     def submit(
-        self, inputs: Mapping[str, Bytes], *, lane: int, trace: int, number: int
-    ) -> Future[Completion]:
-        """Give a request to the replica of its lane; waits while all its slots are taken."""
+        self, inputs: Mapping[str, Bytes], *, lane: int, trace: int, number: int,
+        in_place: Mapping[str, DeviceBytes] = NOTHING,
+        finish: Callable[[Completion], Any] | None = None,
+    ) -> Future[Any]:  # fmt: skip
+        """Give a request to the replica of its lane; waits while that can take no more."""
         replica, own = self.lanes[lane]
-        return self._dispatchers[replica].submit(inputs, trace=trace, lane=own, number=number)
+        return self._dispatchers[replica].submit(
+            inputs, trace=trace, lane=own, number=number, in_place=in_place, finish=finish
+        )
+
+    def locate(self, given: object, size: int, lane: int) -> DeviceBytes | None:
+        """An array in the memory of a GPU that the replica of a lane can read where it is."""
+        return self._dispatchers[self.lanes[lane][0]].backend.locate(given, size)
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane, once no request is in it."""

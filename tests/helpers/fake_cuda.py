@@ -78,6 +78,9 @@ class Stream:
     tail: set[Node] = field(default_factory=set)
     capture: Graph | None = None
 
+    def __int__(self) -> int:
+        return id(self)
+
 
 @dataclass(eq=False)
 class Event:
@@ -522,7 +525,7 @@ class FakeCuda:
 
         def run() -> None:
             self.launched.append((function.name, stream.sms))
-            if function.name in ("link_turn", "link_delay", "copy_ranges", "stamp"):
+            if function.name in ("link_turn", "link_delay", "copy_ranges", "fetch_ranges", "stamp"):
                 self._helper(function.name, [int.from_bytes(v, "little") for v in values])
             else:
                 kernel.launch(tuple(grid), tuple(block), values, shared=shared, cluster=cluster)
@@ -531,8 +534,10 @@ class FakeCuda:
 
     def _helper(self, name: str, values: list[int]) -> None:
         """Kernels of the backend that reach pinned memory, which the CPU executor does not."""
-        if name == "copy_ranges":
+        if name in ("copy_ranges", "fetch_ranges"):
             target, source, table, rows = values
+            if name == "fetch_ranges":
+                source = int(self.view(source, 8).view(np.uint64)[0])
             for row in self.view(table, 24 * rows).view(np.uint64).reshape(-1, 3).tolist():
                 self.view(target + row[1], row[2])[:] = self.view(source + row[0], row[2])
                 self.copied_bytes += row[2]

@@ -119,15 +119,15 @@ class Dlpack:
 def test_kinds_of_arrays(given: Any) -> None:
     if isinstance(given, list):
         given = np.array(given, np.float32)
-    content = read_inputs(program(), {"x": given})["x"]
+    content = read_inputs(program(), {"x": given})[0]["x"]
     assert content.dtype == np.uint8
     np.testing.assert_array_equal(content.view(np.float32), values(5).reshape(-1))
 
 
 def test_arrays_are_not_copied() -> None:
     given = values(1)
-    assert np.shares_memory(read_inputs(program(), {"x": given})["x"], given)
-    assert np.shares_memory(read_inputs(program(), {"x": Dlpack(given)})["x"], given)
+    assert np.shares_memory(read_inputs(program(), {"x": given})[0]["x"], given)
+    assert np.shares_memory(read_inputs(program(), {"x": Dlpack(given)})[0]["x"], given)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,7 @@ def test_arrays_are_not_copied() -> None:
         ({"x": values(1), "z": values(1)}, "`z` is no input"),
         ({"x": values(1)[:2]}, "takes 64 bytes, not 32"),
         ({"x": values(1).astype(np.int32)}, "is of type float32, not int32"),
+        ({"x": values(1).astype(">f4")}, "is of type float32, not >f4"),
         ({"x": "text"}, "is of type float32"),
     ],
 )

@@ -22,6 +22,7 @@ from tessera.backend.service import (
     BackendOptions,
     Bytes,
     Completion,
+    DeviceBytes,
     Model,
     Request,
     ServiceFault,
@@ -32,6 +33,8 @@ from tessera.ir.launch_program import HOST, Queue, Transfer
 
 class InlineBackend:
     """A replica in this thread; `collect` does the work."""
+
+    depth = 1
 
     def __init__(
         self,
@@ -119,6 +122,10 @@ class InlineBackend:
     def stalled(self) -> ServiceFault:
         """What the requests wait for."""
         return stall_fault([(name, e.waits()) for name, e in self.engines.items()], "at all")
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """None: nothing here reads the memory of a GPU."""
+        return None
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane in which no request runs."""

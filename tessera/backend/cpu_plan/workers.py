@@ -51,6 +51,7 @@ from tessera.backend.service import (
     BackendOptions,
     Bytes,
     Completion,
+    DeviceBytes,
     Model,
     Request,
     ServiceFault,
@@ -74,6 +75,8 @@ class _Underway:
 
 class CpuBackend:
     """A replica on processes of this machine."""
+
+    depth = 1
 
     def __init__(self, model: Model, options: BackendOptions | None = None) -> None:
         self.model = model
@@ -298,6 +301,10 @@ class CpuBackend:
                   f"{seconds:.0f} s"),
             device=device.name, request=request, step=step, name=self._step_name(request, step),
         )  # fmt: skip
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """None: nothing here reads the memory of a GPU."""
+        return None
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane in which no request runs."""

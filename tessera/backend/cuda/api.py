@@ -333,6 +333,15 @@ class Driver:
         """Record an event."""
         self.call("cuEventRecord", event, stream)
 
+    def wait(self, stream: Handle, event: Handle) -> None:
+        """Let what follows on a stream wait for an event."""
+        self.check("cuStreamWaitEvent", self.cu.cuStreamWaitEvent(stream, event, 0)[0])
+
+    def call_host(self, stream: Handle, function: int, data: int) -> None:
+        """Call a C function of the host when a stream gets there."""
+        status = self.functions["cuLaunchHostFunc"](stream, function, data)[0]
+        self.check("cuLaunchHostFunc", status)
+
     def elapsed_ns(self, start: Handle, end: Handle) -> int:
         """Nanoseconds between two timed events of one GPU."""
         return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)

@@ -2,9 +2,13 @@
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
 allocated and captured while it starts. To begin a request is then: inputs into pinned memory, one
-graph launch. The graph ends by setting a word in pinned memory and waking the thread that collects.
+graph launch, and a bell behind it that wakes the thread that collects. Requests of one slot are
+launched on one stream, where they queue up: the GPU goes from one to the next without the host.
 Where graphs are off (or a trace calls library operators, which do not promise to be capturable)
 the same calls are made one by one. No call in the steady state waits for a GPU.
+
+The bell of a slot rings once for every request, in their order, so a ring is one request that is
+done: the first of its slot. Of which slot, the events say.
 
 A fault of a kernel takes the context with it. Outputs of finished requests are host memory by
 then. Which launch it was is known from a trail of host words that the compute streams write before
@@ -15,17 +19,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError
+from tessera.backend.cuda.device_arrays import Arrivals
 from tessera.backend.cuda.enqueue import step_name
 from tessera.backend.cuda.faults import run_fault
-from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready
+from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
 from tessera.backend.cuda.tape import Refused
 from tessera.backend.service import (
     BackendOptions,
     Completion,
+    DeviceBytes,
     Model,
     Request,
     ServiceFault,
@@ -42,11 +49,12 @@ _LOOK_S = 0.05
 
 @dataclass(slots=True)
 class _Flight:
-    """A request under way."""
+    """A request under way; `rings`: its event stands for it, not for the one before."""
 
     request: Request
     ready: Ready
-    started_ns: int
+    begun_ns: int
+    rings: bool = False
 
 
 class CudaBackend(CudaReplica):
@@ -60,89 +68,119 @@ class CudaBackend(CudaReplica):
         cuda: CudaOptions | None = None,
         driver: Driver | None = None,
     ) -> None:
-        self._lock = threading.Lock()
-        self._flights: list[_Flight] = []
+        slots = model.lowered.slots
+        self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
+        self._turns = [0] * slots
+        self._ended_ns = [0] * slots
         self._last_ns = time.perf_counter_ns()
         self._closed = False
         self._trail_seen: tuple[bytes, ...] = ()
+        self._collecting = 0
         super().__init__(model, options, cuda, driver)
+        self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
 
     # --- the steady state ---------------------------------------------------------------------
 
     def begin(self, request: Request) -> None:
-        """Start a request."""
+        """Hand a request over."""
+        self._last_ns = begun_ns = time.perf_counter_ns()
+        slot = request.slot
+        stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
         lane = request.lane if request.trace in self._of_lanes else 0
-        key = (request.trace, request.slot, lane)
-        started = time.perf_counter_ns()
+        key = (request.trace, stage, lane, tuple(request.in_place))
+        root = self._roots[slot]
+        self.driver.push(root.context)
         try:
             ready = self._ready.get(key) or self._prepare(*key)
-            ready.buffers.put(request.inputs)
-            self._done[request.slot][0] = 0
-            self.driver.push(ready.context)
-            try:
-                self._hand_over(ready, request.slot)
-            finally:
-                self.driver.pop()
+            ready.buffers.put(request.inputs, request.in_place)
+            flight = _Flight(request, ready, begun_ns)
+            self._turns[slot] += 1
+            self._flights[slot].append(flight)
+            for given in request.in_place.values():
+                self._arrivals.await_in(root.stream, given)
+            self._hand_over(ready, root)
+            self._ring(flight, root)
         except Refused as refused:
             raise self._refused(refused, request.trace, request.number) from None
         except DriverError as problem:
             raise self._fault(problem) from None
-        with self._lock:
-            self._flights.append(_Flight(request, ready, started))
-            self._last_ns = started
+        finally:
+            self.driver.pop()
 
-    def _hand_over(self, ready: Ready, slot: int) -> None:
-        if ready.graph is not None:
-            self.driver.launch_graph(ready.graph, ready.stream)
-            return
+    def _hand_over(self, ready: Ready, root: Root) -> None:
         for device in self.devices if self._trail.views else ():
-            self._trail.views[slot, device][:] = 0
-        ready.tape.play(self.driver)
+            self._trail.views[ready.stage, device][:] = 0
+        if ready.graph is not None:
+            self.driver.launch_graph(ready.graph, root.stream)
+        else:
+            ready.tape.play(self.driver)
+
+    def _ring(self, flight: _Flight, root: Root) -> None:
+        """Behind the request: its event, and a call of the host that nothing waits for."""
+        event = self._ends[flight.ready.stage]
+        self.driver.record(event, root.stream)
+        flight.rings = True
+        if self._wakeup.function:
+            self.driver.wait(root.bell, event)
+            self.driver.call_host(root.bell, self._wakeup.function, self._wakeup.data)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that have become done; waits for one at most that long."""
+        """A request that has become done; waits for one at most that long."""
         limit = time.perf_counter() + timeout_s
-        while True:
-            found = self._finished()
-            left = limit - time.perf_counter()
-            if found or left <= 0:
-                return found
-            if not self._wakeup.wait(min(left, _LOOK_S)):
-                self._look_for_faults()
+        try:
+            while (left := limit - time.perf_counter()) > 0:
+                rung = self._wakeup.wait(min(left, _LOOK_S))
+                flight = self._finished() if rung or not self._wakeup.function else None
+                if flight is not None:
+                    return (self._completion(flight),)
+                if not rung:
+                    self._look_for_faults()
+        except DriverError as problem:
+            raise self._fault(problem) from None
+        return ()
 
-    def _finished(self) -> tuple[Completion, ...]:
-        with self._lock:
-            done = [one for one in self._flights if self._done[one.request.slot][0]]
-            if not done:
-                return ()
-            self._flights = [one for one in self._flights if one not in done]
-            self._last_ns = time.perf_counter_ns()
-        return tuple(self._completion(flight) for flight in done)
+    def _finished(self) -> _Flight | None:
+        """The first request of its slot that is done."""
+        busy = [flights for flights in self._flights if flights and flights[0].rings]
+        if len(busy) > 1 or not self._wakeup.function:
+            self._use_context()
+            busy.sort(key=lambda flights: flights[0].begun_ns)
+            busy = [f for f in busy if self.driver.is_done(self._ends[f[0].ready.stage])][:1]
+        return busy[0].popleft() if busy else None
+
+    def _use_context(self) -> None:
+        """The thread that collects has a context; threads come and go, so ask which it is."""
+        if self._collecting != threading.get_ident():
+            self.driver.use(self._roots[0].context)
+            self._collecting = threading.get_ident()
 
     def _look_for_faults(self) -> None:
         """Nothing wakes the host after a fault: ask the streams."""
-        with self._lock:
-            flights = tuple(self._flights)
-        try:
-            for flight in flights:
-                self.driver.use(flight.ready.context)
-                self.driver.is_idle(flight.ready.stream)
-        except DriverError as problem:
-            raise self._fault(problem) from None
+        self._use_context()
+        for flights, root in zip(self._flights, self._roots, strict=True):
+            if flights:
+                self.driver.is_idle(root.stream)
 
     def _completion(self, flight: _Flight) -> Completion:
-        request = flight.request
-        ready = flight.ready
-        events = self._clock.events(
-            ready.timed, ready.stamps, slot=request.slot, request=request.number
-        )
+        request, ready = flight.request, flight.ready
+        self._last_ns = ended_ns = time.perf_counter_ns()
+        started_ns = max(flight.begun_ns, self._ended_ns[request.slot])
+        self._ended_ns[request.slot] = ended_ns
+        for given in request.in_place.values():
+            self._arrivals.give_back(given)
         return Completion(
             request=request.number,
             outputs=ready.buffers.take(),
-            started_ns=flight.started_ns,
-            ended_ns=time.perf_counter_ns(),
-            events=events,
-        )
+            started_ns=started_ns,
+            ended_ns=ended_ns,
+            events=self._clock.events(
+                ready.timed, ready.stamps, slot=request.slot, request=request.number
+            ) if ready.timed else (),
+        )  # fmt: skip
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """An array in the memory of a GPU that all devices can read where it is."""
+        return self._arrivals.take(given, size)
 
     def idle_s(self) -> float:
         """Seconds since a request was begun or done, or the trail moved where there is one."""
@@ -167,7 +205,7 @@ class CudaBackend(CudaReplica):
     def stalled(self) -> ServiceFault:
         """What the requests that are under way wait for."""
         running = self._running()
-        names = ", ".join(f"request {f.request.number}" for f in self._flights)
+        names = ", ".join(f"request {number}" for number in self._under_way())
         notes = tuple(f"`{d}` runs step #{s.id} `{step_name(s)}`" for _, d, s in running)
         found = error(
             "TSR5052", f"nothing has happened on the GPUs for {self.idle_s():.1f} s",
@@ -176,13 +214,17 @@ class CudaBackend(CudaReplica):
         )  # fmt: skip
         return ServiceFault(found)
 
+    def _under_way(self) -> list[int]:
+        """The requests that the devices may be at: the first of every slot."""
+        return [flights[0].request.number for flights in self._flights if flights]
+
     def _running(self) -> list[tuple[Request, str, Work]]:
         """Steps that had begun, by the trail; the last of each device and request."""
         found = []
-        for flight in self._flights:
+        for flight in [flights[0] for flights in self._flights if flights]:
             work = tuple(self.model.traces[flight.request.trace].program.work())
             for device in self.devices if self._trail.views else ():
-                view = self._trail.views[flight.request.slot, device]
+                view = self._trail.views[flight.ready.stage, device]
                 number = int.from_bytes(view.tobytes(), "little")
                 if number:
                     found.append((flight.request, device, work[number - 1]))
@@ -190,7 +232,7 @@ class CudaBackend(CudaReplica):
 
     def _fault(self, problem: DriverError) -> ServiceFault:
         running = self._running()
-        requests = [flight.request.number for flight in self._flights]
+        requests = self._under_way()
         if len(running) == 1:
             request, device, step = running[0]
             return run_fault(
@@ -219,6 +261,7 @@ class CudaBackend(CudaReplica):
             return
         self._closed = True
         if self._is_quiet():
+            self._arrivals.close()
             self.release()
         else:
             self._wakeup.abandon()
@@ -226,11 +269,13 @@ class CudaBackend(CudaReplica):
     def _is_quiet(self) -> bool:
         """Whether all work has ended, or ends soon; freeing memory would wait for it."""
         limit = time.perf_counter() + _END_S
+        streams = [stream for root in self._roots for stream in (root.stream, root.bell)]
         while True:
             try:
-                if all(self.driver.is_idle(flight.ready.stream) for flight in self._flights):
+                if all(self.driver.is_idle(stream) for stream in streams):
                     return True
             except DriverError:
+                self._wakeup.abandon()
                 return True
             if time.perf_counter() > limit:
                 return False

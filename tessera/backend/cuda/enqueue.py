@@ -1,15 +1,16 @@
 """From the actions of a request to driver calls on the streams of its slot.
 
 In: actions in issue order, and addresses for one slot and lane. Out: a tape. It begins and ends on
-the root stream of the request: everything else is forked from it by an event and joined again, so
-that the same tape can be captured as one graph that spans all devices.
+the root stream of its slot: everything else is forked from it by an event and joined again, so
+that the same tape can be captured as one graph that spans all devices. The root is the same for
+all traces, so that requests of a slot that are handed over one after the other also run so.
 
 The words of `pointers` records, and weights that have a copy per slot, are written first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
@@ -48,9 +49,7 @@ _QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
 class Parts:
     """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
-    `trails` are pinned words by slot and device that say which step runs; empty is none.
-    `done_words` are pinned words by slot that become 1 when its request is done; `ones` are words
-    of every GPU that hold a 1. `wake` is a C function and its argument, called after that.
+    `trails` are pinned words by stage and device that say which step runs; empty is none.
     """
 
     driver: Driver
@@ -63,22 +62,26 @@ class Parts:
     helpers: Helpers
     fillings: Mapping[tuple[int, BufferId], int]
     trails: Mapping[tuple[int, str], int]
-    done_words: Mapping[int, int]
-    ones: Mapping[int, int]
-    wake: tuple[int, int] | None
     timeline: bool
 
 
 class Enqueuer:
-    """Writes the tape of one trace in one slot and lane."""
+    """Writes the tape of one trace in one slot and lane.
+
+    `stage` says whose words the trail goes to; inputs `in_place` are fetched from where a word in
+    pinned memory says.
+    """
 
     def __init__(
-        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, stamps: Stamps
-    ) -> None:
+        self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, stamps: Stamps,
+        *, stage: int = 0, in_place: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.parts = parts
         self.trace = trace
         self.slot = slot
         self.lane = lane
+        self.stage = stage
+        self.in_place = in_place
         self.buffers = buffers
         self.stamps = stamps
         self.tape = Tape()
@@ -95,18 +98,11 @@ class Enqueuer:
     # --- the request ------------------------------------------------------------------------
 
     def write(
-        self,
-        actions: Sequence[Action],
-        prologue: Sequence[tuple[str, int, int, int]],
-        *,
-        tell: bool = True,
+        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]]
     ) -> tuple[Tape, str, Queue]:
-        """The tape, and device and queue of its root stream.
-
-        `prologue` are copies made first; `tell`: tell the host when all is done.
-        """
-        used = self._queues(actions)
-        root = used[0]
+        """The tape, and device and queue of its root stream; `prologue` are copies made first."""
+        root = next(iter(self.parts.devices)), Queue.COMPUTE
+        used = [root, *(place for place in self._queues(actions) if place != root)]
         for device, target, source, size in prologue:
             self.copy(device, Queue.COMPUTE, target, source, size, stream=self.stream(*root))
         self._fork(root, used)
@@ -115,12 +111,10 @@ class Enqueuer:
             self._act(action)
         self.action = None
         self._join(root, used)
-        if tell:
-            self._finish(*root)
         return self.tape, *root
 
     def _queues(self, actions: Sequence[Action]) -> list[tuple[str, Queue]]:
-        """The queues in use, the root first: a compute queue that is used, if there is one."""
+        """The queues in use."""
         seen: dict[tuple[str, Queue], None] = {}
         for action in actions:
             match action:
@@ -133,8 +127,6 @@ class Enqueuer:
                         seen[transfer.source, Queue.OUT] = None
                     if transfer.target != HOST:
                         seen[transfer.target, Queue.IN] = None
-        if not seen:
-            seen[next(iter(self.parts.devices)), Queue.COMPUTE] = None
         return sorted(seen, key=lambda place: _QUEUE_ORDER.index(place[1]))
 
     def _fork(self, root: tuple[str, Queue], used: Sequence[tuple[str, Queue]]) -> None:
@@ -148,13 +140,6 @@ class Enqueuer:
             ended = self.parts.streams.event(place[0], ("end", self.slot, place[1]))
             self.record(*place, ended)
             self.wait(*root, ended)
-
-    def _finish(self, device: str, queue: Queue) -> None:
-        """Tell the host: set the word of the slot, then wake whoever waits."""
-        ordinal = self.parts.devices[device].gpu.ordinal
-        self.copy(device, queue, self.parts.done_words[self.slot], self.parts.ones[ordinal], 4)
-        if self.parts.wake is not None:
-            self.call(device, "cuLaunchHostFunc", self.stream(device, queue), *self.parts.wake)
 
     def _act(self, action: Action) -> None:
         match action:
@@ -189,12 +174,21 @@ class Enqueuer:
             place = self.address(transfer.target, transfer.buffer)
             device, queue, target, source = transfer.target, Queue.IN, place, host
             text = f"receive {name} from host"
+            if name in self.in_place:
+                fetch = partial(self._fetch, device, transfer, place)
+                text = f"receive {name} in place"
+                self.timing(device, queue, text, fetch, moved=transfer.size, peer=HOST)
+                return
         else:
             place = self.address(transfer.source, transfer.buffer)
             device, queue, target, source = transfer.source, Queue.OUT, host, place
             text = f"send {name} to host"
         copy = partial(self.copy_ranges, device, queue, target, source, transfer.bytes)
         self.timing(device, queue, text, copy, moved=transfer.size, peer=HOST)
+
+    def _fetch(self, device: str, transfer: Transfer, target: int) -> None:
+        word = self.buffers.words[transfer.buffer]
+        self.parts.links.fetch(self, (device, Queue.IN), target, word, transfer.bytes)
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -359,7 +353,7 @@ class Enqueuer:
         return number
 
     def _trail(self, device: str, value: int) -> None:
-        word = self.parts.trails.get((self.slot, device))
+        word = self.parts.trails.get((self.stage, device))
         if word is not None:
             stream = self.stream(device, Queue.COMPUTE)
             self.call(device, "cuStreamWriteValue32", stream, word, value, 0)

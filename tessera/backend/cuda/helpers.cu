@@ -30,9 +30,9 @@ extern "C" __global__ void link_delay(const unsigned long long *end) {
 }
 
 // Many ranges at once: rows of `table` are source offset, target offset and bytes.
-extern "C" __global__ void copy_ranges(char *target, const char *source,
-                                       const unsigned long long *table,
-                                       unsigned long long rows) {
+__device__ __forceinline__ void copy_rows(char *target, const char *source,
+                                          const unsigned long long *table,
+                                          unsigned long long rows) {
     for (unsigned long long row = blockIdx.x; row < rows; row += gridDim.x) {
         const char *from = source + table[3 * row];
         char *to = target + table[3 * row + 1];
@@ -44,6 +44,19 @@ extern "C" __global__ void copy_ranges(char *target, const char *source,
         }
         for (unsigned long long i = done + threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
     }
+}
+
+extern "C" __global__ void copy_ranges(char *target, const char *source,
+                                       const unsigned long long *table,
+                                       unsigned long long rows) {
+    copy_rows(target, source, table, rows);
+}
+
+// The same from wherever the word at `source` says: the host sets it for every request.
+extern "C" __global__ void fetch_ranges(char *target, const char *const *source,
+                                        const unsigned long long *table,
+                                        unsigned long long rows) {
+    copy_rows(target, *(const char *const volatile *)source, table, rows);
 }
 
 // The GPU's clock, in nanoseconds.

@@ -1,4 +1,4 @@
-"""Pinned host memory: the inputs and outputs of every slot, contents to fill with, staging.
+"""Pinned host memory: the inputs and outputs of requests under way, contents to fill with, staging.
 
 Copies between the host and a GPU only run beside everything else if the host's memory is pinned.
 All of it is allocated while a backend starts. What an output holds where no transfer writes it is
@@ -7,17 +7,15 @@ set then, and stays.
 
 from __future__ import annotations
 
-import ctypes
-import weakref
 from collections.abc import Mapping
 
 import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, host_view
 from tessera.backend.cuda.faults import start_failed
-from tessera.backend.service import Model
+from tessera.backend.service import DeviceBytes, Model
 from tessera.ir.launch_program import HOST, POISON, LoweredTrace
-from tessera.ir.program import POINTER_BYTES, BufferId, Role
+from tessera.ir.program import POINTER_BYTES, BufferId, Program, Role
 
 
 class HostMemory:
@@ -49,6 +47,20 @@ class HostMemory:
         self._blocks.clear()
 
 
+class _Lease:
+    """Memory that a result lies in; with the last view of the result it goes back."""
+
+    __slots__ = ("__array_interface__", "_free", "_memory")
+
+    def __init__(self, memory: Bytes, free: list[Bytes]) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory = memory
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self._memory)
+
+
 class Recycled:
     """Memory for results, used again once nobody has a result in it.
 
@@ -66,16 +78,22 @@ class Recycled:
             return content.copy()
         kept = self._free.setdefault(size, [])
         memory = kept.pop() if kept else np.empty(size, np.uint8)
-        # Views of an array refer to the object below it that is no array: this one.
-        holder = (ctypes.c_uint8 * size).from_buffer(memory.data)
-        result = np.frombuffer(memoryview(holder).cast("B"), np.uint8)
-        weakref.finalize(holder, kept.append, memory).atexit = False
-        result[:] = content
-        return result
+        memory[:] = content
+        # Whatever is made from this array refers to the lease.
+        return np.asarray(_Lease(memory, kept))
+
+
+def staged_bytes(program: Program, trace: LoweredTrace) -> int:
+    """What a request of a trace has on the host: inputs that a device wants, and outputs."""
+    wanted = {t.buffer for t in trace.transfers if t.source == HOST}
+    return sum(b.bytes for b in program.buffers if b.id in wanted or b.role is Role.OUTPUT)
 
 
 class SlotBuffers:
-    """The inputs and outputs of one trace in one slot, on the host."""
+    """The inputs and outputs on the host of one request at a time of a trace.
+
+    `words` are where the GPUs find the addresses of inputs that lie in the memory of a GPU.
+    """
 
     def __init__(
         self, host: HostMemory, recycled: Recycled, model: Model, trace: LoweredTrace
@@ -87,9 +105,14 @@ class SlotBuffers:
         self.inputs: dict[str, Bytes] = {}
         self.outputs: dict[str, Bytes] = {}
         wanted = {t.buffer for t in trace.transfers if t.source == HOST}
+        first, words = host.allocate(8 * len(program.buffers) if wanted else 0)
+        self.words = {buffer: first + 8 * int(buffer) for buffer in wanted}
+        self._words = words.view(np.uint64)
+        self._numbers: dict[str, int] = {}
         for buffer in program.buffers:
             if buffer.id in wanted:
                 self.addresses[buffer.id], self.inputs[buffer.name] = host.allocate(buffer.bytes)
+                self._numbers[buffer.name] = int(buffer.id)
             elif buffer.role is Role.OUTPUT:
                 self.addresses[buffer.id], view = host.allocate(buffer.bytes)
                 view[:] = fillings.get(buffer.name, POISON)
@@ -99,10 +122,15 @@ class SlotBuffers:
                         view[word.offset : word.offset + POINTER_BYTES] = 0
                 self.outputs[buffer.name] = view
 
-    def put(self, inputs: Mapping[str, Bytes]) -> None:
-        """Take the inputs of a request; bytes no transfer wants are left."""
+    def put(
+        self, inputs: Mapping[str, Bytes], in_place: Mapping[str, DeviceBytes] | None = None
+    ) -> None:
+        """Take the inputs of a request, or where they are; bytes no transfer wants are left."""
         for name, view in self.inputs.items():
-            view[:] = inputs[name]
+            if in_place and name in in_place:
+                self._words[self._numbers[name]] = in_place[name].address
+            else:
+                view[:] = inputs[name]
 
     def take(self) -> dict[str, Bytes]:
         """Copies of the outputs."""

@@ -9,7 +9,8 @@
   for as long as a link of the given bandwidth would take. Transfers of all slots between one
   ordered pair of devices share one link, first come, first served.
 
-Ranges that are too many for single copies are moved by a kernel with a table.
+Ranges that are too many for single copies are moved by a kernel with a table. So are inputs that
+lie in the memory of a GPU: the kernel reads their address from a word that the host sets.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.enqueue import Enqueuer
 
 STAGE_BYTES = 4 << 20
+FETCH_BYTES = 16 << 10
 MANY_PIECES = 32
 
 
@@ -65,7 +67,7 @@ class Links:
         self._free_at: dict[tuple[str, str], int] = {}
         self._ends: dict[tuple[int, str, str], int] = {}
         self._words: list[tuple[str, int]] = []
-        self._tables: dict[tuple[str, tuple[Piece, ...]], int] = {}
+        self._tables: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
         self._stages: dict[tuple[int, str, str], tuple[int, int]] = {}
 
     def move(self, queue: Enqueuer, transfer: Transfer, name: str) -> None:
@@ -181,28 +183,47 @@ class Links:
         """Copy many pieces with one kernel; False where single copies do."""
         if len(pieces) <= MANY_PIECES:
             return False
-        rows = sum(piece.rows for piece in pieces)
-        table = self._table(device, tuple(pieces))
-        arguments = (target, source, table, rows)
-        blocks = min(rows, 1024)
-        self._helpers.launch(
-            queue, (device, kind), "copy_ranges", arguments, blocks=blocks, threads=128
+        ranges = tuple(
+            (piece.start + row * piece.pitch, piece.width)
+            for piece in pieces
+            for row in range(piece.rows)
         )
+        self._copy_rows(queue, (device, kind), "copy_ranges", (target, source), ranges)
         return True
 
-    def _table(self, device: str, pieces: tuple[Piece, ...]) -> int:
-        """The ranges of the pieces in the memory of a device."""
+    def fetch(
+        self, queue: Enqueuer, place: tuple[str, Queue], target: int, word: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Copy ranges from where a word in pinned memory says, when the request runs."""
+        parts = tuple(
+            (at, min(FETCH_BYTES, end - at))
+            for start, end in ranges
+            for at in range(start, end, FETCH_BYTES)
+        )
+        if parts:
+            self._copy_rows(queue, place, "fetch_ranges", (target, word), parts)
+
+    def _copy_rows(
+        self, queue: Enqueuer, place: tuple[str, Queue], kernel: str, between: tuple[int, int],
+        ranges: tuple[tuple[int, int], ...],
+    ) -> None:  # fmt: skip
+        arguments = (*between, self._table(place[0], ranges), len(ranges))
+        blocks = min(len(ranges), 1024)
+        self._helpers.launch(queue, place, kernel, arguments, blocks=blocks, threads=128)
+
+    def _table(self, device: str, ranges: tuple[tuple[int, int], ...]) -> int:
+        """Where ranges start and how long they are, in the memory of a device."""
         gpu = f"gpu {self._devices[device].gpu.ordinal}"
-        if (gpu, pieces) not in self._tables:
-            starts = [p.start + row * p.pitch for p in pieces for row in range(p.rows)]
-            widths = [p.width for p in pieces for _ in range(p.rows)]
+        if (gpu, ranges) not in self._tables:
+            starts, widths = zip(*ranges, strict=True)
             rows = np.array([starts, starts, widths], np.uint64).T.copy()
             self._driver.use(self._devices[device].context)
             address = self._driver.allocate(rows.nbytes)
             content: Bytes = rows.reshape(-1).view(np.uint8)
             self._driver.upload(address, content)
-            self._tables[gpu, pieces] = address
-        return self._tables[gpu, pieces]
+            self._tables[gpu, ranges] = address
+        return self._tables[gpu, ranges]
 
     def close(self) -> None:
         """Free tables and words."""

@@ -297,7 +297,7 @@ class Profiler:
         backend = self.backend
         first = backend._contents.prologue(backend._host, 0, 0, 0) if prologue else ()
         writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
-        tape, device, queue = writer.write(actions, first, tell=False)
+        tape, device, queue = writer.write(actions, first)
         if all(isinstance(action, Do) for action in actions):
             # One queue needs no events; they would be timed too.
             tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]

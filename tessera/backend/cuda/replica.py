@@ -1,21 +1,24 @@
 """A replica on its GPUs: everything loaded, allocated and captured, ready to run.
 
-In: a model and options. Out: a `Ready` per trace, slot and lane: a graph, or the calls that would
+In: a model and options. Out: a `Ready` per trace, stage and lane: a graph, or the calls that would
 make one. What a replica holds is given back by `release`.
+
+A stage is what a request under way has on the host: pinned inputs and outputs, an event that says
+that it is done, words for stamps and the trail. Every slot has `depth` of them, so that requests
+queue up on the GPU, where the next begins as soon as the last ends. Stages are numbered over all
+slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatever the stage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts, step_name
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.helpers import Helpers
-from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers
+from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
 from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import Memory
@@ -27,11 +30,14 @@ from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.wakeup import Wakeup
 from tessera.backend.service import RUN_FAULT, BackendOptions, Model, ServiceFault
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.launch_program import AreaKind, Run
+from tessera.ir.launch_program import AreaKind, Queue, Run
 from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
 from tessera.settings import read_settings
 
 MOST_GRAPHS = 256
+# So many requests at least can be under way if graphs and pinned memory allow it, two per slot.
+LEAST_UNDER_WAY = 4
+MOST_STAGED_BYTES = 1 << 30
 # What says that a call cannot be captured: requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 
@@ -42,30 +48,40 @@ class CudaOptions:
 
     `guard_bytes`: guards round places, for tests. `trail`: write which step runs; None is only
     without graphs. `peers` off: copies between GPUs go through the host even where they need not.
+    `depth`: requests under way in a slot; None is as many as pay.
     """
 
     graphs: bool = True
     guard_bytes: int = 0
     trail: bool | None = None
     peers: bool = True
+    depth: int | None = None
 
 
 @dataclass(slots=True)
 class Ready:
-    """A trace in a slot and lane, ready to be begun."""
+    """A trace in a stage and lane, ready to be begun."""
 
+    stage: int
     tape: Tape
     graph: Handle | None
-    stream: Handle
-    context: Handle
     buffers: SlotBuffers
     timed: tuple[Timed, ...]
     stamps: Words
 
 
+@dataclass(slots=True, kw_only=True)
+class Root:
+    """Where the requests of a slot begin and end, and what rings when they have."""
+
+    stream: Handle
+    bell: Handle
+    context: Handle
+
+
 @dataclass(slots=True)
 class Trail:
-    """Words of pinned memory, by slot and device."""
+    """Words of pinned memory, by stage and device."""
 
     words: dict[tuple[int, str], int] = field(default_factory=dict)
     views: dict[tuple[int, str], Bytes] = field(default_factory=dict)
@@ -82,13 +98,12 @@ class CudaReplica:
         self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
         self.driver = open_driver(driver)
         self._wakeup = Wakeup()
-        self._ready: dict[tuple[int, int, int], Ready] = {}
+        self._ready: dict[tuple[int, int, int, tuple[str, ...]], Ready] = {}
         opened = open_devices(self.driver, model.lowered.devices, options.targets)
         self.devices = {device.name: device for device in opened}
         self._arches = self._module_arches()
         self._host = HostMemory(self.driver)
         self._recycled = Recycled()
-        self._ones: dict[int, int] = {}
         self._streams = Streams(self.driver, self.devices)
         self._helpers = Helpers(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
@@ -119,39 +134,67 @@ class CudaReplica:
             throttle_bytes_per_s=self.options.throttle_bytes_per_s, allow_peers=self.cuda.peers,
         )  # fmt: skip
         self._clock = Clock(self.driver, self._streams, self.devices, self._helpers, self._host)
-        self._trail = self._make_trail()
-        self._make_done_words()
+        self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
+        self._of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
+        self.depth = self._find_depth()
+        stages = range(lowered.slots * self.depth)
+        self._trail = self._make_trail(stages)
         self._parts = Parts(
             driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
             modules=self._modules, streams=self._streams, links=self._links,
             helpers=self._helpers,
             fillings=self._pinned_fillings(), trails=self._trail.words,
-            done_words=dict(enumerate(self._done_words)), ones=self._ones, wake=self._wake(),
             timeline=self.options.timeline,
         )  # fmt: skip
-        self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
         self._buffers = {
-            (trace.trace, slot): SlotBuffers(self._host, self._recycled, self.model, trace)
+            (trace.trace, stage): SlotBuffers(self._host, self._recycled, self.model, trace)
             for trace in lowered.traces
-            for slot in range(lowered.slots)
+            for stage in stages
         }
         self._stamps = {
-            (trace, slot): Stamps(self._host, 2 * len(order) if self.options.timeline else 1)
+            (trace, stage): Stamps(self._host, 2 * len(order) if self.options.timeline else 1)
             for trace, order in self._orders.items()
-            for slot in range(lowered.slots)
+            for stage in stages
         }
-        self._of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
+        self._roots = [self._root(slot) for slot in range(lowered.slots)]
+        first = next(iter(self.devices))
+        self._ends = [self._streams.event(first, ("done", stage)) for stage in stages]
+        self._prologues: dict[tuple[int, int, int], list[tuple[str, int, int, int]]] = {}
         wanted = [
-            (trace.trace, slot, lane)
+            (trace.trace, stage, lane)
+            for stage in stages
             for trace in lowered.traces
-            for slot in range(lowered.slots)
-            for lane in range(lowered.lanes if trace.trace in self._of_lanes else 1)
+            for lane in range(self._lanes(trace.trace))
         ]
         for key in wanted[:MOST_GRAPHS]:
             self._prepare(*key)
         for device in self.devices.values():
             self.driver.use(device.context)
             self.driver.finish()
+
+    def _lanes(self, trace: int) -> int:
+        """How many lanes a trace tells apart."""
+        return self.model.lowered.lanes if trace in self._of_lanes else 1
+
+    def _find_depth(self) -> int:
+        """As many requests per slot as keep the GPUs busy, if graphs and pinned memory allow it."""
+        if self.cuda.depth is not None:
+            return self.cuda.depth
+        lowered = self.model.lowered
+        graphs = lowered.slots * sum(self._lanes(trace.trace) for trace in lowered.traces)
+        staged = lowered.slots * sum(
+            staged_bytes(self.model.traces[trace.trace].program, trace) for trace in lowered.traces
+        )
+        wanted = max(2, -(-LEAST_UNDER_WAY // lowered.slots))
+        return max(1, min(wanted, MOST_GRAPHS // graphs, MOST_STAGED_BYTES // max(staged, 1)))
+
+    def _root(self, slot: int) -> Root:
+        first = next(iter(self.devices))
+        return Root(
+            stream=self._streams.stream(first, slot, Queue.COMPUTE),
+            bell=self._streams.bell(first, slot),
+            context=self.devices[first].context,
+        )
 
     def _check_limits(self) -> None:
         for device, limit in self.options.memory_bytes.items():
@@ -197,57 +240,47 @@ class CudaReplica:
             if buffer.name in self.model.fillings[trace]
         }
 
-    def _make_trail(self) -> Trail:
+    def _make_trail(self, stages: range) -> Trail:
         wanted = self.cuda.trail if self.cuda.trail is not None else not self.cuda.graphs
         trail = Trail()
         if wanted:
-            for slot in range(self.model.lowered.slots):
+            for stage in stages:
                 for device in self.devices:
                     address, view = self._host.allocate(4)
                     view[:] = 0
-                    trail.words[slot, device], trail.views[slot, device] = address, view
+                    trail.words[stage, device], trail.views[stage, device] = address, view
         return trail
 
-    def _make_done_words(self) -> None:
-        """A pinned word per slot, and on every GPU a word that holds a 1."""
-        made = [self._host.allocate(4) for _ in range(self.model.lowered.slots)]
-        self._done_words = [address for address, _ in made]
-        self._done = [view.view(np.uint32) for _, view in made]
-        for device in self.devices.values():
-            if device.gpu.ordinal not in self._ones:
-                self.driver.use(device.context)
-                self._ones[device.gpu.ordinal] = self.driver.allocate(4)
-                one = np.array([1, 0, 0, 0], np.uint8)
-                self.driver.upload(self._ones[device.gpu.ordinal], one)
-
-    def _wake(self) -> tuple[int, int] | None:
-        if not self._wakeup.function:
-            return None
-        return self._wakeup.function, self._wakeup.data
-
-    def _prepare(self, trace: int, slot: int, lane: int) -> Ready:
-        """The tape, and the graph captured from it, of a trace in a slot and lane."""
-        buffers = self._buffers[trace, slot]
-        stamps = self._stamps[trace, slot]
-        writer = Enqueuer(self._parts, trace, slot, lane, buffers, stamps)
-        prologue = self._contents.prologue(self._host, trace, slot, lane)
+    def _prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:
+        """The tape, and the graph captured from it, of a trace in a stage and lane."""
+        slot = stage % self.model.lowered.slots
+        buffers, stamps = self._buffers[trace, stage], self._stamps[trace, stage]
+        writer = Enqueuer(
+            self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place
+        )
         try:
-            tape, root, queue = writer.write(self._orders[trace], prologue)
-            stream = self._streams.stream(root, slot, queue)
+            tape, root, _ = writer.write(self._orders[trace], self._prologue(trace, slot, lane))
+            stream = self._roots[slot].stream
             graph = self._capture(tape, stream, root) if self._may_capture(trace) else None
         except Refused as refused:
             raise self._refused(refused, trace) from None
         ready = Ready(
+            stage=stage,
             tape=tape if graph is None else Tape(),
             graph=graph,
-            stream=stream,
-            context=self.devices[root].context,
             buffers=buffers,
             timed=tuple(writer.timed),
             stamps=stamps.words,
         )
-        self._ready[trace, slot, lane] = ready
+        self._ready[trace, stage, lane, in_place] = ready
         return ready
+
+    def _prologue(self, trace: int, slot: int, lane: int) -> list[tuple[str, int, int, int]]:
+        """The same for every stage: only the devices read what it copies."""
+        key = trace, slot, lane
+        if key not in self._prologues:
+            self._prologues[key] = self._contents.prologue(self._host, *key)
+        return self._prologues[key]
 
     def _may_capture(self, trace: int) -> bool:
         work = self.model.traces[trace].program.work()
@@ -292,7 +325,7 @@ class CudaReplica:
 
     def release(self) -> None:
         """Give everything back; no work may be under way."""
-        closers = [self._close_graphs, self._free_ones, self._streams.close]
+        closers = [self._close_graphs, self._streams.close]
         closers += [self._links.close] if self._links is not None else []
         closers += [self._helpers.close]
         closers += [self.memory.close] if self.memory is not None else []
@@ -310,13 +343,6 @@ class CudaReplica:
             if ready.graph is not None:
                 self.driver.destroy_graph(ready.graph)
         self._ready.clear()
-
-    def _free_ones(self) -> None:
-        for device in self.devices.values():
-            address = self._ones.pop(device.gpu.ordinal, None)
-            if address is not None:
-                self.driver.use(device.context)
-                self.driver.free(address)
 
 
 def _place_of(action: Action | None, work: tuple[Work, ...]) -> tuple[str | None, Work | None]:

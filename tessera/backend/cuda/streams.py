@@ -1,7 +1,9 @@
 """Streams and events: three streams per device and slot, events by what they stand for.
 
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
-a kernel. Everything is made when it is first asked for, which is while a backend starts.
+a kernel. A slot also has a bell: a stream that waits for its requests and then calls the host. (A
+call on the slot's own stream, or in the graph, holds the next request up by 0.1 ms.) Everything is
+made when it is first asked for, which is while a backend starts.
 """
 
 from __future__ import annotations
@@ -19,17 +21,24 @@ class Streams:
     def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
         self._driver = driver
         self._devices = devices
-        self._streams: dict[tuple[str, int, Queue], Handle] = {}
+        self._streams: dict[tuple[str, int, Queue | None], Handle] = {}
         self._events: dict[tuple[str, Hashable], Handle] = {}
 
     def stream(self, device: str, slot: int, queue: Queue) -> Handle:
         """The stream of a queue."""
+        return self._stream(device, slot, queue)
+
+    def bell(self, device: str, slot: int) -> Handle:
+        """The stream that calls the host for a slot whose root is on a device."""
+        return self._stream(device, slot, None)
+
+    def _stream(self, device: str, slot: int, queue: Queue | None) -> Handle:
         key = device, slot, queue
         if key not in self._streams:
             opened = self._devices[device]
             self._driver.use(opened.context)
             lowest, highest = self._driver.priorities()
-            priority = lowest if queue is Queue.COMPUTE else highest
+            priority = highest if queue in (Queue.IN, Queue.OUT) else lowest
             self._streams[key] = self._driver.stream(priority, opened.green)
         return self._streams[key]
 

@@ -65,7 +65,8 @@ def test_steady_state_neither_waits_nor_allocates() -> None:
         dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
     looking = ("cuStreamQuery", "cuCtxSetCurrent")
     assert {name: count for name, count in fake.calls.items() if name not in looking} == {
-        "cuCtxPushCurrent": 8, "cuGraphLaunch": 8, "cuCtxPopCurrent": 8,
+        "cuCtxPushCurrent": 8, "cuGraphLaunch": 8, "cuCtxPopCurrent": 8, "cuEventRecord": 8,
+        "cuStreamWaitEvent": 8,
     }  # fmt: skip
     dispatcher.close()
     assert not fake.allocated
@@ -171,7 +172,7 @@ def test_clusters_cooperative_launches_and_large_shared_memory() -> None:
     fake = FakeCuda()
     done, _ = serve(backend_of(model, fake), model, [Ask(0)])
     assert np.array_equal(done[0].outputs["z"].view(np.uint32), np.arange(64))
-    assert fake.calls["cuLaunchKernelEx"] == 2 * 2  # two slots
+    assert fake.calls["cuLaunchKernelEx"] == 2 * 4  # two slots, two stages each
     assert fake.calls["cuFuncSetAttribute"] == 1
 
 
