@@ -75,11 +75,13 @@ def analyze(path: str | os.PathLike[str]) -> Report:
     if any(isinstance(step, WORK) for step in program.steps):
         # Imported here because it needs NumPy, which `--help` shall not wait for.
         from tessera.passes.dependences import Dependences
+        from tessera.passes.stored_addresses import stored_addresses
 
         with collector_paused():
             manager = analysis_manager(program, os.path.dirname(source.name) or ".")
             found = manager.get(Dependences)
-        graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics)
+            stored = stored_addresses(program, found.graph)
+        graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics, *stored)
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir import ptx
+from tessera.ir.flatten import FlatFunction
 from tessera.ir.opcodes import Meaning, Role
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.inline_calls import inline_calls
@@ -25,6 +26,7 @@ Word = tuple[str, int | None]
 """A parameter and an offset; None: somewhere in it."""
 
 _ADDRESSES = frozenset({Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE})
+_SEEN = frozenset({"global", "generic"})
 _ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "popc", "clz"})
 
 
@@ -33,6 +35,46 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
     flat = inline_calls(module, function)
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     names = frozenset(parameter.name for parameter in function.parameters)
+    taints = _carried(flat, meanings, names)
+    used: set[Word] = set()
+    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+        used.update(_addressed(instruction, meaning, names, taints))
+    return {
+        name: None
+        if (name, None) in used
+        else frozenset(o for n, o in used if n == name and o is not None)
+        for name in (parameter.name for parameter in function.parameters)
+    }
+
+
+def stored_words(
+    module: ptx.Module, function: ptx.Function
+) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
+    """The instructions that put words of parameters into memory which others see, and the words.
+
+    The same words as above, sums with them included: stored, they are data.
+    """
+    flat = inline_calls(module, function)
+    meanings = [known_meaning(instruction) for instruction in flat.instructions]
+    names = frozenset(parameter.name for parameter in function.parameters)
+    taints = _carried(flat, meanings, names)
+    found = []
+    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+        if not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
+            continue
+        words: frozenset[Word] = frozenset()
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role is Role.SOURCE and not isinstance(operand, ptx.Address):
+                words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
+        if words:
+            found.append((instruction, words))
+    return found
+
+
+def _carried(
+    flat: FlatFunction, meanings: list[Meaning], names: frozenset[str]
+) -> dict[str, frozenset[Word]]:
+    """The words that each register may carry."""
     taints: dict[str, frozenset[Word]] = {}
     changed = True
     while changed:
@@ -43,15 +85,7 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
                 if not found <= old:
                     taints[name] = old | found
                     changed = True
-    used: set[Word] = set()
-    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
-        used.update(_addressed(instruction, meaning, names, taints))
-    return {
-        name: None
-        if (name, None) in used
-        else frozenset(o for n, o in used if n == name and o is not None)
-        for name in (parameter.name for parameter in function.parameters)
-    }
+    return taints
 
 
 def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:

@@ -23,6 +23,7 @@ from tessera.ir.plan import PlannedTrace, text_digest
 from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.trace_text import print_program
 from tessera.passes.dependences import Dependences
+from tessera.passes.stored_addresses import stored_addresses
 
 GRAPH_ENDING = ".tsg"
 PLAN_ENDING = ".tsp"
@@ -112,7 +113,7 @@ def _load(path: str, share: float, label: str) -> LoadedTrace:
         name=label, share=share, digest=text_digest(text), text=text,
         contents_digest=_contents_digest(program, trace),
     )  # fmt: skip
-    findings = list(facts.diagnostics)
+    findings = [*facts.diagnostics, *stored_addresses(program, facts.graph)]
     if given is not None:
         findings += _compare(path, trace, given, planned.digest, facts.graph)
     return LoadedTrace(

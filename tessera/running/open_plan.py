@@ -29,6 +29,7 @@ from tessera.passes.check_plan import check_plan
 from tessera.passes.check_plan_findings import Locate, nowhere
 from tessera.passes.dependences import Dependences
 from tessera.passes.lower_plan import lower_replica
+from tessera.passes.stored_addresses import stored_addresses
 
 MOST_SLOTS = 64
 MOST_LANES = 4096
@@ -106,9 +107,10 @@ def open_plan(
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
+    stored = [one for pair in zip(programs, graphs, strict=True) for one in stored_addresses(*pair)]
     return OpenPlan(
         name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
-        replicas=_chosen(plan, policy, name), diagnostics=findings,
+        replicas=_chosen(plan, policy, name), diagnostics=(*findings, *stored),
     )  # fmt: skip
 
 

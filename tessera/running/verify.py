@@ -12,7 +12,7 @@ without atomics on floats; otherwise launches are compared one by one (`verify_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
@@ -23,6 +23,7 @@ from tessera.backend.cpu_plan.reference import Expected, Reference
 from tessera.backend.service import Bytes, Model
 from tessera.diagnostics import TesseraError, error
 from tessera.ir import program as ir
+from tessera.ir.access import NeedKind
 from tessera.running import Prepared
 from tessera.running.diverge import find_divergence
 from tessera.running.launches import MISMATCH, compare_launches, in_oldest_variant
@@ -182,12 +183,23 @@ class _Judge:
             error(
                 "TSR5054", f"{who} differs from the run on one device in {what}: "
                 f"{count} of {len(differs)} bytes",
-                notes=(f"the first of them is byte {byte}", self._cause(turn, name, byte)),
+                notes=(f"the first of them is byte {byte}", self._cause(turn, name, byte),
+                       *self._excuses(turn)),
                 hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
                 "trace, are where to look",
             ),
             MISMATCH,
         )  # fmt: skip
+
+    def _excuses(self, turn: Turn) -> Iterator[str]:
+        """What makes results differ from run to run, whatever the plan."""
+        opened = self.outcome.opened
+        for found in opened.diagnostics:
+            if found.code == "TSR2015":
+                yield f"{found.headline}: bytes need not be equal there"
+        for node in opened.graphs[turn.trace].nodes:
+            if any(need.kind is NeedKind.MACHINE for need in node.needs):
+                yield f"`{node.name}` has results that the machine decides: they need not be equal"
 
     def _cause(self, turn: Turn, name: str, byte: int) -> str:
         """The first launch that does not do what it does on one device."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessera.backend.address_words import plain_word
 from tessera.backend.cpu.device import Device, DeviceArray
 from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
 from tessera.backend.cpu.memory import POISON, Array
@@ -139,16 +140,17 @@ class OneDevice:
             if buffer.role in _KEPT
         }
 
-    def unchanged_pointers(self) -> dict[str, list[int]]:
-        """Where words of `pointers` records still hold their addresses, by buffer name."""
-        found: dict[str, list[int]] = {}
+    def plain_words(self) -> dict[str, dict[int, bytes]]:
+        """Words of `pointers` records by buffer and offset, as `address_words` says."""
+        buffers = self.program.buffers
+        homes = [(b.name, self.buffers[b.id].address, b.bytes) for b in buffers]
+        found: dict[str, dict[int, bytes]] = {}
         for table in self.program.pointer_tables:
             raw = self.buffers[table.buffer].numpy().tobytes()
+            words = found.setdefault(buffers[table.buffer].name, {})
             for word in table.words:
-                value = int.from_bytes(raw[word.offset : word.offset + ir.POINTER_BYTES], "little")
-                if value == self.steps.address(word.target):
-                    name = self.program.buffers[table.buffer].name
-                    found.setdefault(name, []).append(word.offset)
+                held = raw[word.offset : word.offset + ir.POINTER_BYTES]
+                words[word.offset] = plain_word(held, self.steps.address(word.target), homes)
         return found
 
     def step(self, step: ir.Step) -> LaunchResult | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessera.backend.address_words import Home, plain_word
 from tessera.backend.cpu.device import Device
 from tessera.backend.cpu.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
 from tessera.backend.cpu.steps import LoadedModules
@@ -162,7 +163,7 @@ class Arena:
     def states(self, lane: int) -> dict[str, list[tuple[int, Array]]]:
         """The bytes of a lane's states that are current here: starts and bytes, by buffer name.
 
-        Words that hold the address they were given read as zero.
+        Words for addresses read as `address_words` says.
         """
         found: dict[str, list[tuple[int, Array]]] = {}
         for home in self.model.lowered.homes:
@@ -184,9 +185,16 @@ class Arena:
             for word in table.words if program.buffers[table.buffer].name == name else ():
                 target = self.address(seat, word.target.buffer) + word.target.offset
                 at = content[word.offset : word.offset + ir.POINTER_BYTES]
-                if int.from_bytes(at.tobytes(), "little") == target:
-                    at[:] = 0
+                plain = plain_word(at.tobytes(), target, self._homes(seat))
+                at[:] = np.frombuffer(plain, np.uint8)
         return content
+
+    def _homes(self, seat: Seat) -> Iterator[Home]:
+        """The buffers of a request that are on this device, and where."""
+        for trace, number in self.places:
+            if trace == seat.trace:
+                buffer = self._buffer(trace, number)
+                yield buffer.name, self.address(seat, number), buffer.bytes
 
 
 def _copy(seat: Seat, place: Place) -> int:

@@ -26,7 +26,7 @@ OnStep = Callable[[ir.Work, LaunchResult | None, OneDevice], None]
 class Expected:
     """What one device computes for a request. States are those after it.
 
-    Words that hold the address they were given read as zero; in outputs all words for addresses do.
+    Words for addresses read as `address_words` says; in outputs they are zero.
     """
 
     outputs: Mapping[str, Bytes]
@@ -83,9 +83,9 @@ class Reference:
             if name in kept:
                 self._states[lane][name] = kept[name]
         states = {name: np.array(content) for name, content in self._states[lane].items()}
-        for name, offsets in machine.unchanged_pointers().items():
-            for offset in offsets if name in states else ():
-                states[name][offset : offset + ir.POINTER_BYTES] = 0
+        for name, words in machine.plain_words().items():
+            for offset, plain in words.items() if name in states else ():
+                states[name][offset : offset + len(plain)] = np.frombuffer(plain, np.uint8)
         roles = {buffer.name: buffer.role for buffer in served.program.buffers}
         outputs = {name: kept[name] for name in kept if roles[name] is ir.Role.OUTPUT}
         for table in served.program.pointer_tables:

@@ -279,3 +279,62 @@ def test_narrow_types_are_read_as_numbers(dtype: DataType) -> None:
     one = {DataType.BF16: b"\x80\x3f", DataType.E4M3: b"\x38", DataType.E5M2: b"\x3c"}[dtype]
     content = np.frombuffer(one, np.uint8)
     assert distance(dtype, content, content).expected == 1.0
+
+
+STORE = """
+.visible .entry store(.param .u64 y, .param .u64 x)
+{
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [x];
+    st.global.u64 [%rd1], %rd2;
+    st.global.u64 [%rd1+8], %rd2;
+    ret;
+}
+"""
+STORE_BUFFERS = """
+buffer s bytes=64 role=state
+buffer t bytes=1024 role=temp
+buffer y bytes=64 role=output
+pointers s @{0:t,8:s+32}
+"""
+
+
+def verify_stored(steps: str, placement: list[str]) -> Prepared:
+    plan = plan_of([trace(STORE_BUFFERS, STORE, steps)], [placement], slots=1, lanes=2)
+    return prepare_run(plan, PlanRunOptions(requests=3, backend="cpu"))
+
+
+def test_words_are_compared_by_what_they_point_at() -> None:
+    """A launch puts other addresses into words of a state: the same ones on every device."""
+    steps = """
+    memset t bytes=1024 value=1
+    launch m.store grid=1,1,1 block=1,1,1 args=[s, t+512]
+    memcpy y t bytes=64
+    """
+    prepared = verify_stored(steps, ["a"] * 3)
+    (model,) = models_of(prepared.opened, prepared.materials)
+    outcome = run_inline(prepared, model)
+    assert verify_run(outcome, prepared).lanes == 2
+    assert outcome.states is not None
+    words = [lane["s"][:16].tobytes() for lane in outcome.states]
+    assert words[0] == words[1] != bytes(16)
+    outcome.states[1]["s"][3] ^= 1  # it points elsewhere
+    with pytest.raises(TesseraError, match=r"state `s`: 1 of 64 bytes"):
+        verify_run(outcome, prepared)
+
+
+def test_a_stored_address_is_named_where_results_differ() -> None:
+    steps = """
+    memset t bytes=1024 value=1
+    launch m.store grid=1,1,1 block=1,1,1 args=[t, s]
+    memcpy y t bytes=64
+    """
+    prepared = verify_stored(steps, ["a", "a", "b"])
+    assert [found.code for found in prepared.notes] == ["TSR2015"]
+    (model,) = models_of(prepared.opened, prepared.materials)
+    with pytest.raises(TesseraError) as failure:
+        verify_run(run_inline(prepared, model), prepared)
+    notes = failure.value.diagnostics[0].notes
+    assert "the first launch that diverges is #1 `m.store`" in notes[1]
+    assert "`m.store` stores an address as data, which may get into output `y`" in notes[2]
