@@ -176,6 +176,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     from tessera.frontend.contents_write import check_place
     from tessera.report import safe_lines
     from tessera.running import prepare_run, run_prepared
+    from tessera.running.recorded import check_recorded
     from tessera.running.verify import verify_run
 
     if given["outputs"] is not None:
@@ -185,6 +186,8 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
             check_output(path, (file, given["data"], given["inputs"]))
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
+        if given["verify"]:
+            check_recorded(prepared)
     messages.show(prepared.notes)
     with progress(messages, "requests") as on_progress:
         outcome = run_prepared(prepared, on_progress)

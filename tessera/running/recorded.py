@@ -1,9 +1,10 @@
 """What PyTorch computed when a trace was captured, held against a run of its plan.
 
-In: the outcome of a run and what it started from. Out: a note per trace that has a file of recorded
-results beside its contents (`NAME.ref.npz` for `NAME.npz`); a result outside the tolerance of its
-type raises TSR5054 with exit code 5. Only a request that starts from the recorded inputs and states
-can be compared: the first of its lane, without `--data`, `--inputs` or another seed.
+In: the outcome of a run and what it started from. Out: a note per trace that names contents; what
+PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`). A result outside the
+tolerance of its type raises TSR5054 with exit code 5. Only a request that starts from the recorded
+inputs and states can be compared: the first of its lane, without `--data`, `--inputs` or another
+seed.
 """
 
 from __future__ import annotations
@@ -25,16 +26,28 @@ from tessera.running.schedule import Turn
 from tessera.running.tolerance import Distance, distance
 
 
+def check_recorded(prepared: Prepared) -> None:
+    """Refuse files of recorded results that cannot be compared with, before anything runs."""
+    for program in prepared.opened.programs if _starts_as_recorded(prepared) else ():
+        path = _file_of(program, prepared.opened.folder)
+        if path is not None:
+            open_contents_file(program, path).close()
+
+
 def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
-    """A note per trace that could be compared."""
-    options = prepared.options
-    if options.data is not None or options.inputs is not None or options.seed:
-        return ()
+    """A note per trace that names contents: what was compared, or why nothing was."""
     notes = []
     for trace, program in enumerate(prepared.opened.programs):
+        if program.resident is None:
+            continue
         path = _file_of(program, prepared.opened.folder)
         turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
-        if path is not None and turn is not None and turn.request in outcome.done:
+        if path is None:
+            name = os.path.basename(_name_of(program))
+            notes.append(f"not compared with PyTorch: there is no `{name}`")
+        elif not _starts_as_recorded(prepared) or turn is None:
+            notes.append("not compared with PyTorch: the run starts from other contents")
+        elif turn.request in outcome.done:
             found = dict(outcome.done[turn.request].outputs)
             if outcome.states is not None and _is_alone(turn, outcome):
                 found |= outcome.states[turn.lane]
@@ -42,13 +55,22 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _starts_as_recorded(prepared: Prepared) -> bool:
+    options = prepared.options
+    return options.data is None and options.inputs is None and not options.seed
+
+
+def _name_of(program: Program) -> str:
+    stem, ending = os.path.splitext(program.resident or "")
+    return f"{stem}.ref{ending}"
+
+
 def _file_of(program: Program, folder: str) -> str | None:
     """The recorded results, if there are any; the name is that of a plain file of the folder."""
-    if program.resident is None or os.path.basename(program.resident) != program.resident:
-        return None
-    stem, ending = os.path.splitext(program.resident)
-    path = os.path.join(folder, f"{stem}.ref{ending}")
-    return path if os.path.isfile(path) and not os.path.islink(path) else None
+    name = _name_of(program)
+    path = os.path.join(folder, name)
+    plain = program.resident is not None and os.path.basename(name) == name
+    return path if plain and os.path.isfile(path) and not os.path.islink(path) else None
 
 
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
@@ -70,7 +92,10 @@ def _is_alone(turn: Turn, outcome: Outcome) -> bool:
 def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: int) -> str:
     name = os.path.basename(path)
     compared, worst = 0, None
+    missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
     for buffer, recorded in _recorded(program, path):
+        if buffer.name in missing:
+            missing.remove(buffer.name)
         if buffer.name not in found:
             continue
         compared += buffer.bytes
@@ -81,7 +106,11 @@ def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: i
             raise TesseraError(_differs(request, buffer, name, apart), MISMATCH)
         if worst is None or apart.error > worst[1].error:
             worst = buffer, apart
+    if not compared:
+        return f"not compared with PyTorch: `{name}` has no result of this run"
     size = format_bytes(compared)
+    if missing:
+        size += f", without {', '.join(f'`{one}`' for one in missing[:3])}"
     if worst is None:
         return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
     return (

@@ -88,7 +88,7 @@ def test_what_starts_from_something_else_is_not_compared(option: tuple[str, str]
     np.savez("i.npz", x=X)
     code, text = verify("--requests", "1", *option)
     assert code == 0, text
-    assert "PyTorch" not in text
+    assert "not compared with PyTorch: the run starts from other contents" in text
 
 
 def test_a_link_is_not_followed(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_link_is_not_followed(folder: Path) -> None:
     Path("t.ref.npz").symlink_to(folder / "elsewhere.npz")
     code, text = verify("--requests", "1")
     assert code == 0, text
-    assert "PyTorch" not in text
+    assert "not compared with PyTorch: there is no `t.ref.npz`" in text
 
 
 @pytest.mark.usefixtures("folder")
@@ -106,3 +106,33 @@ def test_a_recording_of_other_sizes_is_refused() -> None:
     code, text = verify("--requests", "1")
     assert code == 1
     assert "TSR1185" in text
+    assert "ran 1 request" not in text  # it is known before
+
+
+@pytest.mark.usefixtures("folder")
+def test_nan_equals_nan_and_nothing_else() -> None:
+    wrong = X + S
+    wrong[1] = np.nan
+    record(wrong)
+    code, text = verify("--requests", "1")
+    assert code == 5
+    assert "element 1: 22 instead of nan" in text
+    np.savez("t.npz", x=X, s=np.array([10, np.nan, 30, np.inf], np.float32))
+    assert tessc("plan", "t.ptx", "--gpus", "h200", "--lanes", "2").code == 0
+    record(np.array([11, -np.nan, 33, np.inf], np.float32))
+    code, text = verify("--requests", "1")
+    assert code == 0, text
+
+
+@pytest.mark.usefixtures("folder")
+def test_names_that_the_recording_lacks() -> None:
+    np.savez("t.ref.npz", s=X + S)
+    assert "(t.ref.npz, 16 bytes, without `y`)" in verify("--requests", "1")[1]
+    np.savez("t.ref.npz", x=X)
+    found = verify("--requests", "1")
+    assert found[0] == 0
+    assert "not compared with PyTorch: `t.ref.npz` has no result of this run" in found[1]
+    np.savez("t.ref.npz", z=X)
+    code, text = verify("--requests", "1")
+    assert code == 1
+    assert "TSR1186" in text
