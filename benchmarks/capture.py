@@ -1,19 +1,25 @@
-"""Capture the model zoo on a GPU, and say what came of it.
+"""Capture models on a GPU, replay what was captured, and say what came of it.
 
     python -m benchmarks.capture FOLDER [MODEL...]
 
-Writes one trace per model into FOLDER, with contents and reference, and `capture.json`: launches,
-library calls, pins, unmapped pointers, and seconds. Needs a GPU, torch and cuda-bindings.
+Writes one trace per model into FOLDER, with contents and reference, plans it for the whole GPU and
+runs the plan there with `tessc run`: outputs and states must be PyTorch's to the byte.
+`capture.json` says for each model how many nodes the graph has and where they are in the trace,
+pins, pointers that belong to no buffer, the replay and seconds; rows that FOLDER has of other
+models stay. Needs a GPU, torch and cuda-bindings.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tessera import tracing
 from tessera.diagnostics import TesseraError
@@ -39,29 +45,37 @@ ZOO = {
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[2:] or list(ZOO)
-    rows: dict[str, Any] = {"machine": machine(), "models": {}}
+    report = folder / "capture.json"
+    rows: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"models": {}}
+    rows["machine"] = machine()
     for name in wanted:
         for route in ("ptx", "library") if name == "llama_decode" else ("ptx",):
             label = name if route == "ptx" else f"{name}_{route}"
-            try:
-                rows["models"][label] = capture(name, route, folder / f"{label}.ptx")
-            except TesseraError as problem:
-                (found, *_) = problem.diagnostics
-                rows["models"][label] = {"failed": f"{found.code} {found.headline} {found.notes}"}
-            except Exception as problem:  # the others shall still be captured
-                where = traceback.format_tb(problem.__traceback__)[-1].strip()
-                text = f"{type(problem).__name__}: {str(problem)[:300]}; {where}"
-                rows["models"][label] = {"failed": text}
+            rows["models"][label] = attempt(name, route, folder / f"{label}.ptx")
             print(label, rows["models"][label], flush=True)
-            (folder / "capture.json").write_text(json.dumps(rows, indent=2) + "\n")
+            report.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def attempt(name: str, route: str, target: Path) -> dict[str, Any]:
+    """The row of one model; what went wrong is a row too, so that the others are captured."""
+    try:
+        return capture(name, route, target)
+    except TesseraError as problem:
+        (found, *_) = problem.diagnostics
+        return {"failed": f"{found.code} {found.headline} {found.notes}"}
+    except Exception as problem:
+        where = traceback.format_tb(problem.__traceback__)[-1].strip()
+        return {"failed": f"{type(problem).__name__}: {str(problem)[:300]}; {where}"}
 
 
 def capture(name: str, route: str, target: Path) -> dict[str, Any]:
+    """Capture, write, analyse and replay one model."""
     function, inputs = load_model(find_model(str(MODELS / ZOO[name])), {})
     options = tracing.TraceOptions(route=route, archs=("sm_80",))
     started = time.perf_counter()
-    found = tracing.trace(function, *inputs, options=options)
+    found = tracing.trace(function, *inputs.plain, options=options, **inputs.named)
     seconds = time.perf_counter() - started
     tracing.write_trace(found, target)
     steps = list(found.program.work())
@@ -78,7 +92,34 @@ def capture(name: str, route: str, target: Path) -> dict[str, Any]:
         f"#{node.id} {node.name}: {pin.reason}" for node in facts.graph.nodes for pin in node.pins
     ]
     row["findings"] = sorted({f"{d.code} {d.headline}" for d in facts.diagnostics})[:8]
+    row["replay"] = replay(target)
     return row
+
+
+def replay(target: Path) -> dict[str, Any]:
+    """Run the trace on the whole GPU by a plan, and count the bytes that are not PyTorch's."""
+    plan, results = target.with_suffix(".tsp"), target.with_suffix(".out.npz")
+    tessc("plan", str(target), "--gpus", "h200", "--slots", "1", "--lanes", "1", "-o", str(plan))
+    tessc("run", str(plan), "--backend", "cuda", "--requests", "1",
+          "--outputs", str(results))  # fmt: skip
+    compared = different = 0
+    with np.load(target.with_suffix(".ref.npz")) as wanted, np.load(results) as found:
+        for name in wanted:
+            one, other = (a.reshape(-1).view(np.uint8) for a in (wanted[name], found[name]))
+            compared += one.size
+            different += int(np.count_nonzero(one != other)) if one.size == other.size else one.size
+    return {"bytes_compared": compared, "bytes_different": different}
+
+
+def tessc(*arguments: str) -> None:
+    """A command of Tessera; what it says of its failure is the exception's text."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera", *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"tessc {arguments[0]} ended with {done.returncode}: {done.stderr[-600:]}"
+        )
 
 
 def machine() -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
+from tessera.output import check_output
 
+if TYPE_CHECKING:
+    from tessera.frontend.capture.inputs import Inputs
+    from tessera.tracing import TraceOptions
+
+_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
 _ROUTES = ("ptx", "library", "eager", "as-is")
 
 
@@ -34,22 +42,19 @@ _ROUTES = ("ptx", "library", "eager", "as-is")
     "--set", "sizes", multiple=True, metavar="NAME=VALUE",
     help="An argument of FUNCTION: a number, or a word.",
 )  # fmt: skip
+@click.option(
+    "--ptx", "texts", multiple=True, type=click.Path(), metavar="PATH",
+    help="PTX of kernels of the model's own, for kernels whose PTX is not found otherwise.",
+)  # fmt: skip
+@click.option(
+    "--contents", type=click.Choice(("npz", "safetensors")), default="npz", show_default=True,
+    help="The format of contents and reference; safetensors files are mapped when they are read.",
+)  # fmt: skip
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
 @click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
 @form_option
 @click.pass_obj
-def trace(
-    messages: Messages,
-    model: str,
-    output: str,
-    route: str,
-    gpus: str,
-    archs: str,
-    sizes: tuple[str, ...],
-    no_data: bool,
-    dry_run: bool,
-    form: str,
-) -> int:
+def trace(messages: Messages, /, form: str, **given: Any) -> int:
     """Run FUNCTION of FILE.py on the GPU and write what it launches as a trace.
 
     FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
@@ -62,7 +67,7 @@ def trace(
     """
     messages = replace(messages, form=form)
     try:
-        text = _trace(model, output, route, _archs(gpus, archs), sizes, no_data, dry_run, messages)
+        text = _trace(messages, **given)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
@@ -71,29 +76,29 @@ def trace(
 
 
 def _trace(
-    model: str,
-    output: str,
-    route: str,
-    archs: tuple[str, ...],
-    sizes: tuple[str, ...],
-    no_data: bool,
-    dry_run: bool,
-    messages: Messages,
-) -> str:
+    messages: Messages, *, model: str, output: str, route: str, gpus: str, archs: str,
+    sizes: tuple[str, ...], texts: tuple[str, ...], contents: str, no_data: bool, dry_run: bool,
+) -> str:  # fmt: skip
     from tessera import tracing
+    from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model
 
     place = find_model(model)
-    given = dict(_size(text) for text in sizes)
+    arguments = dict(_size(text) for text in sizes)
+    options = tracing.TraceOptions(
+        route=route, archs=_archs(gpus, archs), ptx=tuple(map(_text, texts))
+    )
+    suffix = f".{contents}"
+    _check_places(Path(output), (str(place[0]), *texts), suffix, data=not no_data)
     if dry_run:
-        with tracing.without_gpu():
-            return _would(*load_model(place, given), route, archs)
+        tracing.require_torch()
+        with without_gpu():
+            return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
-    function, inputs = load_model(place, given)
-    options = tracing.TraceOptions(route=route, archs=archs)
-    found = tracing.trace(function, *inputs, options=options)
+    function, inputs = load_model(place, arguments)
+    found = tracing.trace(function, *inputs.plain, options=options, **inputs.named)
     messages.show(found.diagnostics)
-    names = tracing.write_trace(found, output, data=not no_data)
+    names = tracing.write_trace(found, output, data=not no_data, suffix=suffix)
     program = found.program
     launches = sum(1 for _ in program.launches())
     others = sum(1 for _ in program.work()) - launches
@@ -108,11 +113,37 @@ def _trace(
     return "\n".join(lines) + "\n"
 
 
+def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: bool) -> None:
+    """Refuse places that cannot be written or that hold an input, before any work."""
+    from tessera.tracing import files_beside
+
+    beside = files_beside(target, suffix) if data else ()
+    if target.suffix in (".npz", ".safetensors", ".py"):
+        raise TesseraError(
+            error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
+        )
+    for path in (target, *beside):
+        check_output(str(path), inputs)
+
+
+def _text(path: str) -> tuple[str, str]:
+    """A file of PTX, with its name."""
+    from tessera.frontend.readfile import read_source
+
+    return path, read_source(path).text
+
+
 def _archs(gpus: str, archs: str) -> tuple[str, ...]:
     """The architectures that were asked for, each once."""
     from tessera.frontend.gpus import machine_of
 
     found = [arch.strip() for arch in archs.split(",") if arch.strip()]
+    for arch in found:
+        if not _ARCH.fullmatch(arch):
+            raise TesseraError(
+                error("TSR6007", f"`{arch}` is no architecture to compile for",
+                      hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")
+            )  # fmt: skip
     if gpus:
         found += [card.gpu.arch for card in machine_of(gpus).cards]
     return tuple(dict.fromkeys(found))
@@ -132,15 +163,16 @@ def _size(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def _would(function: Any, inputs: tuple[Any, ...], route: str, archs: tuple[str, ...]) -> str:
-    lines = [f"would capture one call of {type(function).__name__} by the route `{route}`"]
-    for number, one in enumerate(inputs):
+def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
+    lines = [f"would capture one call of {type(function).__name__} by the route `{options.route}`"]
+    named = [(str(number), one) for number, one in enumerate(inputs.plain)]
+    for name, one in (*named, *inputs.named.items()):
         shape = "x".join(map(str, getattr(one, "shape", ()))) or "a scalar"
-        lines.append(f"  input {number}: {getattr(one, 'dtype', type(one).__name__)} {shape}")
-    named = getattr(function, "named_parameters", None)
-    if named is not None:
-        sizes = [tensor.numel() * tensor.element_size() for _, tensor in named()]
+        lines.append(f"  input {name}: {getattr(one, 'dtype', type(one).__name__)} {shape}")
+    parameters = getattr(function, "named_parameters", None)
+    if parameters is not None:
+        sizes = [tensor.numel() * tensor.element_size() for _, tensor in parameters()]
         lines.append(f"  {len(sizes)} parameters, {sum(sizes)} bytes")
-    if archs:
-        lines.append(f"  and compile its Triton kernels for {', '.join(archs)}")
+    if options.archs:
+        lines.append(f"  and compile its Triton kernels for {', '.join(options.archs)}")
     return "\n".join(lines) + "\n"

@@ -222,6 +222,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6009", "there is no such GPU to measure on"),
     Code("TSR6010", "the model does not compile as one graph"),
     Code("TSR6011", "the GPU has too little memory for the model"),
+    Code("TSR6012", "an input of the model is on the host", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

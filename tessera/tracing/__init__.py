@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
+from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
 from tessera.ir.trace_text import print_program
 from tessera.output import write_file
-from tessera.tracing.build import build_program
+from tessera.tracing.build import draft_program, settle_roles
+from tessera.tracing.random_draws import check_drawn, state_bytes
 
 if TYPE_CHECKING:
-    from tessera.frontend.capture.session import Captured
+    from tessera.frontend.capture.inputs import Inputs
+    from tessera.frontend.capture.session import Call
 
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -37,11 +39,27 @@ class TraceOptions:
 
     `ptx`: torch.compile, everything by Triton; `library`: torch.compile, products and convolutions
     by the libraries; `eager`: no compiler; `as-is`: the callable is called as it stands.
+
+    `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
+    with a name for errors, for kernels whose PTX is not found otherwise.
     """
 
     route: str = "ptx"
     archs: tuple[str, ...] = ()
     warm_ups: int = 3
+    ptx: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNodes:
+    """The nodes of the captured graph by kind. Those `in_calls` are in library calls of the trace,
+    each of the others is in it as such; `skipped` ones do nothing."""
+
+    kernels: int
+    memsets: int
+    copies: int
+    in_calls: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +70,63 @@ class Trace:
     contents: dict[str, Bytes]
     reference: dict[str, Bytes]
     diagnostics: tuple[Diagnostic, ...]
+    nodes: GraphNodes
 
 
-def trace(function: Callable[..., Any], *inputs: Any, options: TraceOptions | None = None) -> Trace:
-    """Capture one call of `function(*inputs)` on the current GPU."""
+def trace(
+    function: Callable[..., Any],
+    *inputs: Any,
+    options: TraceOptions | None = None,
+    **named_inputs: Any,
+) -> Trace:
+    """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
+    from tessera.frontend.capture.inputs import Inputs
+
     options = options or TraceOptions()
     require_gpu()
-    found = _capture(function, inputs, options)
+    call = _capture(function, Inputs(plain=inputs, named=named_inputs), options)
+    draft = draft_program(call.raw, call.read)
+    found = call.run(buffer.name for buffer in draft.program.declared_buffers())
+    check_drawn(found.drawn, draft.draws)
     changed = [n for n, old in found.before.items() if not np.array_equal(old, found.after[n])]
-    program, findings = build_program(found.raw, changed)
-    notes = tuple(warning("TSR6006", problem) for problem in found.problems)
-    names = {buffer.name: buffer.role for buffer in program.declared_buffers()}
+    program = settle_roles(draft, call.raw, changed)
+    before, after = dict(found.before), dict(found.after)
+    if draft.random is not None and call.raw.random is not None:
+        before[draft.random] = state_bytes(call.raw.random)
+        after[draft.random] = state_bytes(call.raw.random, found.drawn)
     return Trace(
         program=program,
-        contents={n: b for n, b in found.before.items() if names.get(n) in _FILLED},
-        reference={n: b for n, b in found.after.items() if names.get(n) in _KEPT},
-        diagnostics=(*findings, *notes),
+        contents=_without_addresses(program, before, _FILLED),
+        reference=_without_addresses(program, after, _KEPT),
+        diagnostics=(*draft.findings, *call.notes),
+        nodes=_count_nodes(call.raw, draft.in_calls),
     )
 
 
-def _capture(
-    function: Callable[..., Any], inputs: tuple[Any, ...], options: TraceOptions
-) -> Captured:
+def _without_addresses(
+    program: ir.Program, contents: dict[str, Bytes], roles: tuple[ir.Role, ...]
+) -> dict[str, Bytes]:
+    """The contents of buffers in these roles; words that are pointers mean nothing elsewhere."""
+    wanted = {b.name for b in program.declared_buffers() if b.role in roles}
+    found = {name: content for name, content in contents.items() if name in wanted}
+    for table in program.pointer_tables:
+        name = program.buffers[table.buffer].name
+        if name in found:
+            found[name] = found[name].copy()
+            for word in table.words:
+                found[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
+    return found
+
+
+def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+    kinds = [type(node) for node in raw.nodes]
+    return GraphNodes(
+        kernels=kinds.count(RawLaunch), memsets=kinds.count(RawMemset),
+        copies=kinds.count(RawMemcpy), in_calls=in_calls, skipped=raw.skipped,
+    )  # fmt: skip
+
+
+def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
     """Capture the call by its route, by the first way to compile it that works."""
     from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler
     from tessera.frontend.capture.session import capture
@@ -86,7 +139,7 @@ def _capture(
             with fresh_compiler(), keep_compiled(keeper):
                 return capture(
                     compiled(function, options.route, backends), inputs, keeper,
-                    archs=options.archs, warm_ups=options.warm_ups,
+                    archs=options.archs, given=options.ptx, warm_ups=options.warm_ups,
                 )  # fmt: skip
         except TesseraError as problem:
             if backends == last or problem.diagnostics[0].code != NOT_COMPILED:
@@ -94,32 +147,12 @@ def _capture(
     raise AssertionError("the last attempt returns or raises")
 
 
-@contextmanager
-def without_gpu() -> Iterator[None]:
-    """Let a model be built where there is no GPU: what asks for one stays on the host."""
+def require_torch() -> None:
+    """Raise unless PyTorch is installed."""
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as problem:
         raise _no_package(problem) from None
-    if torch.cuda.is_available():
-        yield
-        return
-    places = (torch.nn.Module, torch.Tensor)
-    olds = [place.cuda for place in places]
-    for place in places:
-        place.cuda = lambda self, *_, **__: self
-    try:
-        yield
-    finally:
-        for place, old in zip(places, olds, strict=True):
-            place.cuda = old
-
-
-def _no_package(problem: ImportError) -> TesseraError:
-    return TesseraError(
-        error("TSR6000", f"tracing needs the package `{problem.name}`",
-              hint="install Tessera with its extras `cuda` and `torch`")
-    )  # fmt: skip
 
 
 def require_gpu() -> None:
@@ -136,20 +169,37 @@ def require_gpu() -> None:
         )  # fmt: skip
 
 
-def write_trace(found: Trace, path: str | os.PathLike[str], *, data: bool = True) -> list[str]:
-    """Write the trace and, beside it, contents and reference; the names of the files."""
+def _no_package(problem: ImportError) -> TesseraError:
+    return TesseraError(
+        error("TSR6000", f"tracing needs the package `{problem.name}`",
+              hint="install Tessera with its extras `cuda` and `torch`")
+    )  # fmt: skip
+
+
+def write_trace(
+    found: Trace, path: str | os.PathLike[str], *, data: bool = True, suffix: str = ".npz"
+) -> list[str]:
+    """Write the trace and, beside it, contents and reference; the names of the files.
+
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read.
+    """
     target = Path(path)
-    stem = target.with_suffix("")
     program = found.program
     written = []
     if data:
-        contents, reference = stem.with_suffix(".npz"), Path(f"{stem}.ref.npz")
+        contents, reference = files_beside(target, suffix)
         program = replace(program, resident=contents.name)
         write_contents(contents, _arrays(program, found.contents))
         write_contents(reference, _arrays(program, found.reference))
         written = [str(contents), str(reference)]
     write_file(str(target), print_program(program).encode())
     return [str(target), *written]
+
+
+def files_beside(trace: Path, suffix: str) -> tuple[Path, Path]:
+    """Where contents and reference of a trace go."""
+    stem = trace.with_suffix("") if trace.suffix == ".ptx" else trace
+    return Path(f"{stem}{suffix}"), Path(f"{stem}.ref{suffix}")
 
 
 def _arrays(program: ir.Program, found: dict[str, Bytes]) -> Iterator[tuple[ir.Buffer, Bytes]]:

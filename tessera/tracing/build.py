@@ -4,16 +4,17 @@ In: a `RawCapture`. Out: a `Program` and findings. Nothing here needs a GPU.
 
 Roles: what nothing writes and lives on is a weight (inputs stay inputs), what a step may write and
 lives on is state, what the call returns is output, the rest is temporary. Which words of arguments
-are pointers is decided by how the kernel uses them (`passes.base_words`), not by value alone.
+and of buffers are pointers is decided by how kernels use them (`arguments`, `tables`), not by value
+alone. What the graph orders is ordered, by streams and events, and nothing else (`streams`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,
@@ -23,34 +24,88 @@ from tessera.frontend.capture.raw import (
     RawNode,
     RawOperator,
     RawTensor,
-    RawVariant,
 )
-from tessera.frontend.ptx import parse_module
 from tessera.frontend.trace import parse_trace
 from tessera.ir import program as ir
-from tessera.ir import ptx
-from tessera.ir.data_type import DataType
-from tessera.ir.layout import size_bytes
 from tessera.ir.operators import OperatorMismatch, bind
 from tessera.ir.region import Unknown
 from tessera.ir.trace_text import print_program
 from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.base_words import base_words
+from tessera.passes.launch_report import StepAccesses
+from tessera.tracing.addresses import Addresses
+from tessera.tracing.arguments import Arguments
+from tessera.tracing.codes import Codes
+from tessera.tracing.random_draws import MODULE as RANDOM_MODULE
+from tessera.tracing.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
+from tessera.tracing.streams import find_lines
+from tessera.tracing.tables import Bytes, Holdings, find_words
 
-_SCALARS = frozenset(kind.value for kind in DataType)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A program before it is known what the call changes: all that lasts is state.
+
+    `written` are the buffers that a step may write. `random` is the buffer of the generator's
+    state, `draws` counts its draws. `in_calls` counts the nodes that library calls and draws stand
+    for; every other node is a step of its own.
+    """
+
+    program: ir.Program
+    findings: tuple[Diagnostic, ...]
+    written: frozenset[str]
+    random: str | None
+    draws: int
+    in_calls: int
 
 
 def build_program(
-    raw: RawCapture, changed: Collection[str] = ()
+    raw: RawCapture, changed: Collection[str] = (), read: Callable[[str], Bytes] | None = None
 ) -> tuple[ir.Program, tuple[Diagnostic, ...]]:
     """The program of a capture, with the roles that its own writes give its buffers.
 
-    `changed` names buffers that were seen to change.
+    `changed` names buffers that were seen to change; `read` gives what a lasting buffer holds.
     """
+    draft = draft_program(raw, read)
+    return settle_roles(draft, raw, changed), draft.findings
+
+
+def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -> Draft:
+    """The program of a capture, with its tables of pointers."""
     builder = _Builder(raw)
-    program = _reread(_with_roles(_reread(builder.build()), raw, changed))
-    return program, tuple(builder.findings)
+    while True:
+        program = _reread(builder.build())
+        steps = AnalysisManager(program).get(AccessRegions).steps
+        if read is None or not builder.add_words(program, steps, read):
+            break
+    written = frozenset(
+        program.buffers[access.buffer].name
+        for step in steps
+        for access in step.accesses
+        if access.kind.writes and not isinstance(access.region, Unknown)
+    )
+    return Draft(
+        program=program, written=written,
+        findings=(*builder.codes.findings, *builder.arguments.findings),
+        random=None if builder.random is None else builder.random.name, draws=builder.draws,
+        in_calls=builder.in_calls,
+    )  # fmt: skip
+
+
+def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -> ir.Program:
+    """Lasting memory that no step may write gets back the role that it was found in.
+
+    A step of which nothing is known (it is pinned) may write anything; there, what was seen
+    decides.
+    """
+    found = {buffer.name: buffer.role for buffer in raw.buffers}
+    roles = tuple(
+        buffer
+        if buffer.name in draft.written or buffer.name in changed
+        else replace(buffer, role=found.get(buffer.name, buffer.role))
+        for buffer in draft.program.declared_buffers()
+    )
+    return _reread(replace(draft.program, buffers=roles))
 
 
 def _reread(program: ir.Program) -> ir.Program:
@@ -58,81 +113,109 @@ def _reread(program: ir.Program) -> ir.Program:
     return parse_trace(print_program(program), "<captured>")
 
 
-def _with_roles(program: ir.Program, raw: RawCapture, changed: Collection[str]) -> ir.Program:
-    """Lasting memory that no step may write gets back the role that it was found in.
-
-    A step of which nothing is known (it is pinned) may write anything; there, what was seen
-    decides.
-    """
-    found = {buffer.name: buffer.role for buffer in raw.buffers}
-    written = {
-        int(access.buffer)
-        for step in AnalysisManager(program).get(AccessRegions).steps
-        for access in step.accesses
-        if access.kind.writes and not isinstance(access.region, Unknown)
-    }
-    roles = tuple(
-        buffer
-        if int(buffer.id) in written or buffer.name in changed
-        else replace(buffer, role=found[buffer.name])
-        for buffer in program.declared_buffers()
-    )
-    return replace(program, buffers=roles)
-
-
 class _Builder:
     """One capture on its way to a program."""
 
     def __init__(self, raw: RawCapture) -> None:
         self.raw = raw
-        self.findings: list[Diagnostic] = []
-        self.known = sorted(raw.buffers, key=lambda buffer: buffer.address)
-        self.starts = [buffer.address for buffer in self.known]
-        self.modules: list[ir.Module] = []
-        self.module_of: dict[int, ir.Module] = {}
-        self.bases: dict[tuple[int, str], dict[str, frozenset[int] | None]] = {}
-        self.used: dict[str, None] = {}
+        self.buffers = list(raw.buffers)
+        self.random: RawBuffer | None = None
+        if raw.random is not None and any(map(draws_seeds, raw.operators)):
+            self.random = state_buffer({buffer.name for buffer in raw.buffers})
+            self.buffers.append(self.random)
+        self.draws = 0
+        self.addresses = Addresses(self.buffers)
+        self.codes = Codes(raw)
+        self.arguments = Arguments(self.addresses, raw.unowned)
+        self.tables: dict[str, dict[int, int]] = {}
+        work = list(self._work())
+        self.in_calls = sum(one.last - one.first for _, one in work if isinstance(one, RawOperator))
+        self.steps = [list(self._steps(one)) for _, one in work]
+        self.lines = find_lines(self._order(work))
+
+    def add_words(
+        self, program: ir.Program, steps: tuple[StepAccesses, ...], read: Callable[[str], Bytes]
+    ) -> bool:
+        """Note words that steps use as addresses; whether there are new ones."""
+        lasting = {buffer.name for buffer in self.raw.buffers if buffer.lasting}
+        contents: dict[str, Bytes] = {}
+
+        def content(buffer: ir.Buffer) -> Bytes | None:
+            if buffer.name not in lasting:
+                return None
+            if buffer.name not in contents:
+                contents[buffer.name] = read(buffer.name)
+            return contents[buffer.name]
+
+        found = find_words(program, steps, Holdings(content, self.addresses.points))
+        new = [w for w in found if w.offset not in self.tables.get(w.buffer, {})]
+        for word in new:
+            self.tables.setdefault(word.buffer, {})[word.offset] = word.value
+            self.addresses.pointer(word.value)
+        return bool(new)
 
     def build(self) -> ir.Program:
         """The program, with everything that lasts as state."""
-        self._read_codes()
-        steps = [step for work in self._work() for step in self._steps(work)]
-        kept = [b for b in self.raw.buffers if b.name in self.used or self._is_given(b)]
+        kept = [b for b in self.buffers if b.name in self.addresses.used or self._is_given(b)]
         ids = {buffer.name: ir.BufferId(number) for number, buffer in enumerate(kept)}
-        numbers = {self._number(name): ids[name] for name in ids}
+        numbers = {self.addresses.numbers[name]: ids[name] for name in ids}
         buffers = tuple(
             ir.Buffer(id=ids[b.name], name=b.name, bytes=b.bytes, dtype=b.dtype, shape=b.shape,
                       role=ir.Role.STATE if b.lasting else b.role)
             for b in kept
         )  # fmt: skip
-        work = tuple(
-            replace(_moved(step, numbers), id=ir.LaunchId(number))
-            for number, step in enumerate(steps)
+        tables = tuple(
+            ir.PointerTable(ids[name], tuple(self._word(o, v, numbers) for o, v in words.items()))
+            for name, words in self.tables.items()
         )
-        return ir.Program(buffers=buffers, modules=tuple(self.modules), steps=work)
+        return ir.Program(
+            buffers=buffers, modules=tuple(self.codes.modules), pointer_tables=tables,
+            steps=tuple(self._in_lines(numbers)),
+        )  # fmt: skip
+
+    def _word(self, offset: int, value: int, numbers: dict[int, ir.BufferId]) -> ir.PointerWord:
+        found = self.addresses.pointer(value)
+        return ir.PointerWord(offset, ir.Pointer(numbers[found.buffer], found.offset))
+
+    def _in_lines(self, numbers: dict[int, ir.BufferId]) -> Iterator[ir.Step]:
+        """The steps on their streams, with events where others wait for them."""
+        awaited = {one for waits in self.lines.waits for one in waits}
+        events = {one: ir.EventId(number) for number, one in enumerate(sorted(awaited))}
+        count = 0
+        for piece, (steps, stream) in enumerate(zip(self.steps, self.lines.streams, strict=True)):
+            name = str(stream)
+            for one in self.lines.waits[piece]:
+                yield ir.Wait(events[one], name)
+            for step in steps:
+                yield replace(_moved(step, numbers), id=ir.LaunchId(count), stream=name)
+                count += 1
+            if piece in events:
+                yield ir.Event(events[piece], f"e{events[piece]}", name)
+
+    def _order(self, work: list[tuple[int, RawNode | RawOperator]]) -> list[list[int]]:
+        """Which earlier pieces of work each has to wait for."""
+        if self.raw.after is None:
+            return [[piece - 1] if piece else [] for piece in range(len(work))]
+        starts = [first for first, _ in work]
+        found: list[list[int]] = []
+        last_draw: int | None = None
+        for piece, (first, one) in enumerate(work):
+            end = starts[piece + 1] if piece + 1 < len(work) else len(self.raw.nodes)
+            nodes = {node for at in range(first, end) for node in self.raw.after[at]}
+            before = {bisect_right(starts, node) - 1 for node in nodes} - {piece}
+            # Draws take turns: each reads where the one before has left the generator.
+            if self.random is not None and isinstance(one, RawOperator) and draws_seeds(one):
+                before |= set() if last_draw is None else {last_draw}
+                last_draw = piece
+            found.append(sorted(before))
+        return found
 
     def _is_given(self, buffer: RawBuffer) -> bool:
         return buffer.role in (ir.Role.INPUT, ir.Role.OUTPUT)
 
-    def _number(self, name: str) -> int:
-        return next(n for n, buffer in enumerate(self.known) if buffer.name == name)
-
-    def _read_codes(self) -> None:
-        by_text: dict[tuple[tuple[str, str], ...], ir.Module] = {}
-        for code in self.raw.codes:
-            key = tuple((variant.arch, variant.text) for variant in code.variants)
-            if key not in by_text:
-                name = f"m{len(by_text)}"
-                variants = tuple(
-                    ir.ModuleVariant(arch=v.arch, text=v.text, ptx=parse_module(v.text, name))
-                    for v in code.variants
-                )
-                by_text[key] = ir.Module(ir.ModuleId(len(by_text)), name, _agreeing(variants))
-                self.modules.append(by_text[key])
-            self.module_of[code.function] = by_text[key]
-
-    def _work(self) -> Iterator[RawNode | RawOperator]:
-        """Nodes in order; those of a library call as the call, unless all have code."""
+    def _work(self) -> Iterator[tuple[int, RawNode | RawOperator]]:
+        """Nodes in order, each with its number; those of a library call as the call, unless all
+        have code."""
         calls = {
             operator.first: operator
             for operator in self.raw.operators
@@ -142,33 +225,38 @@ class _Builder:
         while at < len(self.raw.nodes):
             operator = calls.get(at)
             if operator is not None:
-                yield operator
+                yield at, operator
                 at = operator.last
             else:
-                yield self.raw.nodes[at]
+                yield at, self.raw.nodes[at]
                 at += 1
 
     def _has_code(self, node: RawNode) -> bool:
-        return not isinstance(node, RawLaunch) or node.function in self.module_of
+        return not isinstance(node, RawLaunch) or self.codes.has(node)
 
     def _steps(self, work: RawNode | RawOperator) -> Iterator[ir.Work]:
         match work:
             case RawLaunch():
                 yield self._launch(work)
             case RawMemset():
-                for row in range(work.rows):
+                rows, size = _rows(work.rows, work.bytes, (work.pitch,))
+                for row in range(rows):
+                    target = self.addresses.pointer(work.address + row * work.pitch)
                     yield ir.Memset(
-                        id=ir.LaunchId(0), target=self._pointer(work.address + row * work.pitch),
-                        bytes=work.bytes, value=work.value, element_bytes=work.element_bytes,
+                        id=ir.LaunchId(0), target=target, bytes=size, value=work.value,
+                        element_bytes=work.element_bytes,
                     )  # fmt: skip
             case RawMemcpy():
-                for row in range(work.rows):
+                rows, size = _rows(work.rows, work.bytes, (work.target_pitch, work.source_pitch))
+                for row in range(rows):
                     yield ir.Memcpy(
                         id=ir.LaunchId(0),
-                        target=self._pointer(work.target + row * work.target_pitch),
-                        source=self._pointer(work.source + row * work.source_pitch),
-                        bytes=work.bytes,
+                        target=self.addresses.pointer(work.target + row * work.target_pitch),
+                        source=self.addresses.pointer(work.source + row * work.source_pitch),
+                        bytes=size,
                     )
+            case RawOperator() if self.random is not None and draws_seeds(work):
+                yield self._draw(work, self.random)
             case RawOperator():
                 call = ir.LibraryCall(
                     id=ir.LaunchId(0), operator=work.operator, attributes=work.attributes,
@@ -178,123 +266,40 @@ class _Builder:
                 _check_operator(call)
                 yield call
 
-    def _launch(self, node: RawLaunch) -> ir.Launch:
-        module = self.module_of.get(node.function)
+    def _draw(self, work: RawOperator, random: RawBuffer) -> ir.Launch:
+        module = next((m for m in self.codes.modules if m.name == RANDOM_MODULE), None)
         if module is None:
-            raise TesseraError(
-                error("TSR6004", f"the kernel `{node.name}` has no PTX and belongs to no operator",
-                      hint="use the route that compiles everything to PTX, or launch the kernel"
-                           " from a torch operator")
-            )  # fmt: skip
-        code = next(c for c in self.raw.codes if c.function == node.function)
-        first = module.variants[0]
-        kernel = next((k for k in first.ptx.kernels() if k.name == node.name), None)
-        if kernel is None:
-            raise TesseraError(error("TSR6004", f"the PTX of `{node.name}` does not define it"))
+            module = seeds_module(len(self.codes.modules))
+            self.codes.modules.append(module)
+        self.draws += 1
+        target = self.addresses.pointer(work.writes[0].address)
+        return draw_launch(work, module, self.addresses.pointer(random.address), target)
+
+    def _launch(self, node: RawLaunch) -> ir.Launch:
+        module, kernel = self.codes.find(node)
         return ir.Launch(
             id=ir.LaunchId(0), module=module.id, kernel=node.name, grid=node.grid,
             block=node.block, cluster=node.cluster, cooperative=node.cooperative,
             shared_bytes=node.shared_bytes,
-            arguments=tuple(self._arguments(module, kernel, node)),
-            variants=tuple(_overrides(module, code.variants, node)),
+            arguments=tuple(self.arguments.of_launch(module, kernel, node)),
+            variants=tuple(self.codes.overrides(node)),
         )  # fmt: skip
 
-    def _arguments(
-        self, module: ir.Module, kernel: ptx.Function, node: RawLaunch
-    ) -> Iterator[ir.Argument]:
-        key = (int(module.id), kernel.name)
-        if key not in self.bases:
-            self.bases[key] = base_words(module.variants[0].ptx, kernel)
-        if len(node.arguments) != len(kernel.parameters):
-            raise TesseraError(
-                error("TSR6004", f"`{node.name}` was launched with {len(node.arguments)} arguments"
-                                 f" and has {len(kernel.parameters)} parameters")
-            )  # fmt: skip
-        for parameter, content in zip(kernel.parameters, node.arguments, strict=True):
-            words = self.bases[key][parameter.name]
-            yield self._argument(parameter, content, words, node.name)
-
-    def _argument(
-        self, parameter: ptx.Variable, content: bytes, words: frozenset[int] | None, kernel: str
-    ) -> ir.Argument:
-        offsets = range(0, len(content) - 7, 8) if words is None else sorted(words)
-        found = {
-            at: pointer
-            for at in offsets
-            if at + 8 <= len(content)
-            and (pointer := self._find(int.from_bytes(content[at : at + 8], "little"))) is not None
-        }
-        if not parameter.dimensions and parameter.type in _SCALARS:
-            bits = int.from_bytes(content, "little")
-            declared = parameter.pointer_space is not None
-            if 0 in found:
-                return found[0]
-            if declared and (pointer := self._find(bits)) is not None:
-                return pointer
-            if bits and words and declared:
-                self.findings.append(
-                    warning("TSR6005", f"`{parameter.name}` of `{kernel}` is an address of no"
-                                       " known tensor")
-                )  # fmt: skip
-            return ir.Scalar(DataType(parameter.type), bits)
-        cleared = bytearray(content)
-        for at in found:
-            cleared[at : at + 8] = bytes(8)
-        return ir.ByValue(bytes(cleared), tuple(ir.PointerWord(at, p) for at, p in found.items()))
-
     def _operand(self, tensor: RawTensor) -> ir.Operand:
-        empty = 0 in tensor.shape
-        pointer = self._find(tensor.address) if empty else self._pointer(tensor.address)
-        operand = ir.Operand(
-            pointer=pointer or ir.Pointer(ir.BufferId(0)), dtype=tensor.dtype, shape=tensor.shape
-        )
+        if 0 in tensor.shape and self.addresses.find(tensor.address) is None:
+            # It has no bytes, so it may stand anywhere.
+            pointer = self.addresses.pointer(self.addresses.known[0].address)
+        else:
+            pointer = self.addresses.pointer(tensor.address)
+        operand = ir.Operand(pointer=pointer, dtype=tensor.dtype, shape=tensor.shape)
         if operand.element_strides() == tensor.strides:
             return operand
         return replace(operand, strides=tensor.strides)
 
-    def _pointer(self, address: int) -> ir.Pointer:
-        found = self._find(address)
-        if found is None:
-            raise TesseraError(
-                error("TSR6005", f"the address {address:#x} belongs to no known tensor",
-                      hint="keep the tensor alive until the trace is made, or pass it as an input")
-            )  # fmt: skip
-        return found
 
-    def _find(self, address: int) -> ir.Pointer | None:
-        """The place of an address, in terms of the buffers by address."""
-        place = bisect_right(self.starts, address) - 1
-        if place < 0 or address >= self.starts[place] + self.known[place].bytes:
-            return None
-        self.used[self.known[place].name] = None
-        return ir.Pointer(ir.BufferId(place), address - self.starts[place])
-
-
-def _agreeing(variants: tuple[ir.ModuleVariant, ...]) -> tuple[ir.ModuleVariant, ...]:
-    """The variants with the parameters and the variables of the first."""
-
-    def shape(variant: ir.ModuleVariant) -> object:
-        kernels = [(k.name, [size_bytes(p) for p in k.parameters]) for k in variant.ptx.kernels()]
-        kept = [v for v in variant.ptx.variables() if v.space in ("global", "const")]
-        return kernels, sorted((v.name, size_bytes(v)) for v in kept)
-
-    return tuple(v for v in variants if shape(v) == shape(variants[0]))
-
-
-def _overrides(
-    module: ir.Module, variants: tuple[RawVariant, ...], node: RawLaunch
-) -> Iterator[ir.LaunchVariant]:
-    """What differs when another variant is launched."""
-    kept = {variant.arch for variant in module.variants}
-    for variant in variants[1:]:
-        block = (variant.threads, 1, 1)
-        shared = variant.shared_bytes
-        if variant.arch in kept and (block != node.block or shared != node.shared_bytes):
-            yield ir.LaunchVariant(
-                arch=variant.arch,
-                block=block if block != node.block else None,
-                shared_bytes=shared if shared != node.shared_bytes else None,
-            )
+def _rows(rows: int, size: int, pitches: tuple[int, ...]) -> tuple[int, int]:
+    """Rows that lie one right after the other are one."""
+    return (1, rows * size) if all(pitch == size for pitch in pitches) else (rows, size)
 
 
 def _moved(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:

@@ -31,3 +31,43 @@ def test_an_option_that_is_not_well_formed(tmp_path: Path) -> None:
     done = tessc("trace", f"{model}:step", "-o", "x.ptx", "--set", "layers")
     assert done.code == 1
     assert "--set layers" in done.err
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    place = tmp_path / "model.py"
+    place.write_text("def step():\n    raise SystemExit('must not run')\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--arch", "sm80"), "`sm80` is no architecture"),
+        (("--for", "abacus"), "abacus"),
+        (("--ptx", "nowhere.ptx"), "nowhere.ptx"),
+        (("-o", "model.py"), "no name for a trace"),
+        (("-o", "out.npz"), "no name for a trace"),
+        (("-o", "nowhere/out.ptx"), "TSR1911"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_model_runs(
+    model: Path, arguments: tuple[str, str], expected: str
+) -> None:
+    option, value = arguments
+    value = str(model.parent / value) if option == "-o" else value
+    default = () if option == "-o" else ("-o", str(model.parent / "out.ptx"))
+    before = sorted(model.parent.iterdir())
+    done = tessc("trace", f"{model}:step", *default, option, value)
+    assert done.code == 1
+    assert expected in done.err
+    assert "must not run" not in done.err
+    assert sorted(model.parent.iterdir()) == before
+
+
+def test_a_trace_is_not_written_over_ptx_that_it_is_made_with(model: Path) -> None:
+    own = model.parent / "own.ptx"
+    own.write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
+    done = tessc("trace", f"{model}:step", "--ptx", str(own), "-o", str(own))
+    assert done.code == 1
+    assert "TSR1911" in done.err

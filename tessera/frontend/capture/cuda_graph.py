@@ -1,8 +1,9 @@
 """Read the nodes of a captured CUDA graph.
 
-In: the handle of a `CUgraph`. Out: raw nodes in an order that its edges allow (the order of
-capture). Nodes that mean no device work (empty ones, events) drop out; host callbacks, child
-graphs, conditionals and copies from or to the host are errors that say what to do.
+In: the handle of a `CUgraph`. Out: raw nodes in the order of capture, which its edges allow, and
+which of them each one comes after. Nodes that mean no device work (empty ones, events) drop out,
+and what came after them comes after what they came after; host callbacks, child graphs,
+conditionals and copies from or to the host are errors that say what to do.
 
 Source: CUDA driver API 13.0, graph management.
 """
@@ -13,7 +14,8 @@ Source: CUDA driver API 13.0, graph management.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
@@ -29,6 +31,8 @@ _WHAT = {
     "CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT": "a semaphore",
     "CU_GRAPH_NODE_TYPE_BATCH_MEM_OP": "a stream memory operation",
 }
+# Kernels of NCCL and NVSHMEM.
+_COMMUNICATES = ("nccl", "nvshmem")
 _SKIPPED = frozenset({
     "CU_GRAPH_NODE_TYPE_EMPTY", "CU_GRAPH_NODE_TYPE_WAIT_EVENT", "CU_GRAPH_NODE_TYPE_EVENT_RECORD",
 })  # fmt: skip
@@ -54,24 +58,72 @@ def count_nodes(graph: Any) -> int:
     return int(count)
 
 
-def read_nodes(graph: int, known: Container[int]) -> list[tuple[int, RawNode]]:
-    """The work of a graph: each node with its place among all nodes in order of capture.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNodes:
+    """The work of a graph, node by node.
 
-    Arguments are read for the functions in `known` only: how libraries pass theirs is their own
-    affair.
+    `places` are the nodes' numbers among all nodes in order of capture, and `after` says which
+    nodes of `nodes` each one has an edge from. `skipped` counts nodes that do nothing.
+    """
+
+    nodes: tuple[RawNode, ...]
+    places: tuple[int, ...]
+    after: tuple[tuple[int, ...], ...]
+    skipped: int
+
+
+def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> GraphNodes:
+    """The work of a graph and its order.
+
+    Arguments are read for the functions that are known (by handle and name) only: how libraries
+    pass theirs is their own affair.
     """
     from cuda.bindings import driver
 
     handle = driver.CUgraph(graph)
     count = count_nodes(handle)
-    nodes = call(driver.cuGraphGetNodes, handle, count)[0] if count else []
-    return [(place, raw) for place, node in enumerate(nodes) for raw in _read(driver, node, known)]
+    every = list(call(driver.cuGraphGetNodes, handle, count)[0]) if count else []
+    found = [(n, raw) for n, node in enumerate(every) for raw in _read(driver, node, is_known)]
+    places = tuple(place for place, _ in found)
+    return GraphNodes(
+        nodes=tuple(raw for _, raw in found),
+        places=places,
+        after=order_of(places, count, _edges(driver, handle, every)),
+        skipped=count - len(found),
+    )
 
 
-def _read(driver: Any, node: Any, known: Container[int]) -> Iterator[RawNode]:
+def _edges(driver: Any, handle: Any, nodes: Sequence[Any]) -> list[tuple[int, int]]:
+    """Pairs of places: the second comes after the first."""
+    # The bindings give starts, ends, what kind of edge each is (since CUDA 13), and a count.
+    count = int(call(driver.cuGraphGetEdges, handle, 0)[-1])
+    if not count:
+        return []
+    starts, ends, *_ = call(driver.cuGraphGetEdges, handle, count)
+    places = {int(node): place for place, node in enumerate(nodes)}
+    return [(places[int(a)], places[int(b)]) for a, b in zip(starts, ends, strict=True)]
+
+
+def order_of(
+    places: Sequence[int], count: int, edges: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Which of the nodes at `places` each of them comes after, through those that drop out."""
+    number = {place: n for n, place in enumerate(places)}
+    sources: list[set[int]] = [set() for _ in range(count)]
+    for first, second in sorted(edges, key=lambda edge: edge[1]):
+        if first >= second:
+            raise TesseraError(
+                error("TSR6001", "the driver lists the nodes of the graph in no order that its"
+                                 " edges allow")
+            )  # fmt: skip
+        sources[second] |= {number[first]} if first in number else sources[first]
+    return tuple(tuple(sorted(sources[place])) for place in places)
+
+
+def _read(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Iterator[RawNode]:
     kind = call(driver.cuGraphNodeGetType, node).name
     if kind == "CU_GRAPH_NODE_TYPE_KERNEL":
-        yield _kernel(driver, node, known)
+        yield _kernel(driver, node, is_known)
     elif kind == "CU_GRAPH_NODE_TYPE_MEMSET":
         yield _memset(call(driver.cuGraphMemsetNodeGetParams, node))
     elif kind == "CU_GRAPH_NODE_TYPE_MEMCPY":
@@ -84,15 +136,21 @@ def _read(driver: Any, node: Any, known: Container[int]) -> Iterator[RawNode]:
         )  # fmt: skip
 
 
-def _kernel(driver: Any, node: Any, known: Container[int]) -> RawLaunch:
+def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> RawLaunch:
     params = call(driver.cuGraphKernelNodeGetParams, node)
     function = params.func
     if not int(function):
         function = call(driver.cuKernelGetFunction, params.kern)
     name = call(driver.cuFuncGetName, function)
-    pointers = int(params.kernelParams) if int(function) in known else 0
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    if name.startswith(_COMMUNICATES):
+        raise TesseraError(
+            error("TSR6002", f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
+                  hint="trace the parts between the collective operations, on one GPU")
+        )  # fmt: skip
+    pointers = int(params.kernelParams) if is_known(int(function), name) else 0
     return RawLaunch(
-        name=name.decode() if isinstance(name, bytes) else str(name),
+        name=name,
         function=int(function),
         grid=(int(params.gridDimX), int(params.gridDimY), int(params.gridDimZ)),
         block=(int(params.blockDimX), int(params.blockDimY), int(params.blockDimZ)),
@@ -146,8 +204,9 @@ def _memcpy(driver: Any, params: Any) -> RawMemcpy:
     device = {"CU_MEMORYTYPE_DEVICE", "CU_MEMORYTYPE_UNIFIED"}
     for kind, side in ((params.srcMemoryType, "from"), (params.dstMemoryType, "to")):
         if kind.name not in device:
+            other = "the host" if kind.name == "CU_MEMORYTYPE_HOST" else "a CUDA array"
             raise TesseraError(
-                error("TSR6002", f"the model copies {side} the host, which a trace cannot hold",
+                error("TSR6002", f"the model copies {side} {other}, which a trace cannot hold",
                       hint="move the data to the GPU before the traced call")
             )  # fmt: skip
     if int(params.Depth) > 1:

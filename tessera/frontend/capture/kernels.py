@@ -1,16 +1,20 @@
 """The PTX of kernels that a capture launched, and the same kernels for other architectures.
 
-In: handles of functions. Out: `RawCode` for those that Triton compiled in this process (by
-torch.compile or by hand) or that the caller names. Others have no PTX that can be reached.
+In: the functions that a graph launches. Out: `RawCode` for those whose PTX can be reached: kernels
+that Triton compiled in this process (by torch.compile or by hand), kernels of `ptx_sources`, and
+kernels that a PTX text of the user's own defines. Others have none.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tessera.frontend.capture.ptx_sources import core_texts, numba_texts
 from tessera.frontend.capture.raw import RawCode, RawVariant
+from tessera.frontend.ptx import parse_module
 
 # What decides the code besides the architecture.
 _OPTIONS = (
@@ -19,30 +23,42 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class KernelSources:
+    """Where PTX can be had: Triton's kernels and texts by handle, other texts by kernel name."""
+
+    triton: Mapping[int, Any]
+    by_handle: Mapping[int, str]
+    by_name: Mapping[str, str]
+
+    def knows(self, function: int, name: str) -> bool:
+        """Whether the PTX of a function can be reached."""
+        return function in self.triton or function in self.by_handle or name in self.by_name
+
+
+def find_sources(given: Iterable[tuple[str, str]] = ()) -> KernelSources:
+    """What this process has compiled, and the user's own texts, each with a name for errors."""
+    named = dict(numba_texts())
+    for place, text in given:
+        named.update((kernel.name, text) for kernel in parse_module(text, place).kernels())
+    return KernelSources(dict(_triton_kernels()), dict(core_texts()), named)
+
+
 def find_codes(
-    functions: Iterable[int], archs: Iterable[str], given: Mapping[int, str]
+    functions: Mapping[int, str], archs: Iterable[str], sources: KernelSources
 ) -> tuple[list[RawCode], list[str]]:
-    """The code of each function that has some, and what went wrong with other architectures."""
-    wanted = set(functions)
+    """The code of each function (handle to name) that has some, and what cannot be compiled."""
     problems: list[str] = []
     found: list[RawCode] = []
-    archs = tuple(archs)
-    for function, kernel in _triton_kernels():
-        if function in wanted:
-            wanted.discard(function)
-            first = _variant(kernel)
-            others = [v for arch in archs for v in _recompile(kernel, arch, first, problems)]
-            found.append(RawCode(function=function, variants=(first, *others)))
-    for function in sorted(wanted & set(given)):
-        text = given[function]
-        variant = RawVariant(arch=_target(text), text=text, shared_bytes=-1, threads=-1)
-        found.append(RawCode(function=function, variants=(variant,)))
+    for function, name in functions.items():
+        kernel = sources.triton.get(function)
+        text = sources.by_handle.get(function) or sources.by_name.get(name)
+        if kernel is not None:
+            found.append(RawCode(function=function, variants=_variants(kernel, archs, problems)))
+        elif text is not None:
+            variant = RawVariant(arch=_target(text), text=text, shared_bytes=-1, threads=-1)
+            found.append(RawCode(function=function, variants=(variant,)))
     return found, problems
-
-
-def functions_with_code(given: Mapping[int, str]) -> set[int]:
-    """The functions whose PTX can be reached."""
-    return {function for function, _ in _triton_kernels()} | set(given)
 
 
 def _triton_kernels() -> Iterator[tuple[int, Any]]:
@@ -57,6 +73,18 @@ def _triton_kernels() -> Iterator[tuple[int, Any]]:
                 yield function, thing
 
 
+def _variants(kernel: Any, archs: Iterable[str], problems: list[str]) -> tuple[RawVariant, ...]:
+    """The code that ran, then that for other architectures, each once: for sm_90 Triton writes
+    code for sm_90a, which may be what there is."""
+    first = _variant(kernel)
+    found = {first.arch: first}
+    for arch in archs:
+        if arch not in found:
+            for other in _recompile(kernel, arch, problems):
+                found.setdefault(other.arch, other)
+    return tuple(found.values())
+
+
 def _variant(kernel: Any) -> RawVariant:
     text = kernel.asm["ptx"]
     text = text if isinstance(text, str) else text.decode()
@@ -68,12 +96,8 @@ def _variant(kernel: Any) -> RawVariant:
     )
 
 
-def _recompile(
-    kernel: Any, arch: str, first: RawVariant, problems: list[str]
-) -> Iterator[RawVariant]:
-    """The kernel for another architecture, unless that is the one it has."""
-    if arch == first.arch:
-        return
+def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVariant]:
+    """The kernel for another architecture."""
     import triton
     from triton.backends.compiler import GPUTarget
 

@@ -6,11 +6,14 @@ The file runs as the user's own Python. In: `FILE.py:FUNCTION`. Out: a callable 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.problems import refusal
 
 
@@ -25,30 +28,60 @@ def find_model(text: str) -> tuple[Path, str]:
     return path, name
 
 
-def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Run the file and call the function: what it returns, or the function itself."""
+def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, Inputs]:
+    """Run the file and call the function: what it returns, or the function itself.
+
+    The file's folder stays on the path, as if Python had been started with it: the model may import
+    its neighbours when it is called.
+    """
     path, name = place
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"_traced_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise _bad_model(f"`{path}` is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
+    # Dataclasses and torch.compile look their module up by its name.
+    sys.modules[module.__name__] = module
     try:
         spec.loader.exec_module(module)
         function = getattr(module, name, None)
         if not callable(function):
             raise _bad_model(f"`{path}` has no function `{name}`")
+        _check_call(function, name, sizes)
         made = function(**sizes)
-    except TesseraError:
+    except (TesseraError, KeyboardInterrupt):
         raise
-    except Exception as problem:  # whatever the user's own code raises
+    except BaseException as problem:  # whatever the user's own code raises, an exit included
         raise refusal(problem) from problem
-    finally:
-        sys.path.pop(0)
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
-        inputs = made[1] if isinstance(made[1], tuple | list) else (made[1],)
-        return made[0], tuple(inputs)
-    return (lambda: function(**sizes)), ()
+        return made[0], _inputs(made[1])
+    if callable(made):
+        return made, Inputs()
+    return (lambda: function(**sizes)), Inputs()
+
+
+def _inputs(given: Any) -> Inputs:
+    """Inputs as a tuple or a list, by name, or one alone."""
+    if isinstance(given, Mapping):
+        return Inputs(named=dict(given))
+    return Inputs(plain=tuple(given) if isinstance(given, tuple | list) else (given,))
+
+
+def _check_call(function: Any, name: str, sizes: dict[str, Any]) -> None:
+    """Whether the function takes the arguments of `--set` and needs no others."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin; calling it will tell
+        return
+    try:
+        signature.bind(**sizes)
+    except TypeError as problem:
+        raise TesseraError(
+            error("TSR6007", f"`{name}` cannot be called with these arguments: {problem}",
+                  notes=(f"it takes {', '.join(signature.parameters) or 'none'}",),
+                  hint="`--set NAME=VALUE` gives it arguments; a model that takes tensors is"
+                       " returned by a function, together with its inputs")
+        ) from None  # fmt: skip
 
 
 def _bad_model(headline: str) -> TesseraError:

@@ -5,23 +5,26 @@ In: exceptions of PyTorch, its compiler, or the model. Out: errors with a code.
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from pathlib import Path
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 
 NOT_COMPILED = "TSR6010"
 _LONGEST = 200
+_STANDARD = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
+_OURS = Path(__file__).parents[2]
 _ADVICE = (
     "the model must not wait for the GPU, copy to the host, or depend on data on the host side"
     " (`.item()`, `.cpu()`, `nonzero`, printing a tensor)"
 )
 
 
-def refusal(problem: Exception) -> TesseraError:
+def refusal(problem: BaseException) -> TesseraError:
     """Why the model does not run as it has to before it can be captured."""
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
-    if any("OutOfMemoryError" in kind for kind in kinds):
+    if _is_memory(problem):
         return TesseraError(
             error("TSR6011", "the GPU has too little memory for the model",
                   notes=(_first_line(problem),),
@@ -33,24 +36,71 @@ def refusal(problem: Exception) -> TesseraError:
                   notes=(_first_line(problem), *_user_lines(problem)),
                   hint="take the line out of the traced function, or use `--route eager`")
         )  # fmt: skip
-    place = traceback.extract_tb(problem.__traceback__)[-1]
-    where = f"in `{place.name}`, {Path(place.filename).name}:{place.lineno}"
     headline = f"the model's code raised {type(problem).__name__}: {_first_line(problem)}"
-    return TesseraError(error("TSR6008", headline, notes=(where,)))
+    return TesseraError(error("TSR6008", headline, notes=_places(problem)))
 
 
 def not_captured(problem: Exception) -> TesseraError:
     """Why a call that runs cannot be captured."""
+    first = _first_cause(problem)
+    if _is_memory(first) or _is_memory(problem):
+        return refusal(first if _is_memory(first) else problem)
     headline = "the call cannot be captured as a CUDA graph"
-    return TesseraError(error("TSR6003", headline, notes=(_first_line(problem),), hint=_ADVICE))
+    notes = (_first_line(first), *_places(first))
+    return TesseraError(error("TSR6003", headline, notes=notes, hint=_ADVICE))
 
 
-def _first_line(problem: Exception) -> str:
+def launches_nothing() -> TesseraError:
+    """The call has no work for a GPU in it."""
+    return TesseraError(
+        error("TSR6003", "the call launches nothing on the GPU, so there is nothing to capture",
+              hint="put the model and its inputs on the GPU (`.cuda()`)")
+    )  # fmt: skip
+
+
+def on_host(name: str) -> Diagnostic:
+    """What it means that an input is on the host."""
+    headline = f"the input `{name}` is on the host: what its values decide is fixed in the trace"
+    hint = "move it to the GPU (`.cuda()`) if it is data of the request"
+    return warning("TSR6012", headline, hint=hint)
+
+
+def _first_cause(problem: BaseException) -> Exception:
+    """What went wrong first: the end of a capture fails once more after that."""
+    found = problem
+    while found.__context__ is not None and isinstance(found.__context__, Exception):
+        found = found.__context__
+    return found if isinstance(found, Exception) else Exception(str(found))
+
+
+def _is_memory(problem: BaseException) -> bool:
+    return any("OutOfMemoryError" in kind.__name__ for kind in type(problem).__mro__)
+
+
+def _places(problem: BaseException) -> tuple[str, ...]:
+    """Where in the model it happened: the last line that is neither a library's nor ours."""
+    if isinstance(problem, SyntaxError) and problem.filename:
+        return (f"in {Path(problem.filename).name}:{problem.lineno}",)
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    return tuple(f"in `{f.name}`, {Path(f.filename).name}:{f.lineno}" for f in (own or frames)[-1:])
+
+
+def _is_library(filename: str) -> bool:
+    parts = Path(filename).parts
+    return (
+        "site-packages" in parts
+        or filename.startswith("<")
+        or any(filename.startswith(folder) for folder in (*_STANDARD, str(_OURS)))
+    )
+
+
+def _first_line(problem: BaseException) -> str:
     lines = str(problem).strip().splitlines() or [repr(problem)]
     return lines[0][:_LONGEST]
 
 
-def _user_lines(problem: Exception) -> tuple[str, ...]:
+def _user_lines(problem: BaseException) -> tuple[str, ...]:
     """The places in the model that the compiler names: its message ends in them."""
     lines = [line.strip() for line in str(problem).splitlines()]
     return tuple(line for line in lines if line.startswith('File "') and "torch" not in line)[-2:]

@@ -47,7 +47,7 @@ class RawLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMemset:
-    """A memset node: `count` rows of `bytes` bytes, `pitch` bytes apart."""
+    """A memset node: `rows` rows of `bytes` bytes, `pitch` bytes apart."""
 
     address: int
     bytes: int
@@ -113,10 +113,27 @@ class RawCode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RawRandom:
+    """The state of the GPU's generator of random numbers when the call begins."""
+
+    seed: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RawCapture:
-    """One call of a model."""
+    """One call of a model.
+
+    `after` says of each node which earlier ones it has to wait for; None: one after the other.
+    `unowned` are addresses of memory that belongs to nobody any more. `skipped` counts the nodes
+    of the graph that do nothing and are not in `nodes`.
+    """
 
     buffers: tuple[RawBuffer, ...]
     nodes: tuple[RawNode, ...]
     operators: tuple[RawOperator, ...]
     codes: tuple[RawCode, ...]
+    after: tuple[tuple[int, ...], ...] | None = None
+    random: RawRandom | None = None
+    unowned: frozenset[int] = frozenset()
+    skipped: int = 0

@@ -21,6 +21,7 @@ _COMMON: dict[str, Any] = {
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
     "triton.cudagraphs": False,
+    "autotune_num_choices_displayed": 0,
     "compile_threads": 1,
 }
 _BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
@@ -33,26 +34,42 @@ def attempts(route: str) -> tuple[str, ...]:
 
 def compiled(function: Callable[..., Any], route: str, backends: str) -> Callable[..., Any]:
     """The callable by a route; one that is compiled already stays as it is."""
-    if route in ("eager", "as-is") or hasattr(function, "_torchdynamo_orig_callable"):
+    if route in ("eager", "as-is") or _is_compiled(function):
         return function
     import torch
-    from torch._inductor import config
 
     tuned = {"max_autotune": True, **dict.fromkeys(_BACKENDS, backends)} if backends else {}
-    options = _COMMON | tuned
-    there = config.get_config_copy()
-    known = {name: value for name, value in options.items() if name in there}
-    made: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True, options=known)
+    made: Callable[..., Any] = torch.compile(
+        function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
+    )
     return made
+
+
+def _is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether torch.compile has had a function or a module in hand."""
+    marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
+    return any(getattr(function, mark, None) is not None for mark in marks)
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that this version of the compiler has."""
+    from torch._inductor import config
+
+    there = config.get_config_copy()
+    return {name: value for name, value in options.items() if name in there}
 
 
 @contextmanager
 def fresh_compiler() -> Iterator[None]:
-    """Compile into an empty folder, so that nothing comes from an earlier process."""
+    """Compile into an empty folder, so that nothing comes from an earlier process.
+
+    What all routes need holds for callables that the user has compiled, too: they are compiled
+    again when they are next called.
+    """
     import torch._dynamo
-    from torch._inductor import utils
+    from torch._inductor import config, utils
 
     torch._dynamo.reset()
     fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
-    with fresh():
+    with fresh(), config.patch(_known(_COMMON)):
         yield

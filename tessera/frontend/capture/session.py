@@ -1,10 +1,10 @@
 """Capture one call of a PyTorch callable.
 
-In: a callable and its inputs, on a GPU. Out: a `RawCapture`, the contents of all lasting memory as
-it is before the call, and what outputs and states hold after it.
+In: a callable and its inputs, on a GPU. Out: a `Call`: what the call launches (a `RawCapture`), and
+the call itself, which can be run once for the bytes of its memory before and after.
 
 The callable runs a few times first, so that everything is compiled and tuned. Then one call is
-captured as a CUDA graph (which runs nothing), the graph is read, and run once for the reference.
+captured as a CUDA graph (which runs nothing), and the graph is read.
 
 Source: design, section 10; PyTorch 2.11, `torch.cuda.CUDAGraph`.
 """
@@ -14,134 +14,136 @@ Source: design, section 10; PyTorch 2.11, `torch.cuda.CUDAGraph`.
 
 from __future__ import annotations
 
-import gc
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.cuda_graph import read_nodes
-from tessera.frontend.capture.kernels import find_codes, functions_with_code
-from tessera.frontend.capture.problems import not_captured, refusal
+from tessera.diagnostics import Diagnostic, TesseraError, warning
+from tessera.frontend.capture.cuda_graph import GraphNodes, read_graph
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.kernels import find_codes, find_sources
+from tessera.frontend.capture.memory import (
+    Bytes,
+    Memory,
+    add_strangers,
+    live_tensors,
+    named_parameters,
+)
+from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
 from tessera.frontend.capture.raw import (
-    RawBuffer,
     RawCapture,
     RawLaunch,
     RawMemcpy,
     RawMemset,
     RawNode,
     RawOperator,
+    RawRandom,
 )
-from tessera.frontend.capture.watch import Keeper, data_type, tensors_in, watcher
+from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
 from tessera.ir.program import Role
-
-Bytes = npt.NDArray[np.uint8]
-_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
-    """A capture with the bytes of its buffers: before the call, and what it leaves."""
+class CallBytes:
+    """What memory held before the call and after it, by buffer name; `drawn` counts how far the
+    generator of random numbers moved."""
 
-    raw: RawCapture
     before: dict[str, Bytes]
     after: dict[str, Bytes]
-    problems: tuple[str, ...]
+    drawn: int
 
 
-@dataclass(slots=True)
-class _Found:
-    """Buffers by the address of their storage."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A captured call, which has not run; `kept` keeps the memory that its nodes name alive."""
 
-    buffers: dict[int, RawBuffer] = field(default_factory=dict)
-    storages: dict[int, Any] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    raw: RawCapture
+    notes: tuple[Diagnostic, ...]
+    memory: Memory
+    graph: Any
+    kept: Any
 
-    def add(self, tensor: Any, name: str, role: Role, *, lasting: bool) -> None:
-        """Note a tensor's memory, unless it is known."""
-        storage = tensor.untyped_storage()
-        address = storage.data_ptr()
-        if not address or address in self.buffers or not storage.nbytes():
-            return
-        whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == storage.nbytes()
-        kind = data_type(tensor.dtype)
-        plain = whole and kind is not None
-        self.storages[address] = storage
-        self.buffers[address] = RawBuffer(
-            name=self._free_name(name), address=address, bytes=storage.nbytes(), role=role,
-            lasting=lasting, dtype=kind if plain else None,
-            shape=tuple(tensor.shape) if plain else None,
-        )  # fmt: skip
+    def read(self, name: str) -> Bytes:
+        """What a buffer holds now."""
+        return self.memory.read(next(b for b in self.raw.buffers if b.name == name))
 
-    def holds(self, address: int) -> bool:
-        """Whether an address is inside a known buffer."""
-        return any(b.address <= address < b.address + b.bytes for b in self.buffers.values())
+    def run(self, names: Iterable[str]) -> CallBytes:
+        """Run it once, and read the named buffers that last or are returned."""
+        import torch
 
-    def _free_name(self, wanted: str) -> str:
-        name = _NOT_A_NAME.sub("_", wanted) or "b"
-        name = name if name[0].isalpha() or name[0] in "_$" else f"b{name}"
-        tried, number = name, 1
-        while tried in self.names:
-            number += 1
-            tried = f"{name}_{number}"
-        self.names.add(tried)
-        return tried
+        wanted = set(names)
+        buffers = [b for b in self.raw.buffers if b.name in wanted]
+        before = {b.name: self.memory.read(b) for b in buffers if b.lasting}
+        begun = _generator().get_offset()
+        try:
+            self.graph.instantiate()
+            self.graph.replay()
+            torch.cuda.synchronize()
+        except RuntimeError as problem:
+            raise not_captured(problem) from problem
+        after = {}
+        for buffer in buffers:
+            if buffer.lasting or buffer.role is Role.OUTPUT:
+                old, new = before.get(buffer.name), self.memory.read(buffer)
+                # What has not changed need not be there twice.
+                same = old is not None and np.array_equal(old, new)
+                after[buffer.name] = old if old is not None and same else new
+        return CallBytes(before=before, after=after, drawn=_generator().get_offset() - begun)
 
 
 def capture(
     function: Callable[..., Any],
-    inputs: tuple[Any, ...],
+    inputs: Inputs,
     keeper: Keeper,
     *,
     archs: Iterable[str] = (),
-    given: Mapping[int, str] | None = None,
+    given: Iterable[tuple[str, str]] = (),
     warm_ups: int = 3,
-) -> Captured:
+) -> Call:
     """Capture one call. `keep_compiled(keeper)` must be in force since before compilation."""
     import torch
 
+    memory = Memory()
     with torch.no_grad():
         _warm_up(function, inputs, warm_ups)
-        found = _Found()
-        _add_known(found, function, inputs)
-        old = _live_tensors()
+        notes = _add_known(memory, function, inputs)
+        old = live_tensors()
         graph, outputs, operators = _capture_graph(function, inputs, keeper)
-        nodes = read_nodes(int(graph.raw_cuda_graph()), functions_with_code(given or {}))
-        for number, tensor in enumerate(tensors_in(outputs)):
-            name = "out" if number == 0 else f"out{number}"
-            found.add(tensor, name, Role.OUTPUT, lasting=False)
-        for number, tensor in enumerate(t for t in keeper.tensors if t.is_cuda):
-            if tensor.untyped_storage().data_ptr() not in old:
-                found.add(tensor, f"t{number}", Role.TEMP, lasting=False)
-        _add_strangers(found, old, nodes, operators)
-        lasting = {a: b for a, b in found.buffers.items() if b.lasting}
-        before = {b.name: _read(found.storages[a]) for a, b in lasting.items()}
-        graph.instantiate()
-        graph.replay()
-        torch.cuda.synchronize()
-        after = {
-            b.name: _read(found.storages[a])
-            for a, b in found.buffers.items()
-            if b.lasting or b.role is Role.OUTPUT
-        }
-    functions = dict.fromkeys(n.function for _, n in nodes if isinstance(n, RawLaunch))
-    codes, problems = find_codes(functions, archs, given or {})
-    places = [place for place, _ in nodes]
+        sources = find_sources(given)
+        found = read_graph(int(graph.raw_cuda_graph()), sources.knows)
+        if not found.nodes:
+            raise launches_nothing()
+        _add_made(memory, outputs, keeper, old)
+        unowned = add_strangers(memory, old, _words(found, operators))
+    functions = {n.function: n.name for n in found.nodes if isinstance(n, RawLaunch)}
+    codes, others = find_codes(functions, archs, sources)
     raw = RawCapture(
-        buffers=tuple(found.buffers.values()),
-        nodes=tuple(node for _, node in nodes),
-        operators=tuple(_renumbered(operators, places)),
+        buffers=memory.in_order(),
+        nodes=found.nodes,
+        operators=tuple(_renumbered(operators, found.places)),
         codes=tuple(codes),
+        after=found.after,
+        random=RawRandom(seed=_generator().initial_seed(), offset=_generator().get_offset()),
+        unowned=unowned,
+        skipped=found.skipped,
     )
-    return Captured(raw=raw, before=before, after=after, problems=tuple(problems))
+    return Call(
+        raw=raw, notes=(*notes, *(warning("TSR6006", text) for text in others)), memory=memory,
+        graph=graph,
+        kept=(keeper.tensors, outputs, old),
+    )  # fmt: skip
 
 
-def _warm_up(function: Callable[..., Any], inputs: tuple[Any, ...], count: int) -> None:
+def _generator() -> Any:
+    import torch
+
+    return torch.cuda.default_generators[torch.cuda.current_device()]
+
+
+def _warm_up(function: Callable[..., Any], inputs: Inputs, count: int) -> None:
     import torch
 
     stream = torch.cuda.Stream()
@@ -149,7 +151,7 @@ def _warm_up(function: Callable[..., Any], inputs: tuple[Any, ...], count: int) 
     try:
         with torch.cuda.stream(stream):
             for _ in range(count):
-                function(*inputs)
+                inputs.call(function)
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
     except TesseraError:
@@ -159,7 +161,7 @@ def _warm_up(function: Callable[..., Any], inputs: tuple[Any, ...], count: int) 
 
 
 def _capture_graph(
-    function: Callable[..., Any], inputs: tuple[Any, ...], keeper: Keeper
+    function: Callable[..., Any], inputs: Inputs, keeper: Keeper
 ) -> tuple[Any, Any, list[RawOperator]]:
     import torch
     from cuda.bindings import driver
@@ -177,70 +179,52 @@ def _capture_graph(
     keeper.is_on = True
     try:
         with torch.cuda.graph(graph), mode:
-            outputs = function(*inputs)
-    except RuntimeError as problem:
+            outputs = inputs.call(function)
+    except TesseraError:
+        raise
+    except Exception as problem:  # the model's, PyTorch's, the driver's
         raise not_captured(problem) from problem
     finally:
         keeper.is_on = False
     return graph, outputs, mode.operators
 
 
-def _add_known(found: _Found, function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+def _add_known(memory: Memory, function: Callable[..., Any], inputs: Inputs) -> list[Diagnostic]:
     """Inputs first, so that a cache that is passed in is no weight; then parameters."""
-    for number, tensor in enumerate(tensors_in(inputs)):
+    notes = []
+    given = [(f"in{number}", one) for number, one in enumerate(tensors_in(inputs.plain))]
+    for key, value in inputs.named.items():
+        parts = list(tensors_in(value))
+        given += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
+    for name, tensor in given:
         if tensor.is_cuda:
-            found.add(tensor, f"in{number}", Role.INPUT, lasting=True)
-    for name, tensor in _parameters(function):
+            memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
+        else:
+            notes.append(on_host(name))
+    for name, tensor in named_parameters(function):
         if tensor.is_cuda:
-            found.add(tensor, name, Role.WEIGHT, lasting=True)
+            memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
+    return notes
 
 
-def _parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Named parameters and buffers of the module, or of all modules that live."""
-    import torch
-
-    origin = getattr(function, "_orig_mod", function)
-    if isinstance(origin, torch.nn.Module):
-        roots = [origin]
-    else:
-        every = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
-        inner = {id(child) for module in every for child in module.children()}
-        roots = [module for module in every if id(module) not in inner]
-    for number, module in enumerate(roots):
-        prefix = f"m{number}." if len(roots) > 1 else ""
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            yield prefix + name.removeprefix("_orig_mod."), tensor
+def _add_made(memory: Memory, outputs: Any, keeper: Keeper, old: Mapping[int, Any]) -> None:
+    """What the call returns, and what it made on the way."""
+    for number, tensor in enumerate(t for t in tensors_in(outputs) if t.is_cuda):
+        name = "out" if number == 0 else f"out{number}"
+        is_old = tensor.untyped_storage().data_ptr() in old
+        role = Role.WEIGHT if is_old else Role.OUTPUT
+        memory.add_tensor(tensor, name, role, lasting=is_old)
+    for number, tensor in enumerate(t for t in keeper.tensors if t.is_cuda):
+        if tensor.untyped_storage().data_ptr() not in old:
+            memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
 
 
-def _live_tensors() -> dict[int, Any]:
-    """A tensor for every storage on the GPU that is alive, by address."""
-    import torch
-
-    live: dict[int, Any] = {}
-    for thing in gc.get_objects():
-        try:
-            # Other subclasses stand for tensors that are not there, or wrap some.
-            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
-                live.setdefault(thing.untyped_storage().data_ptr(), thing)
-        except (RuntimeError, ReferenceError):
-            continue
-    return live
-
-
-def _add_strangers(
-    found: _Found,
-    live: dict[int, Any],
-    nodes: list[tuple[int, RawNode]],
-    operators: list[RawOperator],
-) -> None:
-    """Memory that the call names and nobody has claimed: live tensors of the caller's own."""
-    words = {word for _, node in nodes for word in _addresses(node)}
-    words |= {tensor.address for one in operators for tensor in (*one.reads, *one.writes)}
-    words = {word for word in words if not found.holds(word)}
-    for address in sorted(live):
-        size = live[address].untyped_storage().nbytes()
-        if any(address <= word < address + size for word in words):
-            found.add(live[address], f"c{len(found.buffers)}", Role.WEIGHT, lasting=True)
+def _words(found: GraphNodes, operators: Iterable[RawOperator]) -> Iterator[int]:
+    """Everything that the call's nodes name and that may be an address."""
+    for node in found.nodes:
+        yield from _addresses(node)
+    for one in operators:
+        yield from (tensor.address for tensor in (*one.reads, *one.writes))
 
 
 def _addresses(node: RawNode) -> Iterator[int]:
@@ -255,15 +239,7 @@ def _addresses(node: RawNode) -> Iterator[int]:
             yield from (node.target, node.source)
 
 
-def _read(storage: Any) -> Bytes:
-    """The bytes of a storage, on the host."""
-    import torch
-
-    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return flat.cpu().numpy().copy()
-
-
-def _renumbered(operators: list[RawOperator], places: list[int]) -> Iterator[RawOperator]:
+def _renumbered(operators: Iterable[RawOperator], places: tuple[int, ...]) -> Iterator[RawOperator]:
     """Operators in terms of the nodes that do work; those that have none drop out."""
     for operator in operators:
         first, last = bisect_left(places, operator.first), bisect_left(places, operator.last)

@@ -13,10 +13,11 @@ the function that it uses, and has to be in force before anything is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.ir.data_type import DataType
@@ -28,6 +29,8 @@ _NAMES = {
     "int64": "s64", "uint64": "u64", "bool": "bool", "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
+
+_PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def data_type(dtype: Any) -> DataType | None:
@@ -106,17 +109,36 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
 
 
 def tensors_in(thing: Any) -> Iterator[Any]:
-    """The tensors in nested tuples, lists and dicts, in order."""
+    """The tensors in nested containers and objects, in order, each mention of one."""
+    yield from _tensors(thing, set())
+
+
+def _tensors(thing: Any, seen: set[int]) -> Iterator[Any]:
     import torch
 
     if isinstance(thing, torch.Tensor):
         yield thing
-    elif isinstance(thing, list | tuple):
-        for part in thing:
-            yield from tensors_in(part)
-    elif isinstance(thing, dict):
-        for part in thing.values():
-            yield from tensors_in(part)
+        return
+    if thing is None or isinstance(thing, _PLAIN) or callable(thing) or id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, list | tuple | set | frozenset):
+        parts: Iterable[Any] = thing
+    elif isinstance(thing, Mapping):
+        parts = thing.values()
+    else:
+        # A dataclass, a cache of keys and values, an object of the model's own.
+        slots = (name for kind in type(thing).__mro__ for name in _slots(kind))
+        parts = [getattr(thing, name, None) for name in slots]
+        parts += list(getattr(thing, "__dict__", {}).values())
+    for part in parts:
+        yield from _tensors(part, seen)
+    seen.discard(id(thing))
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    named = kind.__dict__.get("__slots__", ())
+    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def _operator(
@@ -154,10 +176,25 @@ def _operator(
 
 
 def _tensor(tensor: Any) -> RawTensor:
+    import torch
+
     kind = data_type(tensor.dtype)
+    odd = (
+        f"of the layout {tensor.layout}" if tensor.layout is not torch.strided
+        else "conjugated on the way" if tensor.is_conj()
+        else "negated on the way" if tensor.is_neg()
+        else f"of the type {tensor.dtype}" if kind is None
+        else None
+    )  # fmt: skip
+    if odd is not None or kind is None:
+        raise TesseraError(
+            error("TSR6002", f"an operand of a library call is {odd}, which a trace cannot hold",
+                  hint="use `--route ptx`, or make it a plain tensor (`.contiguous()`,"
+                       " `.resolve_conj()`, `.to_dense()`) before")
+        )  # fmt: skip
     return RawTensor(
         address=tensor.data_ptr(),
-        dtype=kind or DataType.B8,
+        dtype=kind,
         shape=tuple(tensor.shape),
         strides=tuple(tensor.stride()),
     )

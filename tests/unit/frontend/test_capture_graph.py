@@ -1,19 +1,16 @@
-"""Reading a CUDA graph, against a driver that is not there; and the user's model file."""
+"""Reading a CUDA graph, against a driver that is not there."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.cuda_graph import read_nodes
-from tessera.frontend.capture.kernels import find_codes
-from tessera.frontend.capture.model_file import find_model, load_model
+from tessera.frontend.capture.cuda_graph import order_of, read_graph
 from tessera.frontend.capture.raw import RawLaunch, RawMemcpy, RawMemset
 
 
@@ -34,6 +31,8 @@ class Driver(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("cuda.bindings.driver")
         self.nodes: list[tuple[str, Any]] = []
+        self.edges: list[tuple[int, int]] = []
+        self.name = b"kernel"
         self.status = 0
         self.CUkernelNodeAttrID = Value(
             CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster", CU_LAUNCH_ATTRIBUTE_COOPERATIVE="coop"
@@ -43,19 +42,23 @@ class Driver(types.ModuleType):
         return handle
 
     def cuGraphGetNodes(self, graph: int, count: int) -> tuple[Any, ...]:
-        return self.status, self.nodes[:count], len(self.nodes)
+        return self.status, list(range(count)), len(self.nodes)
 
-    def cuGraphNodeGetType(self, node: tuple[str, Any]) -> tuple[Any, ...]:
-        return 0, Value(f"CU_GRAPH_NODE_TYPE_{node[0]}")
+    def cuGraphGetEdges(self, graph: int, count: int) -> tuple[Any, ...]:
+        starts, ends = ([edge[end] for edge in self.edges[:count]] for end in (0, 1))
+        return 0, starts, ends, [None] * count, len(self.edges)
 
-    def _params(self, node: tuple[str, Any]) -> tuple[Any, ...]:
-        return 0, node[1]
+    def cuGraphNodeGetType(self, node: int) -> tuple[Any, ...]:
+        return 0, Value(f"CU_GRAPH_NODE_TYPE_{self.nodes[node][0]}")
+
+    def _params(self, node: int) -> tuple[Any, ...]:
+        return 0, self.nodes[node][1]
 
     cuGraphKernelNodeGetParams = cuGraphMemsetNodeGetParams = _params
     cuGraphMemcpyNodeGetParams = _params
 
     def cuFuncGetName(self, function: int) -> tuple[Any, ...]:
-        return 0, b"kernel"
+        return 0, self.name
 
     def cuFuncGetParamInfo(self, function: int, index: int) -> tuple[Any, ...]:
         return (0, 8 * index, 8) if index < 2 else (1, 0, 0)
@@ -84,13 +87,18 @@ def test_a_kernel_node_with_the_bytes_of_its_arguments(driver: Driver) -> None:
         sharedMemBytes=64, kernelParams=ctypes.addressof(pointers),
     )  # fmt: skip
     driver.nodes = [("EMPTY", None), ("KERNEL", params)]
-    ((place, node),) = read_nodes(1, {77})
-    assert place == 1
+    found = read_graph(1, lambda function, name: (function, name) == (77, "kernel"))
+    assert (found.places, found.skipped, found.after) == ((1,), 1, ((),))
+    (node,) = found.nodes
     assert node == RawLaunch(
         name="kernel", function=77, grid=(2, 3, 1), block=(32, 1, 1), shared_bytes=64,
         arguments=((0x1122334455667788).to_bytes(8, "little"), (5).to_bytes(8, "little")),
         cluster=(2, 1, 1), cooperative=True,
     )  # fmt: skip
+
+
+def nothing(function: int, name: str) -> bool:
+    return False
 
 
 def copy_params(source: str = "DEVICE", depth: int = 1) -> Value:
@@ -104,10 +112,10 @@ def copy_params(source: str = "DEVICE", depth: int = 1) -> Value:
 def test_memset_and_memcpy_nodes(driver: Driver) -> None:
     fill = Value(dst=100, elementSize=2, width=8, height=1, pitch=0, value=0x12345)
     driver.nodes = [("MEMSET", fill), ("MEMCPY", copy_params())]
-    assert [node for _, node in read_nodes(1, {77})] == [
+    assert read_graph(1, nothing).nodes == (
         RawMemset(address=100, bytes=16, value=0x2345, element_bytes=2),
         RawMemcpy(target=120, source=200, bytes=8, rows=2, target_pitch=16, source_pitch=32),
-    ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,100 +126,55 @@ def test_memset_and_memcpy_nodes(driver: Driver) -> None:
         ("GRAPH", None),
         ("SOMETHING_NEW", None),
         ("MEMCPY", copy_params(source="HOST")),
+        ("MEMCPY", copy_params(source="ARRAY")),
         ("MEMCPY", copy_params(depth=2)),
     ],
-    ids=["host", "conditional", "graph", "unknown", "from host", "3D"],
+    ids=["host", "conditional", "graph", "unknown", "from host", "from array", "3D"],
 )
 def test_what_a_trace_cannot_hold_is_refused(driver: Driver, node: tuple[str, Any]) -> None:
     driver.nodes = [node]
     with pytest.raises(TesseraError) as caught:
-        read_nodes(1, {77})
+        read_graph(1, nothing)
     assert caught.value.diagnostics[0].code == "TSR6002"
 
 
 def test_a_driver_that_fails_is_named(driver: Driver) -> None:
     driver.status = 999
     with pytest.raises(TesseraError) as caught:
-        read_nodes(1, {77})
+        read_graph(1, nothing)
     assert caught.value.diagnostics[0].code == "TSR6001"
     assert "cuGraphGetNodes" in caught.value.diagnostics[0].headline
 
 
-MODEL = """
-def pair(size=3):
-    return (lambda x: x), [size]
-
-def alone():
-    return 7
-
-def broken():
-    raise ValueError("hidden must be a multiple of heads")
-"""
+def kernel_params() -> Value:
+    sizes = dict.fromkeys(
+        ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ"), 1
+    )
+    return Value(func=77, sharedMemBytes=0, kernelParams=0, **sizes)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    place = tmp_path / "model.py"
-    place.write_text(MODEL)
-    return place
-
-
-def test_a_function_makes_the_model_or_is_it(model: Path) -> None:
-    _, inputs = load_model(find_model(f"{model}:pair"), {"size": 4})
-    assert inputs == (4,)
-    function, inputs = load_model(find_model(f"{model}:alone"), {})
-    assert (function(), inputs) == (7, ())
-
-
-@pytest.mark.parametrize("text", ["model.py", "nowhere.py:step", ":step", "model.py:"])
-def test_a_model_that_is_not_there(text: str) -> None:
+def test_a_kernel_that_talks_to_other_gpus_is_refused(driver: Driver) -> None:
+    driver.nodes = [("KERNEL", kernel_params())]
+    driver.name = b"ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     with pytest.raises(TesseraError) as caught:
-        find_model(text)
-    assert caught.value.diagnostics[0].code == "TSR6007"
+        read_graph(1, nothing)
+    assert caught.value.diagnostics[0].code == "TSR6002"
+    assert "ncclDevKernel_AllReduce" in caught.value.diagnostics[0].headline
 
 
-def test_a_function_that_is_not_there(model: Path) -> None:
+def test_the_order_of_a_graph_goes_through_nodes_that_do_nothing(driver: Driver) -> None:
+    """A fork and a join; an empty node stands in one of its arms."""
+    fill = Value(dst=100, elementSize=1, width=8, height=1, pitch=0, value=0)
+    kinds = ("MEMSET", "EVENT_RECORD", "MEMSET", "MEMSET", "MEMSET")
+    driver.nodes = [(kind, fill) for kind in kinds]
+    driver.edges = [(3, 4), (0, 1), (1, 2), (2, 4), (0, 3)]
+    found = read_graph(1, nothing)
+    assert found.places == (0, 2, 3, 4)
+    assert found.after == ((), (0,), (0,), (1, 2))
+    assert found.skipped == 1
+
+
+def test_an_order_that_the_edges_forbid_is_an_error() -> None:
     with pytest.raises(TesseraError) as caught:
-        load_model((model, "nothing"), {})
-    assert caught.value.diagnostics[0].code == "TSR6007"
-
-
-def test_what_the_model_raises_is_told_with_its_line(model: Path) -> None:
-    with pytest.raises(TesseraError) as caught:
-        load_model((model, "broken"), {})
-    (found,) = caught.value.diagnostics
-    assert found.code == "TSR6008"
-    assert "hidden must be a multiple" in found.headline
-    assert "model.py:9" in found.notes[0]
-
-
-def test_a_kernel_that_does_not_compile_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What TSR6006 reports: the code there is stays, the rest is said."""
-    package = types.ModuleType("triton")
-    inner, outer = types.ModuleType("triton.compiler.compiler"), types.ModuleType("backends")
-
-    class CompiledKernel:
-        function = 7
-        src = "source"
-        asm = {"ptx": ".version 8.0\n.target sm_90a\n"}  # noqa: RUF012
-        metadata = Value("matmul", shared=64, num_warps=4)
-
-    def compile_for(source: str, target: Any, options: dict[str, int]) -> None:
-        assert (source, target, options) == ("source", ("cuda", 80, 32), {"num_warps": 4})
-        raise RuntimeError("first line\nout of shared memory")
-
-    inner.CompiledKernel = CompiledKernel  # type: ignore[attr-defined]
-    outer.GPUTarget = lambda *parts: parts  # type: ignore[attr-defined]
-    package.compile = compile_for  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "triton", package)
-    monkeypatch.setitem(sys.modules, "triton.compiler.compiler", inner)
-    monkeypatch.setitem(sys.modules, "triton.backends.compiler", outer)
-    kernel = CompiledKernel()
-    kernels, problems = find_codes([7, 8], ["sm_80", "sm_90a"], {8: ".target sm_75\n"})
-    assert kernel is not None
-    assert [(k.function, [v.arch for v in k.variants]) for k in kernels] == [
-        (7, ["sm_90a"]),
-        (8, ["sm_75"]),
-    ]
-    assert kernels[0].variants[0].threads == 128
-    assert problems == ["`matmul` does not compile for sm_80: out of shared memory"]
+        order_of((0, 1), 2, [(1, 0)])
+    assert caught.value.diagnostics[0].code == "TSR6001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.capture.problems import not_captured, refusal
+from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
 
 
 def made(name: str, module: str, text: str) -> Exception:
@@ -42,3 +42,33 @@ def test_a_capture_that_fails_says_what_not_to_do() -> None:
     (found,) = not_captured(RuntimeError("operation not permitted")).diagnostics
     assert found.code == "TSR6003"
     assert "`.item()`" in (found.hint or "")
+
+
+def failed_twice(first: Exception) -> Exception:
+    """The model fails, and then the end of the capture does."""
+    try:
+        try:
+            raise first
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+    except RuntimeError as problem:
+        return problem
+
+
+def test_what_failed_first_is_told_with_its_line() -> None:
+    first = RuntimeError("operation not permitted when stream is capturing")
+    (found,) = not_captured(failed_twice(first)).diagnostics
+    assert found.notes[0] == "operation not permitted when stream is capturing"
+    assert "`failed_twice`, test_capture_problems.py:" in found.notes[1]
+
+
+def test_too_little_memory_while_capturing_is_that() -> None:
+    first = made("OutOfMemoryError", "torch", "tried to allocate 2 GiB")
+    (found,) = not_captured(failed_twice(first)).diagnostics
+    assert found.code == "TSR6011"
+    assert found.notes == ("tried to allocate 2 GiB",)
+
+
+def test_a_call_without_work_and_an_input_on_the_host() -> None:
+    assert launches_nothing().diagnostics[0].code == "TSR6003"
+    assert on_host("in0").code == "TSR6012"

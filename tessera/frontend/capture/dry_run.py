@@ -1,0 +1,47 @@
+"""Build a model where there is no GPU.
+
+What a model asks of a GPU while it is built stays on the host: a mode stands between the model's
+code and PyTorch's functions and takes devices out of their arguments.
+"""
+
+# torch is imported late and has no types here.
+# mypy: disable-error-code="misc,no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def without_gpu() -> Iterator[None]:
+    """Let a model be built; where there is a GPU, on it."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    if torch.cuda.is_available():
+        yield
+        return
+
+    class OnHost(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.Tensor.cuda:
+                return args[0]
+            named = {key: _on_host(value) for key, value in (kwargs or {}).items()}
+            return func(*(_on_host(value) for value in args), **named)
+
+    with OnHost():
+        yield
+
+
+def _on_host(value: Any) -> Any:
+    """A device that is a GPU, as the host."""
+    import torch
+
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    is_name = isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+    return "cpu" if is_name else value

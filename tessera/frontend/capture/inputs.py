@@ -1,0 +1,19 @@
+"""What a traced callable is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Arguments by place and by name."""
+
+    plain: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def call(self, function: Callable[..., Any]) -> Any:
+        """Call a function with them."""
+        return function(*self.plain, **self.named)

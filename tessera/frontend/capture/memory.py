@@ -1,0 +1,236 @@
+"""Who owns the memory that a call names.
+
+In: tensors with names and roles; then the addresses that the graph names. Out: `Memory`: buffers by
+address, none inside another, and the bytes of each.
+
+Inputs, parameters and outputs have names. What nobody has claimed belongs to other tensors that
+live, to blocks of PyTorch's allocator that no Python object stands for, or to allocations of other
+libraries. Tensors that live are all noted, named by the call or not: an address of one may stand
+in memory that the call reads.
+"""
+
+# torch is imported late and has no types here.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.frontend.capture.cuda_graph import call
+from tessera.frontend.capture.raw import RawBuffer
+from tessera.frontend.capture.watch import data_type
+from tessera.ir.program import Role
+
+Bytes = npt.NDArray[np.uint8]
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")
+# Variables of the trace's modules are named like this.
+_VARIABLE = re.compile(r"m\d+\.")
+
+
+class Memory:
+    """Buffers by address."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[int, RawBuffer] = {}
+        self._starts: list[int] = []
+        self._storages: dict[int, Any] = {}
+        self._names: set[str] = set()
+
+    def add_tensor(self, tensor: Any, name: str, role: Role, *, lasting: bool) -> None:
+        """Note a tensor's memory, unless it is known."""
+        storage = tensor.untyped_storage()
+        if not storage.data_ptr() or not storage.nbytes() or self.holds(storage.data_ptr()):
+            return
+        whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == storage.nbytes()
+        kind = data_type(tensor.dtype) if whole else None
+        self._storages[storage.data_ptr()] = storage
+        self._add(
+            RawBuffer(
+                name=self._free_name(name), address=storage.data_ptr(), bytes=storage.nbytes(),
+                role=role, lasting=lasting, dtype=kind, shape=tuple(tensor.shape) if kind else None,
+            )
+        )  # fmt: skip
+
+    def add_block(self, word: int, start: int, size: int, name: str, *, is_temporary: bool) -> None:
+        """Note memory round an address that no tensor stands for, as far as nobody else has it."""
+        place = bisect_right(self._starts, word)
+        before = self.buffers[self._starts[place - 1]] if place else None
+        first = max(start, before.address + before.bytes) if before is not None else start
+        after = self._starts[place] if place < len(self._starts) else start + size
+        self._add(
+            RawBuffer(
+                name=self._free_name(name), address=first, bytes=min(start + size, after) - first,
+                role=Role.TEMP if is_temporary else Role.WEIGHT, lasting=not is_temporary,
+            )
+        )  # fmt: skip
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is inside a known buffer."""
+        place = bisect_right(self._starts, address) - 1
+        if place < 0:
+            return False
+        return address < self._starts[place] + self.buffers[self._starts[place]].bytes
+
+    def in_order(self) -> tuple[RawBuffer, ...]:
+        """The buffers as they were noted."""
+        return tuple(self.buffers.values())
+
+    def read(self, buffer: RawBuffer) -> Bytes:
+        """The bytes of a buffer, on the host."""
+        import torch
+
+        storage = self._storages.get(buffer.address)
+        if storage is None:
+            return _read_block(buffer.address, buffer.bytes)
+        flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        return flat.cpu().numpy().copy()
+
+    def _add(self, buffer: RawBuffer) -> None:
+        """Note a buffer; one that begins inside it becomes a part of it."""
+        place = bisect_right(self._starts, buffer.address)
+        while place < len(self._starts) and self._starts[place] < buffer.address + buffer.bytes:
+            inner = self.buffers.pop(self._starts.pop(place))
+            end = max(buffer.address + buffer.bytes, inner.address + inner.bytes)
+            buffer = replace(
+                buffer, name=inner.name, role=inner.role, lasting=buffer.lasting or inner.lasting,
+                bytes=end - buffer.address, dtype=None, shape=None,
+            )  # fmt: skip
+            self._storages.pop(buffer.address, None)
+        self.buffers[buffer.address] = buffer
+        insort(self._starts, buffer.address)
+
+    def _free_name(self, wanted: str) -> str:
+        name = _NOT_A_NAME.sub("_", wanted) or "b"
+        plain = (name[0].isalpha() or name[0] in "_$") and not _VARIABLE.match(name)
+        name = name if plain else f"b{name}"
+        tried, number = name, 1
+        while tried in self._names:
+            number += 1
+            tried = f"{name}_{number}"
+        self._names.add(tried)
+        return tried
+
+
+def live_tensors() -> dict[int, Any]:
+    """A tensor for every storage on the GPU that is alive, by address."""
+    import torch
+
+    live: dict[int, Any] = {}
+    for thing in gc.get_objects():
+        try:
+            # Other subclasses stand for tensors that are not there, or wrap some.
+            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
+                live.setdefault(thing.untyped_storage().data_ptr(), thing)
+        except (RuntimeError, ReferenceError, NotImplementedError):
+            continue
+    return live
+
+
+def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) -> frozenset[int]:
+    """Note memory that nobody has claimed; the words that are addresses of nobody's.
+
+    `live` are the tensors from before the call, `words` what the call's nodes name.
+    """
+    for number, address in enumerate(sorted(live)):
+        memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
+    open_words = sorted({word for word in words if word and not memory.holds(word)})
+    blocks = _allocator_blocks() if open_words else []
+    starts = [block.address for block in blocks]
+    unknown = set()
+    for word in open_words:
+        if memory.holds(word):
+            continue
+        place = bisect_right(starts, word) - 1
+        block = blocks[place] if place >= 0 and word < starts[place] + blocks[place].bytes else None
+        if block is None:
+            start, size = _allocation(word)
+            if size:
+                name = f"alloc{len(memory.buffers)}"
+                memory.add_block(word, start, size, name, is_temporary=False)
+            elif start:
+                unknown.add(word)
+        elif block.is_used:
+            name = f"block{len(memory.buffers)}"
+            memory.add_block(word, block.address, block.bytes, name,
+                             is_temporary=block.is_private)  # fmt: skip
+        else:
+            unknown.add(word)
+    return frozenset(unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A piece of PyTorch's device memory; `is_private`: of a pool of some graph."""
+
+    address: int
+    bytes: int
+    is_used: bool
+    is_private: bool
+
+
+def _allocator_blocks() -> list[_Block]:
+    """PyTorch's device memory by address."""
+    import torch
+
+    found = [
+        _Block(
+            address=int(block["address"]), bytes=int(block["size"]),
+            is_used=block["state"] == "active_allocated",
+            is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
+        )
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+    ]  # fmt: skip
+    return sorted(found, key=lambda block: block.address)
+
+
+def _allocation(word: int) -> tuple[int, int]:
+    """The allocation of another library that an address is in: start and bytes.
+
+    No bytes: there is none, or (the start is not 0) the address is of the host's memory.
+    """
+    from cuda.bindings import driver
+
+    kind = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    status, where = driver.cuPointerGetAttribute(kind, word)
+    if int(status) != 0:
+        return 0, 0
+    if int(where) != int(driver.CUmemorytype.CU_MEMORYTYPE_DEVICE):
+        return word, 0
+    status, start, size = driver.cuMemGetAddressRange(word)
+    return (int(start), int(size)) if int(status) == 0 else (0, 0)
+
+
+def _read_block(address: int, size: int) -> Bytes:
+    from cuda.bindings import driver
+
+    content = np.empty(size, np.uint8)
+    call(driver.cuMemcpyDtoH, ctypes.c_void_p(content.ctypes.data).value, address, size)
+    return content
+
+
+def named_parameters(function: Any) -> Iterator[tuple[str, Any]]:
+    """Named parameters and buffers of the module, or of all modules that live."""
+    import torch
+
+    origin = getattr(function, "_orig_mod", function)
+    origin = getattr(origin, "__self__", origin)
+    if isinstance(origin, torch.nn.Module):
+        roots = [origin]
+    else:
+        every = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
+        inner = {id(child) for module in every for child in module.children()}
+        roots = [module for module in every if id(module) not in inner]
+    for number, module in enumerate(roots):
+        prefix = f"model{number}." if len(roots) > 1 else ""
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            yield prefix + name.removeprefix("_orig_mod."), tensor

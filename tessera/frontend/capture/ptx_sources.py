@@ -1,0 +1,63 @@
+"""PTX that other compilers than Triton have made in this process: Numba and cuda.core.
+
+In: nothing but the objects that live. Out: pairs of a kernel (by the driver's handle, or by its
+name where that is unique) and the text of its module. A package that nobody imported is not
+imported for this.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.ptx import parse_module
+
+
+def numba_texts() -> Iterator[tuple[str, str]]:
+    """Kernels that Numba has compiled, by their mangled names."""
+    if "numba.cuda" not in sys.modules:
+        return
+    for dispatcher in _living("CUDADispatcher"):
+        for kernel in list(getattr(dispatcher, "overloads", {}).values()):
+            try:
+                yield kernel.entry_name, kernel.inspect_asm(_capability())
+            except Exception:  # a device function, or one that was never loaded: it has no launch
+                continue
+
+
+def core_texts() -> Iterator[tuple[int, str]]:
+    """Kernels of PTX modules that cuda.core has loaded, by the handles of their functions."""
+    if "cuda.core" not in sys.modules:
+        return
+    from cuda.bindings import driver
+
+    for code in _living("ObjectCode"):
+        if getattr(code, "code_type", None) != "ptx":
+            continue
+        text = code.code.decode() if isinstance(code.code, bytes) else str(code.code)
+        text = text.rstrip("\0")
+        for name in _kernel_names(text):
+            status, function = driver.cuKernelGetFunction(code.get_kernel(name).handle)
+            if int(status) == 0:
+                yield int(function), text
+
+
+def _living(kind: str) -> list[Any]:
+    return [thing for thing in gc.get_objects() if type(thing).__name__ == kind]
+
+
+def _kernel_names(text: str) -> list[str]:
+    try:
+        return [kernel.name for kernel in parse_module(text, "<cuda.core>").kernels()]
+    except TesseraError:
+        return []
+
+
+def _capability() -> tuple[int, int]:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return int(major), int(minor)

@@ -1,0 +1,64 @@
+"""Streams for work that has a partial order.
+
+In: for each piece of work, in an order that is allowed, the earlier ones it has to wait for. Out:
+`Lines`: a stream for each, and which others it waits for by an event. Streams and waits together
+order exactly what the input orders.
+
+A piece goes on a stream whose last piece it comes after anyway, on that of the nearest piece it
+waits for if it can; otherwise it begins a new stream. It waits for others only where no wait
+before says so already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Clock = dict[int, int]
+"""Per stream the last piece that is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Per piece its stream, and the pieces of other streams that it waits for."""
+
+    streams: tuple[int, ...]
+    waits: tuple[tuple[int, ...], ...]
+
+
+def find_lines(after: Sequence[Sequence[int]]) -> Lines:
+    """Put pieces of work on streams."""
+    streams: list[int] = []
+    waits: list[tuple[int, ...]] = []
+    clocks: list[Clock] = []
+    tails: dict[int, int] = {}
+    for piece, before in enumerate(after):
+        joined: Clock = {}
+        for one in before:
+            _join(joined, clocks[one])
+        stream = _stream(joined, tails, [streams[one] for one in sorted(before, reverse=True)])
+        clock = dict(clocks[tails[stream]]) if stream in tails else {}
+        found = []
+        for one in sorted(before, reverse=True):
+            if clock.get(streams[one], -1) < one:
+                found.append(one)
+                _join(clock, clocks[one])
+        clock[stream] = piece
+        tails[stream] = piece
+        streams.append(stream)
+        waits.append(tuple(sorted(found)))
+        clocks.append(clock)
+    return Lines(tuple(streams), tuple(waits))
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for stream, last in other.items():
+        clock[stream] = max(clock.get(stream, -1), last)
+
+
+def _stream(joined: Clock, tails: dict[int, int], near: Sequence[int]) -> int:
+    """A stream that ends in something that is over: near ones first, else a new one."""
+    for stream in (*near, *sorted(tails)):
+        if joined.get(stream, -1) >= tails[stream]:
+            return stream
+    return len(tails)

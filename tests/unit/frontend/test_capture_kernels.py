@@ -1,0 +1,123 @@
+"""The PTX of kernels: Triton's, that of other compilers, the user's own."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
+
+TEXT = """.version 8.0
+.target {arch}
+.address_size 64
+.visible .entry {name}() {{ ret; }}
+"""
+
+
+class Bag:
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+class CompiledKernel:
+    """A kernel as Triton keeps it."""
+
+    function = 7
+    src = "source"
+
+    def __init__(self, arch: str = "sm_90a") -> None:
+        self.asm = {"ptx": TEXT.format(arch=arch, name="matmul")}
+        self.metadata = Bag(name="matmul", shared=64, num_warps=4)
+
+
+def triton(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+    package = types.ModuleType("triton")
+    inner, outer = types.ModuleType("triton.compiler.compiler"), types.ModuleType("backends")
+    inner.CompiledKernel = CompiledKernel  # type: ignore[attr-defined]
+    outer.GPUTarget = lambda *parts: parts  # type: ignore[attr-defined]
+    package.compile = made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton", package)
+    monkeypatch.setitem(sys.modules, "triton.compiler.compiler", inner)
+    monkeypatch.setitem(sys.modules, "triton.backends.compiler", outer)
+
+
+def test_a_kernel_that_does_not_compile_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What TSR6006 reports: the code there is stays, the rest is said."""
+
+    def compile_for(source: str, target: Any, options: dict[str, int]) -> None:
+        assert (source, target, options) == ("source", ("cuda", 80, 32), {"num_warps": 4})
+        raise RuntimeError("first line\nout of shared memory")
+
+    triton(monkeypatch, compile_for)
+    kernel = CompiledKernel()
+    sources = find_sources([("own.ptx", TEXT.format(arch="sm_75", name="own"))])
+    assert sources.triton == {7: kernel}
+    names = {7: "matmul", 8: "own", 9: "gone"}
+    assert [sources.knows(*one) for one in names.items()] == [True, True, False]
+    kernels, problems = find_codes(names, ["sm_80", "sm_90a"], sources)
+    assert [(k.function, [v.arch for v in k.variants]) for k in kernels] == [
+        (7, ["sm_90a"]),
+        (8, ["sm_75"]),
+    ]
+    assert kernels[0].variants[0].threads == 128
+    assert problems == ["`matmul` does not compile for sm_80: out of shared memory"]
+
+
+def test_an_architecture_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For sm_90 Triton writes code for sm_90a, and that is there already."""
+
+    def compile_for(source: str, target: Any, options: dict[str, int]) -> CompiledKernel:
+        return CompiledKernel({90: "sm_90a", 80: "sm_80"}[target[1]])
+
+    triton(monkeypatch, compile_for)
+    sources = KernelSources({7: CompiledKernel()}, {}, {})
+    (code,), problems = find_codes({7: "matmul"}, ["sm_90", "sm_80", "sm_80"], sources)
+    assert [variant.arch for variant in code.variants] == ["sm_90a", "sm_80"]
+    assert problems == []
+
+
+def test_kernels_of_numba_and_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the objects of numba-cuda 0.30 and cuda.core 1.2 have, where a GPU compiled them."""
+
+    class CUDADispatcher:
+        def __init__(self) -> None:
+            asm = TEXT.format(arch="sm_90", name="_ZN3add")
+            device = Bag(inspect_asm=lambda cc: None)
+            whole = Bag(entry_name="_ZN3add", inspect_asm=lambda cc: asm if cc == (9, 0) else "")
+            self.overloads = {"a": device, "b": whole}
+
+    class ObjectCode:
+        code_type = "ptx"
+        code = TEXT.format(arch="sm_90", name="twice").encode() + b"\0"
+
+        def get_kernel(self, name: str) -> Bag:
+            return Bag(handle=f"handle of {name}")
+
+    driver = types.ModuleType("cuda.bindings.driver")
+    driver.cuKernelGetFunction = lambda h: (0, 33 if h == "handle of twice" else 0)  # type: ignore
+    bindings = types.ModuleType("cuda.bindings")
+    bindings.driver = driver  # type: ignore[attr-defined]
+    torch = types.ModuleType("torch")
+    torch.cuda = Bag(get_device_capability=lambda: (9, 0))  # type: ignore[attr-defined]
+    for name in ("cuda", "cuda.core", "numba", "numba.cuda", "triton", "triton.compiler.compiler"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setitem(sys.modules, "triton.compiler.compiler", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    living = [CUDADispatcher(), ObjectCode()]
+    found = find_sources()
+    assert living
+    assert list(found.by_name) == ["_ZN3add"]
+    assert list(found.by_handle) == [33]
+    (code,), _ = find_codes({33: "twice"}, ["sm_80"], found)
+    assert [variant.arch for variant in code.variants] == ["sm_90"]
+
+
+def test_a_text_of_the_users_that_is_no_ptx() -> None:
+    with pytest.raises(TesseraError):
+        find_sources([("own.ptx", "not PTX at all")])

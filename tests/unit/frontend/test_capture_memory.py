@@ -1,0 +1,122 @@
+"""Who owns memory: tensors, blocks of the allocator, allocations of others."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tessera.frontend.capture.memory import Memory, add_strangers
+from tessera.ir.data_type import DataType
+from tessera.ir.program import Role
+
+A = 0x7F0000000000
+
+
+class Tensor:
+    """As much of a tensor as is looked at."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], *, storage: int | None = None) -> None:
+        self.address, self.shape, self.itemsize, self.dtype = address, shape, 4, "torch.float32"
+        self.count = 1
+        for extent in shape:
+            self.count *= extent
+        self.bytes = self.count * 4 if storage is None else storage
+
+    def untyped_storage(self) -> Any:
+        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.bytes)
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def numel(self) -> int:
+        return self.count
+
+
+def test_tied_weights_and_views_are_one_buffer() -> None:
+    memory = Memory()
+    memory.add_tensor(Tensor(A, (4, 8)), "head.weight", Role.WEIGHT, lasting=True)
+    memory.add_tensor(Tensor(A, (2, 8), storage=128), "tied", Role.WEIGHT, lasting=True)
+    memory.add_tensor(Tensor(0, (0,)), "empty", Role.INPUT, lasting=True)
+    (only,) = memory.in_order()
+    assert (only.name, only.bytes, only.dtype, only.shape) == (
+        "head.weight", 128, DataType.F32, (4, 8),
+    )  # fmt: skip
+
+
+def test_a_part_of_a_storage_has_no_shape() -> None:
+    memory = Memory()
+    memory.add_tensor(Tensor(A, (2, 8), storage=128), "in0", Role.INPUT, lasting=True)
+    (only,) = memory.in_order()
+    assert (only.bytes, only.dtype, only.shape) == (128, None, None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [("a b", "a_b"), ("0.weight", "b0.weight"), ("", "b"), ("m0.table", "bm0.table")],
+)
+def test_names_that_a_trace_cannot_hold(wanted: str, expected: str) -> None:
+    memory = Memory()
+    memory.add_tensor(Tensor(A, (4,)), wanted, Role.WEIGHT, lasting=True)
+    memory.add_tensor(Tensor(A + 64, (4,)), wanted, Role.WEIGHT, lasting=True)
+    assert [one.name for one in memory.in_order()] == [expected, f"{expected}_2"]
+
+
+def test_storages_that_overlap_are_one_buffer() -> None:
+    """Two imports of one allocation of another library, the later one wider."""
+    memory = Memory()
+    memory.add_tensor(Tensor(A + 64, (8,)), "in0", Role.INPUT, lasting=True)
+    memory.add_tensor(Tensor(A, (32,)), "in1", Role.INPUT, lasting=True)
+    (only,) = memory.in_order()
+    assert (only.name, only.address, only.bytes, only.dtype) == ("in0", A, 128, None)
+    assert memory.holds(A + 127)
+    assert not memory.holds(A + 128)
+
+
+def block(address: int, size: int, state: str) -> dict[str, Any]:
+    return {"address": address, "size": size, "state": state}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two segments of PyTorch's allocator, one private; a foreign allocation; host memory."""
+    segments = [
+        {
+            "segment_pool_id": (0, 0),
+            "blocks": [block(A, 512, "active_allocated"), block(A + 512, 512, "inactive")],
+        },
+        {"segment_pool_id": (0, 3), "blocks": [block(A + 4096, 256, "active_allocated")]},
+    ]
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(memory_snapshot=lambda: segments)  # type: ignore
+    driver = types.ModuleType("cuda.bindings.driver")
+    kinds = {A + 8192: 2, A + 8292: 2, A + 9000: 1}
+    driver.CUpointer_attribute = types.SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)  # type: ignore
+    driver.CUmemorytype = types.SimpleNamespace(CU_MEMORYTYPE_DEVICE=2)  # type: ignore
+    driver.cuPointerGetAttribute = lambda kind, word: (0 if word in kinds else 1, kinds.get(word))  # type: ignore
+    driver.cuMemGetAddressRange = lambda word: (0, A + 8192, 800)  # type: ignore
+    bindings = types.ModuleType("cuda.bindings")
+    bindings.driver = driver  # type: ignore[attr-defined]
+    for name, module in (("torch", torch), ("cuda.bindings", bindings)):
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("machine")
+def test_memory_that_no_tensor_stands_for() -> None:
+    memory = Memory()
+    memory.add_tensor(Tensor(A + 8192, (25,)), "in0", Role.INPUT, lasting=True)
+    words = [5, A + 8, A + 600, A + 4100, A + 8292, A + 9000]
+    unowned = add_strangers(memory, {A + 100_000: Tensor(A + 100_000, (8,))}, words)
+    found = {one.address: (one.bytes, one.role, one.lasting) for one in memory.in_order()}
+    assert found == {
+        A + 8192: (100, Role.INPUT, True),
+        A + 100_000: (32, Role.WEIGHT, True),
+        A: (512, Role.WEIGHT, True),
+        A + 4096: (256, Role.TEMP, False),
+        # What of the allocation is not the tensor's.
+        A + 8292: (700, Role.WEIGHT, True),
+    }
+    # Freed memory, and memory of the host.
+    assert unowned == {A + 600, A + 9000}
