@@ -30,7 +30,7 @@ from tessera.ir.trace_text import print_program
 
 DEVICES = "h200,h200:84sm,h200:48sm"
 STACKS = {
-    "prefill": Sizes(tokens=1024, hidden=2048, inner=8192, layers=2, length=2048),
+    "prefill": Sizes(tokens=512, hidden=2048, inner=8192, layers=2, length=1024),
     "decode": Sizes(hidden=2048, inner=8192, layers=2, length=8192),
 }
 LEAST_NS = 10_000

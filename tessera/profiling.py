@@ -7,8 +7,7 @@ told apart, beside a busy neighbour for slices, and transfers by size.
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
 that they add up to what the whole trace takes. Where that takes longer than all steps cold, the
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
-an equal part of it. Beside a neighbour that computes the same is added to the warm time; one that
-moves memory leaves little in L2, and its time counts as measured, if it is the longer one.
+an equal part of it. The same holds for the times beside a neighbour.
 """
 
 from __future__ import annotations
@@ -262,8 +261,8 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
     """How far from warm to cold the steps are when the whole trace runs, and what is left of it
     for each step beyond that.
     """
-    warm = sum(step.warm_ns for step in times.steps)
-    cold = sum(step.cold_ns for step in times.steps)
+    warm = sum(step.alone.warm_ns for step in times.steps)
+    cold = sum(step.alone.cold_ns for step in times.steps)
     if times.whole_ns > cold:
         return 1.0, (times.whole_ns - cold) / max(len(times.steps), 1)
     if cold <= warm:
@@ -277,19 +276,18 @@ def _rows(
     rows = []
     arches = bench.arches(gpu)
     for step in times.steps:
-        more = share * (step.cold_ns - step.warm_ns) + gap_ns
-        ns = step.warm_ns + more
+        alone = step.alone
         row: dict[str, Any] = {
             "step": step.step, "name": bench.graph.nodes[step.step].name,
             "gpu": gpu.key, "sms": times.sms,
-            "ns": round(ns, 1), "error": round(max(step.spread, 0.02), 4),
-            "warm_ns": round(step.warm_ns, 1), "cold_ns": round(step.cold_ns, 1),
+            "ns": round(alone.at(share) + gap_ns, 1),
+            "error": round(max(alone.spread, 0.02), 4),
+            "warm_ns": round(alone.warm_ns, 1), "cold_ns": round(alone.cold_ns, 1),
         }  # fmt: skip
         if arches[step.step]:
             row["variant"] = arches[step.step]
-        if step.beside_compute_ns is not None:
-            row["beside_compute_ns"] = round(step.beside_compute_ns + more, 1)
-        if step.beside_memory_ns is not None:
-            row["beside_memory_ns"] = round(max(step.beside_memory_ns + gap_ns, ns), 1)
+        for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
+            if pair is not None:
+                row[f"beside_{key}_ns"] = round(pair.at(share) + gap_ns, 1)
         rows.append(row)
     return rows

@@ -5,9 +5,9 @@ is the rest of the GPU. Out: times of every step, and of transfers by size.
 
 Steps are taken in the order of a request, with its inputs in place. Each is timed warm (many
 launches one after the other in a graph, so that what fits stays in L2) and cold (after L2 was
-filled with something else), and, with a neighbour, warm beside work that only computes and beside
-work that only moves memory. What a step both reads and writes is put back between times, and the
-step is done once at the end, so that the next one finds what it would find.
+filled with something else), and, with a neighbour, both again beside work that only computes and
+beside work that only moves memory. What a step both reads and writes is put back between times, and
+the step is done once at the end, so that the next one finds what it would find.
 """
 
 from __future__ import annotations
@@ -42,19 +42,30 @@ _MOST_BUSY_NS = 2_000_000_000
 _SIZES = tuple(1 << n for n in range(12, 29, 2))
 _UNTIMED = 2
 _MOST_PAUSE_NS = 50_000_000
-_COPY_PAUSE_NS = 50_000
+_PAUSE_NS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Medians in nanoseconds; `spread` is the mean distance from the median, as a fraction."""
+
+    warm_ns: float
+    cold_ns: float
+    spread: float = 0.0
+
+    def at(self, share: float) -> float:
+        """The time that far from warm to cold."""
+        return self.warm_ns + share * (self.cold_ns - self.warm_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Medians in nanoseconds; `spread` is the mean distance from the median, as a fraction."""
+    """A step alone, and beside neighbours where there are any that were busy long enough."""
 
     step: int
-    warm_ns: float
-    cold_ns: float
-    spread: float
-    beside_compute_ns: float | None = None
-    beside_memory_ns: float | None = None
+    alone: Pair
+    beside_compute: Pair | None = None
+    beside_memory: Pair | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +171,13 @@ class Profiler:
         states = Held(self.driver, self.stream, self._states())
         times = []
         try:
+            self._play(*bring)
             run, pause_ns = self._runner(tape, stream, graph, 1)
             for _ in range(_UNTIMED + self.repeats):
                 states.restore()
                 self._play(*bring)
-                self.neighbours.pause(pause_ns, stream)
+                # Otherwise the time that it takes to launch the graph would count.
+                self.neighbours.pause(max(pause_ns, _PAUSE_NS), stream)
                 times.append(self.watch.time(run, stream))
             states.restore()
         finally:
@@ -206,19 +219,15 @@ class Profiler:
             run, pause_ns = self._runner(tape, stream, graph, launches)
             work = _Repeated(run, launches, held.restore, pause_ns)
             begun = time.perf_counter()
-            warm, spread = self._warm(work)
+            alone = self._pair(work, tape)
             seconds = time.perf_counter() - begun
-            compute, memory = (self._beside(load, work, seconds) for load in Load)
-            held.restore()
-            cold = self._cold(tape)
+            measure = partial(self._pair, work, tape)
+            compute, memory = (self._beside(load, measure, seconds) for load in Load)
             held.restore()
             self._play(tape, stream)
         finally:
             self._release(graph, held)
-        return StepTimes(
-            step=number, warm_ns=warm, cold_ns=max(cold, warm), spread=spread,
-            beside_compute_ns=compute, beside_memory_ns=memory,
-        )  # fmt: skip
+        return StepTimes(step=number, alone=alone, beside_compute=compute, beside_memory=memory)
 
     def _changed(self, number: LaunchId) -> list[tuple[int, int]]:
         """Addresses and sizes of the buffers that a step both reads and writes."""
@@ -231,6 +240,12 @@ class Profiler:
             (memory.address(0, self.device, buffer, 0, 0), self.graph.buffers[buffer].bytes)
             for buffer in sorted(reads & writes)
         ]
+
+    def _pair(self, work: _Repeated, tape: Tape) -> Pair:
+        warm, spread = self._warm(work)
+        work.restore()
+        cold = self._cold(tape)
+        return Pair(warm_ns=warm, cold_ns=max(cold, warm), spread=spread)
 
     def _warm(self, work: _Repeated) -> tuple[float, float]:
         times = []
@@ -271,8 +286,8 @@ class Profiler:
     def _timed(self, work: Callable[[], None]) -> float:
         return self.watch.time(work, self.stream)
 
-    def _beside(self, load: Load, work: _Repeated, seconds: float) -> float | None:
-        """The time while the rest of the GPU is at work; None where that always ended too early.
+    def _beside(self, load: Load, measure: Callable[[], Pair], seconds: float) -> Pair | None:
+        """The times while the rest of the GPU is at work; None where that always ended too early.
 
         `seconds` is how long the measurement took alone.
         """
@@ -283,7 +298,7 @@ class Profiler:
             wanted = int(patience * seconds * 1e9) + _LEAST_BUSY_NS
             self.neighbours.start(load, min(wanted, _MOST_BUSY_NS), self.beside.sms, stream)
             self.driver.record(self.ended, stream)
-            found = self._warm(work)[0]
+            found = measure()
             was_busy = not self.driver.is_done(self.ended)
             self.watch.wait(self.ended)
             if was_busy:
@@ -297,7 +312,7 @@ class Profiler:
         backend = self.backend
         first = backend._contents.prologue(backend._host, 0, 0, 0) if prologue else ()
         writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
-        tape, device, queue = writer.write(actions, first)
+        tape, device, queue = writer.write(actions, first, tell=False)
         if all(isinstance(action, Do) for action in actions):
             # One queue needs no events; they would be timed too.
             tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]
@@ -368,7 +383,7 @@ class Profiler:
 
         times = []
         for _ in range(_UNTIMED + self.repeats):
-            self.neighbours.pause(_COPY_PAUSE_NS, self.stream)
+            self.neighbours.pause(_PAUSE_NS, self.stream)
             times.append(self._timed(once))
         return statistics.median(times[_UNTIMED:])
 

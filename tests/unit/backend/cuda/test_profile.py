@@ -10,7 +10,7 @@ import pytest
 
 from tessera.backend.cuda import neighbours
 from tessera.backend.cuda import profile as measuring
-from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.api import Driver, DriverError
 from tessera.diagnostics import TesseraError
 from tessera.driver import load
 from tessera.frontend.profile import parse_profile
@@ -28,7 +28,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_MOST_LAUNCHES", 2)
     monkeypatch.setattr(measuring, "_SIZES", (1 << 12, 1 << 14))
     monkeypatch.setattr(measuring, "_WARM_UP_NS", 0)
-    monkeypatch.setattr(measuring, "_COPY_PAUSE_NS", 0)
+    monkeypatch.setattr(measuring, "_PAUSE_NS", 0)
     monkeypatch.setattr(neighbours, "_MEMORY_BYTES", 1 << 12)
     monkeypatch.setattr(FakeCuda, "cuDeviceGetName", lambda self, size, device: (0, b"NVIDIA H200"))
 
@@ -62,7 +62,8 @@ def test_the_steps_add_up_to_the_whole_where_they_can() -> None:
 
 
 def test_what_no_step_accounts_for_is_the_way_between_steps() -> None:
-    steps = tuple(measuring.StepTimes(step=i, warm_ns=10, cold_ns=20, spread=0) for i in range(4))
+    pair = measuring.Pair(warm_ns=10, cold_ns=20)
+    steps = tuple(measuring.StepTimes(step=i, alone=pair) for i in range(4))
     for whole, share, gap in ((30, 0, 0), (50, 0.25, 0), (80, 1, 0), (100, 1, 5)):
         times = measuring.DeviceTimes(
             sms=132, clock_mhz=0, whole_ns=whole, steps=steps, transfers=()
@@ -173,6 +174,32 @@ def test_steps_find_what_they_would_find_in_a_request(
     monkeypatch.setattr(measuring.Profiler, "close", look)
     assert len(run(trace=counting)[0]["rows"]) == 3
     assert seen == {"s": 75, "n": 1075}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_library_call_that_cannot_be_captured_is_made_again_and_again(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def prepare(call: Any, address_of: Any, ordinal: int, stream: Any) -> Any:
+        def hand_over() -> tuple[int]:
+            if stream.capture is not None:
+                raise DriverError(call.operator, 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
+            made.append(call.operator)
+            return (0,)
+
+        return hand_over
+
+    monkeypatch.setattr("tessera.backend.cuda.torch_ops.prepare_call", prepare)
+    text = IN_PLACE.replace(
+        "memcpy y s bytes=4", "op aten::neg reads=[s:s32] writes=[y:s32] attrs={}"
+    )
+    counting.write_text(text.replace("y:s32", "y:s32[1]").replace("s:s32", "s:s32[1]"))
+    rows = run(trace=counting)[0]["rows"]
+    assert [row["name"] for row in rows][-1] == "aten::neg"
+    assert "variant" not in rows[-1]
+    assert len(made) > 2 * 3
 
 
 @pytest.mark.usefixtures("quick")
