@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,10 @@ class Inputs:
 
     plain: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Those by place."""
+        return iter(self.plain)
 
     def call(self, function: Callable[..., Any]) -> Any:
         """Call a function with them."""
