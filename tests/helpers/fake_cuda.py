@@ -77,6 +77,7 @@ class Stream:
     priority: int
     tail: set[Node] = field(default_factory=set)
     capture: Graph | None = None
+    before: set[Node] = field(default_factory=set)
 
     def __int__(self) -> int:
         return id(self)
@@ -554,7 +555,7 @@ class FakeCuda:
         return OK
 
     def _join(self, stream: Stream, graph: Graph) -> None:
-        stream.capture, stream.tail = graph, set()
+        stream.before, stream.capture, stream.tail = stream.tail, graph, set()
         graph.streams.append(stream)
 
     def cuStreamEndCapture(self, stream: Stream) -> Any:
@@ -569,7 +570,7 @@ class FakeCuda:
                 reached.add(node)
                 todo.extend(node.after)
         for joined in graph.streams:
-            joined.capture, joined.tail = None, set()
+            joined.capture, joined.tail = None, joined.before
         if len(reached) != len(graph.nodes):
             return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, None
         return OK, graph

@@ -300,6 +300,10 @@ class Driver:
         if size:
             self.call("cuMemsetD8", address, value, size)
 
+    def settle(self) -> None:
+        """Wait until what was uploaded is there: a small upload returns before that."""
+        self.call("cuStreamSynchronize", 0)
+
     def finish(self) -> None:
         """Wait for all work of the current context."""
         self.call("cuCtxSynchronize")

@@ -7,12 +7,14 @@ launched on one stream, where they queue up: the GPU goes from one to the next w
 Where graphs are off (or a trace calls library operators, which do not promise to be capturable)
 the same calls are made one by one. No call in the steady state waits for a GPU.
 
-The bell of a slot rings once for every request, in their order, so a ring is one request that is
-done: the first of its slot. Of which slot, the events say.
+The bell rings once for every request that is done, which is then the first of its slot; of which
+slot, words in pinned memory say, that the requests set before the next one of the slot begins.
 
-A fault of a kernel takes the context with it. Outputs of finished requests are host memory by
-then. Which launch it was is known from a trail of host words that the compute streams write before
-every step; graphs leave the trail out unless asked for it.
+A fault of a kernel takes the context with it. The words still say which requests had finished, and
+their outputs are in host memory: `collect` hands them out before it raises. `begin` leaves what
+the driver says to `collect`, for the same reason. Which launch it was is known from a trail of
+host words that the compute streams write before every step; graphs leave the trail out unless
+asked for it.
 """
 
 from __future__ import annotations
@@ -49,12 +51,11 @@ _LOOK_S = 0.05
 
 @dataclass(slots=True)
 class _Flight:
-    """A request under way; `rings`: its event stands for it, not for the one before."""
+    """A request under way."""
 
     request: Request
     ready: Ready
     begun_ns: int
-    rings: bool = False
 
 
 class CudaBackend(CudaReplica):
@@ -76,6 +77,7 @@ class CudaBackend(CudaReplica):
         self._closed = False
         self._trail_seen: tuple[bytes, ...] = ()
         self._collecting = 0
+        self._broken: DriverError | Refused | None = None
         super().__init__(model, options, cuda, driver)
         self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
 
@@ -93,60 +95,48 @@ class CudaBackend(CudaReplica):
         try:
             ready = self._ready.get(key) or self._prepare(*key)
             ready.buffers.put(request.inputs, request.in_place)
-            flight = _Flight(request, ready, begun_ns)
+            self._done[stage][0] = 0
             self._turns[slot] += 1
-            self._flights[slot].append(flight)
+            self._flights[slot].append(_Flight(request, ready, begun_ns))
             for given in request.in_place.values():
                 self._arrivals.await_in(root.stream, given)
             self._hand_over(ready, root)
-            self._ring(flight, root)
-        except Refused as refused:
-            raise self._refused(refused, request.trace, request.number) from None
-        except DriverError as problem:
-            raise self._fault(problem) from None
+        except (Refused, DriverError) as problem:
+            self._broken = self._broken or problem
         finally:
             self.driver.pop()
 
     def _hand_over(self, ready: Ready, root: Root) -> None:
+        """The request, and behind it a call of the host that the next request does not wait for."""
         for device in self.devices if self._trail.views else ():
             self._trail.views[ready.stage, device][:] = 0
         if ready.graph is not None:
             self.driver.launch_graph(ready.graph, root.stream)
         else:
             ready.tape.play(self.driver)
-
-    def _ring(self, flight: _Flight, root: Root) -> None:
-        """Behind the request: its event, and a call of the host that nothing waits for."""
-        event = self._ends[flight.ready.stage]
-        self.driver.record(event, root.stream)
-        flight.rings = True
         if self._wakeup.function:
-            self.driver.wait(root.bell, event)
+            self.driver.record(root.ended, root.stream)
+            self.driver.wait(root.bell, root.ended)
             self.driver.call_host(root.bell, self._wakeup.function, self._wakeup.data)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
         """A request that has become done; waits for one at most that long."""
         limit = time.perf_counter() + timeout_s
-        try:
-            while (left := limit - time.perf_counter()) > 0:
-                rung = self._wakeup.wait(min(left, _LOOK_S))
-                flight = self._finished() if rung or not self._wakeup.function else None
-                if flight is not None:
-                    return (self._completion(flight),)
-                if not rung:
-                    self._look_for_faults()
-        except DriverError as problem:
-            raise self._fault(problem) from None
+        while (left := limit - time.perf_counter()) > 0:
+            rung = self._wakeup.wait(min(left, _LOOK_S))
+            if not rung:
+                self._look_for_faults()
+            flight = self._finished()
+            if flight is not None:
+                return (self._completion(flight),)
+            if self._broken is not None:
+                raise self._what_broke(self._broken)
         return ()
 
     def _finished(self) -> _Flight | None:
-        """The first request of its slot that is done."""
-        busy = [flights for flights in self._flights if flights and flights[0].rings]
-        if len(busy) > 1 or not self._wakeup.function:
-            self._use_context()
-            busy.sort(key=lambda flights: flights[0].begun_ns)
-            busy = [f for f in busy if self.driver.is_done(self._ends[f[0].ready.stage])][:1]
-        return busy[0].popleft() if busy else None
+        """The request that is done and was begun first, if there is one."""
+        done = [q for q in self._flights if q and self._done[q[0].ready.stage][0]]
+        return min(done, key=lambda q: q[0].begun_ns).popleft() if done else None
 
     def _use_context(self) -> None:
         """The thread that collects has a context; threads come and go, so ask which it is."""
@@ -156,10 +146,13 @@ class CudaBackend(CudaReplica):
 
     def _look_for_faults(self) -> None:
         """Nothing wakes the host after a fault: ask the streams."""
-        self._use_context()
-        for flights, root in zip(self._flights, self._roots, strict=True):
-            if flights:
-                self.driver.is_idle(root.stream)
+        try:
+            self._use_context()
+            for flights, root in zip(self._flights, self._roots, strict=True):
+                if flights:
+                    self.driver.is_idle(root.stream)
+        except DriverError as problem:
+            self._broken = self._broken or problem
 
     def _completion(self, flight: _Flight) -> Completion:
         request, ready = flight.request, flight.ready
@@ -201,6 +194,15 @@ class CudaBackend(CudaReplica):
             raise self._fault(problem) from None
 
     # --- errors -------------------------------------------------------------------------------
+
+    def _what_broke(self, problem: DriverError | Refused) -> ServiceFault:
+        if isinstance(problem, DriverError):
+            return self._fault(problem)
+        last = max(
+            (flights[-1].request for flights in self._flights if flights),
+            key=lambda request: request.number,
+        )
+        return self._refused(problem, last.trace, last.number)
 
     def stalled(self) -> ServiceFault:
         """What the requests that are under way wait for."""

@@ -50,6 +50,7 @@ class Parts:
     """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
     `trails` are pinned words by stage and device that say which step runs; empty is none.
+    `done_words` are pinned words by stage that become 1 when its request is done.
     """
 
     driver: Driver
@@ -62,14 +63,15 @@ class Parts:
     helpers: Helpers
     fillings: Mapping[tuple[int, BufferId], int]
     trails: Mapping[tuple[int, str], int]
+    done_words: Sequence[int]
     timeline: bool
 
 
 class Enqueuer:
     """Writes the tape of one trace in one slot and lane.
 
-    `stage` says whose words the trail goes to; inputs `in_place` are fetched from where a word in
-    pinned memory says.
+    `stage` says whose words are written: those of the trail, and that the request is done. Inputs
+    `in_place` are fetched from where a word in pinned memory says.
     """
 
     def __init__(
@@ -98,9 +100,13 @@ class Enqueuer:
     # --- the request ------------------------------------------------------------------------
 
     def write(
-        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]]
-    ) -> tuple[Tape, str, Queue]:
-        """The tape, and device and queue of its root stream; `prologue` are copies made first."""
+        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]],
+        *, tell: bool = True,
+    ) -> tuple[Tape, str, Queue]:  # fmt: skip
+        """The tape, and device and queue of its root stream.
+
+        `prologue` are copies made first; `tell`: tell the host when all is done.
+        """
         root = next(iter(self.parts.devices)), Queue.COMPUTE
         used = [root, *(place for place in self._queues(actions) if place != root)]
         for device, target, source, size in prologue:
@@ -111,6 +117,9 @@ class Enqueuer:
             self._act(action)
         self.action = None
         self._join(root, used)
+        if tell:
+            word = self.parts.done_words[self.stage]
+            self.call(root[0], "cuMemsetD32Async", word, 1, 1, self.stream(*root))
         return self.tape, *root
 
     def _queues(self, actions: Sequence[Action]) -> list[tuple[str, Queue]]:

@@ -222,6 +222,7 @@ class Links:
             address = self._driver.allocate(rows.nbytes)
             content: Bytes = rows.reshape(-1).view(np.uint8)
             self._driver.upload(address, content)
+            self._driver.settle()
             self._tables[gpu, ranges] = address
         return self._tables[gpu, ranges]
 

@@ -3,7 +3,7 @@
 In: a model and options. Out: a `Ready` per trace, stage and lane: a graph, or the calls that would
 make one. What a replica holds is given back by `release`.
 
-A stage is what a request under way has on the host: pinned inputs and outputs, an event that says
+A stage is what a request under way has on the host: pinned inputs and outputs, a word that says
 that it is done, words for stamps and the trail. Every slot has `depth` of them, so that requests
 queue up on the GPU, where the next begins as soon as the last ends. Stages are numbered over all
 slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatever the stage.
@@ -12,6 +12,8 @@ slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatev
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
@@ -75,6 +77,7 @@ class Root:
     """Where the requests of a slot begin and end, and what rings when they have."""
 
     stream: Handle
+    ended: Handle
     bell: Handle
     context: Handle
 
@@ -139,11 +142,14 @@ class CudaReplica:
         self.depth = self._find_depth()
         stages = range(lowered.slots * self.depth)
         self._trail = self._make_trail(stages)
+        done = [self._host.allocate(4) for _ in stages]
+        self._done = [view.view(np.uint32) for _, view in done]
         self._parts = Parts(
             driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
             modules=self._modules, streams=self._streams, links=self._links,
             helpers=self._helpers,
             fillings=self._pinned_fillings(), trails=self._trail.words,
+            done_words=[address for address, _ in done],
             timeline=self.options.timeline,
         )  # fmt: skip
         self._buffers = {
@@ -157,8 +163,6 @@ class CudaReplica:
             for stage in stages
         }
         self._roots = [self._root(slot) for slot in range(lowered.slots)]
-        first = next(iter(self.devices))
-        self._ends = [self._streams.event(first, ("done", stage)) for stage in stages]
         self._prologues: dict[tuple[int, int, int], list[tuple[str, int, int, int]]] = {}
         wanted = [
             (trace.trace, stage, lane)
@@ -192,6 +196,7 @@ class CudaReplica:
         first = next(iter(self.devices))
         return Root(
             stream=self._streams.stream(first, slot, Queue.COMPUTE),
+            ended=self._streams.event(first, ("ended", slot)),
             bell=self._streams.bell(first, slot),
             context=self.devices[first].context,
         )
