@@ -1,16 +1,19 @@
 """How much of the transfers is hidden: two slices of a GPU with links of 25, 12.5 and 3 GB/s.
 
-    python -m benchmarks.run_cuda_pipeline OUTPUT_FOLDER
+    python -m benchmarks.run_cuda_pipeline OUTPUT_FOLDER [--until times|plans]
 
 For every bandwidth: measure the steps on each slice, plan with these times and that link (the first
 step pinned to one slice, the last to the other), run the plan's placement with the link throttled
-and free, and ten random placements too. Reported per request, in the steady state:
+and free, and ten random placements too. Times and plans are left in the folder, and used again if
+they are there: planning needs no GPU, so it can be done elsewhere. Reported per request, in the
+steady state:
 
 - `link_us`: what its transfers take on the busier direction of the link, at the bandwidth
 - `free_us`: the time per request with transfers that take (next to) no time
 - `us`: the time per request with the throttled link
 - `hidden`: 1 - (us - free_us) / (time of all transfers), at most 1
-- `overlapped`: the share of transfer time in which the device at its end computes
+- `overlapped`: the share of transfer time in which the device at its end computes (the planner's
+  placement only)
 - `to_bound`: us / max(free_us, link_us)
 """
 
@@ -21,13 +24,14 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.cuda_bench import TWO, at_random, facts, on_one, requests, served, start, write
 from benchmarks.cuda_models import CudaModel, Sizes, build
 from tessera.backend.dispatch import Dispatcher
-from tessera.backend.service import Completion
+from tessera.backend.service import Model
 from tessera.frontend.machine_file import parse_machine
 from tessera.ir.launch_program import HOST, LoweredReplica, Queue
 from tessera.ir.plan import text_digest
@@ -35,7 +39,7 @@ from tessera.ir.trace_text import print_program
 from tessera.planning import PlanOptions, plan
 from tessera.running.outcome import overlap, spans_by_device, total
 
-SLOTS, REQUESTS = 8, 80
+SLOTS, REQUESTS = 8, 64
 BANDWIDTHS = {
     25e9: Sizes(tokens=4096, hidden=1024, inner=2048, layers=6),
     12.5e9: Sizes(tokens=4096, hidden=1024, inner=2048, layers=6),
@@ -48,19 +52,27 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--random", type=int, default=10)
+    parser.add_argument("--until", choices=("times", "plans"))
     arguments = parser.parse_args()
+    folder = arguments.folder
+    models = {sizes: build("stack", sizes) for sizes in BANDWIDTHS.values()}
+    times = kept(folder, "times", lambda: {str(s): profile(m) for s, m in models.items()})
+    if arguments.until == "times":
+        return
+    plans = kept(
+        folder, "plans",
+        lambda: {str(b): planned(models[s], times[str(s)], b) for b, s in BANDWIDTHS.items()},
+    )  # fmt: skip
+    if arguments.until == "plans":
+        return
     result: dict[str, object] = {"machine": facts(), "slots": SLOTS, "requests": REQUESTS}
-    models: dict[Sizes, CudaModel] = {}
-    times: dict[Sizes, list[dict[str, object]]] = {}
     for bandwidth, sizes in BANDWIDTHS.items():
-        if sizes not in models:
-            models[sizes] = build("stack", sizes)
-            times[sizes] = profile(models[sizes])
         model = models[sizes]
-        places, about = planned(model, times[sizes], bandwidth)
+        places, about = plans[str(bandwidth)]
         found: dict[str, object] = {
             "sizes": str(sizes), "plan": about, "placement": "".join(places[0]),
-            "planner": measure(model, places, bandwidth),
+            "planner": measure(model, places, bandwidth)
+            | {"overlapped": round(overlapped(model, places, bandwidth), 4)},
         }  # fmt: skip
         found["random"] = [
             measure(model, at_random(model, "ab", seed), bandwidth)
@@ -68,7 +80,16 @@ def main() -> None:
         ]
         result[f"{bandwidth / 1e9:g} GB/s"] = found
         print(bandwidth, json.dumps(found)[:1500], flush=True)
-        write(arguments.folder, "cuda_pipeline.json", result)
+        write(folder, "cuda_pipeline.json", result)
+
+
+def kept(folder: str, what: str, make: Callable[[], Any]) -> Any:
+    """What an earlier run left in the folder, or what is made now."""
+    path = Path(folder) / f"cuda_pipeline_{what}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(make()))
+    return json.loads(path.read_text())
 
 
 def profile(model: CudaModel) -> list[dict[str, object]]:
@@ -137,14 +158,11 @@ def measure(
     free_us = serve(model, replica, None)
     link_us = max(moved.values()) / bandwidth * 1e6
     all_us = sum(moved.values()) / bandwidth * 1e6
-    backend = start(replica, TWO, timeline=True, throttle=bandwidth)
-    done, _ = requests(backend, model, [(0, i % SLOTS) for i in range(30)], SLOTS, SLOTS)
     return {
         "us": round(us, 1), "free_us": round(free_us, 1), "link_us": round(link_us, 1),
         "all_transfers_us": round(all_us, 1), "bytes": moved,
         "transfers_to_step": round(all_us / free_us, 3),
         "hidden": round(min(1.0, 1 - (us - free_us) / all_us), 4),
-        "overlapped": round(overlapped(done[SLOTS:-SLOTS]), 4),
         "to_bound": round(us / max(free_us, link_us), 4),
     }  # fmt: skip
 
@@ -159,9 +177,9 @@ def bytes_by_direction(lowered: LoweredReplica) -> dict[str, int]:
     return moved
 
 
-def serve(model: CudaModel, replica: object, throttle: float | None) -> float:
+def serve(model: CudaModel, replica: Model, throttle: float | None) -> float:
     """Microseconds per request, all slots busy."""
-    backend = start(replica, TWO, throttle=throttle)  # type: ignore[arg-type]
+    backend = start(replica, TWO, throttle=throttle)
     dispatcher = Dispatcher(backend, slots=SLOTS, lanes=SLOTS)
     inputs = model.inputs(0, 0)
     pending = [dispatcher.submit(inputs, trace=0, lane=i % SLOTS) for i in range(2 * SLOTS)]
@@ -176,9 +194,12 @@ def serve(model: CudaModel, replica: object, throttle: float | None) -> float:
     return (ends[-1] - ends[SLOTS]) / (len(ends) - 1 - SLOTS) * 1e6
 
 
-def overlapped(done: Sequence[Completion]) -> float:
+def overlapped(model: CudaModel, places: Sequence[Sequence[str]], bandwidth: float) -> float:
     """The share of transfer time between devices in which the device at its end computes."""
-    events = [event for one in done for event in one.events]
+    replica = served(model, places, SLOTS, SLOTS)
+    backend = start(replica, TWO, timeline=True, throttle=bandwidth)
+    done, _ = requests(backend, model, [(0, i % SLOTS) for i in range(5 * SLOTS)], SLOTS, SLOTS)
+    events = [event for one in done[SLOTS:-SLOTS] for event in one.events]
     computing = spans_by_device(e for e in events if e.queue is Queue.COMPUTE)
     moving = spans_by_device(e for e in events if e.queue is not Queue.COMPUTE and e.peer in SMS)
     covered = sum(total(overlap(spans, computing.get(d, []))) for d, spans in moving.items())
