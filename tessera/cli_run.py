@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -143,7 +144,9 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
     for name in names:
         if given[name]:
             option = "map" if name == "mapping" else name.replace("_", "-")
-            raise click.UsageError(f"`--{option}` is for {kind} only", click.get_current_context())
+            make = "; `tessc plan` makes a plan of a trace" if kind == "plans" else ""
+            message = f"`--{option}` is for {kind} only{make}"
+            raise click.UsageError(message, click.get_current_context())
 
 
 # --- traces ------------------------------------------------------------------------------------
@@ -226,6 +229,8 @@ def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
     throttle = None if given["throttle"] is None else parse_bandwidth(given["throttle"])
     if given["throttle"] is not None and not throttle:
         raise click.UsageError("`--throttle` takes a speed, such as 12.5GB/s")
+    if not isfinite(given["time_limit"] or 0.0):
+        raise click.UsageError("`--time-limit` must be a finite number of seconds")
     return PlanRunOptions(
         requests=given["requests"], backend=given["backend"] or "auto",
         targets=parse_map(given["mapping"]), slots=given["slots"], lanes=given["lanes"],

@@ -22,6 +22,7 @@ from tessera.frontend.contents_write import write_contents
 from tessera.frontend.known_contents import known_contents
 from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import STDIN_NAME, read_source, text_to_bytes
+from tessera.frontend.sniff import sniff_format
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
 from tessera.ir.graph import KernelGraph, TraceReference
@@ -283,6 +284,8 @@ def _ptx_parts(program: Program) -> Iterator[str]:
 
 def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The program in a text, with what is odd about it but no error."""
+    if found := sniff_format(source):
+        raise TesseraError(found)
     settings = read_settings()
     cache = ModuleCache(settings.cache_dir) if settings.use_cache and settings.cache_dir else None
     warnings: list[Diagnostic] = []

@@ -203,6 +203,33 @@ def sniff_text(source: Source) -> Diagnostic | None:
     return None
 
 
+def sniff_format(source: Source) -> Diagnostic | None:
+    """An error for a text of ours that is no trace, where a trace is wanted."""
+    for start, what, hint in _OURS:
+        if source.text.startswith(start):
+            return error(
+                "TSR1910",
+                f"`{source.name}` {what}",
+                Span(source, 0, len(start)),
+                hint=_hint(hint, source.name),
+            )
+    return None
+
+
+_OURS = (
+    (
+        "tessera-plan",
+        "is a plan, not a trace",
+        "`tessc run {file}` runs it, `tessc check {file}` proves it; the trace is inside",
+    ),
+    (
+        "tessera-graph",
+        "is a kernel graph, not a trace",
+        "give the trace that its second line names; `tessc plan {file}` plans from the graph",
+    ),
+)
+
+
 def _elf(head: bytes, name: str) -> Diagnostic:
     """An ELF file: a cubin if its machine is CUDA, otherwise something for the host."""
     order: Literal["big", "little"] = "big" if head[5:6] == b"\x02" else "little"

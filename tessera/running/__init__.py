@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tessera.backend.service import DEFAULT_LIMIT_S, Completion
+from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.plan import Plan
+from tessera.ir.program import Role
 from tessera.running.backends import Choice, choose_backend, rehearsal
 from tessera.running.estimate import cpu_seconds
 from tessera.running.materials import Materials, read_materials
@@ -25,6 +27,7 @@ from tessera.running.schedule import Turn, schedule
 from tessera.running.serving import Serving, ServingOptions
 
 DEFAULT_REQUESTS = 8
+MOST_REQUESTS = 1_000_000
 INTERRUPTED = 130
 _LOOK_S = 0.1
 
@@ -70,6 +73,7 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs
     )
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
+    _check_room(opened, requests)
     turns = schedule(
         requests,
         [trace.share for trace in opened.plan.traces],
@@ -83,6 +87,27 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         opened=opened, choice=choice, materials=materials, turns=turns, options=options,
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _check_room(opened: OpenPlan, requests: int) -> None:
+    """Refuse in words more requests than can be kept: all results stay until the end."""
+    if requests > MOST_REQUESTS:
+        raise TesseraError(
+            error("TSR5053", f"a run has at most {MOST_REQUESTS} requests, not {requests}",
+                  hint="serve without an end with `tessera.Runtime`")
+        )  # fmt: skip
+    outputs = (
+        sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
+        for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
+    )
+    needed, free = int(requests * sum(outputs)), available_bytes()
+    if free is not None and needed > free:
+        raise TesseraError(
+            error("TSR5020", f"the machine has no memory for the outputs of {requests} requests: "
+                  f"{needed} bytes", notes=(f"{free} bytes are available",),
+                  hint="run with fewer `--requests`"),
+            RUN_FAULT,
+        )  # fmt: skip
 
 
 def run_plan(

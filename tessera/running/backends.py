@@ -17,7 +17,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.ir.plan import Plan
 from tessera.running.open_plan import OpenPlan
 
-_TARGET = re.compile(r"cpu|cuda:\d{1,3}(:\d{1,4}sm)?")
+_TARGET = re.compile(r"cpu|cuda:\d{1,3}(:[1-9]\d{0,3}sm)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Choice:
 def parse_map(text: str | None) -> dict[str, str]:
     """`a100=cuda:0,l40s=cuda:1:48sm` as a mapping."""
     found: dict[str, str] = {}
-    for part in (text or "").split(",") if text else ():
+    for part in () if text is None else text.split(","):
         device, equals, target = (word.strip() for word in part.partition("="))
         if not equals or not device or not _TARGET.fullmatch(target) or device in found:
             raise TesseraError(

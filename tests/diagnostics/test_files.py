@@ -73,6 +73,8 @@ REFUSED = [
         b"version https://git-lfs.github.com/spec/v1\n", "TSR1910", "is a Git LFS", id="lfs"
     ),
     pytest.param(b"import triton\n", "TSR1910", "is Python source", id="python"),
+    pytest.param(b"tessera-plan 1\n", "TSR1910", "is a plan, not a trace", id="plan"),
+    pytest.param(b"tessera-graph 2\n", "TSR1910", "is a kernel graph", id="graph"),
 ]
 
 

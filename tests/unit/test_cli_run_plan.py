@@ -73,6 +73,29 @@ def test_a_timeline_that_cannot_be_written_is_refused_before_the_run(plan: str) 
     assert "ran" not in result.text
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--requests", "100000000"], 1, "at most 1000000 requests"),
+        (["--time-limit", "nan"], 2, "must be a finite number"),
+        (["--throttle", "1e-200GB/s"], 2, "takes a speed"),
+        (["--map", ""], 2, "cannot be used"),
+        (["--arch", "sm_80"], 2, "is for traces only"),
+    ],
+)
+def test_options_without_sense(plan: str, options: list[str], code: int, words: str) -> None:
+    result = tessc("run", plan, "--backend", "cpu", *options)
+    assert (result.code, result.text) == (code, "")
+    assert words in result.err
+
+
+def test_more_outputs_than_the_machine_can_hold(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.running.available_bytes", lambda: 1 << 20)
+    result = tessc("run", plan, "--backend", "cpu", "--requests", "100000")
+    assert result.code == 6
+    assert "no memory for the outputs of 100000 requests" in result.err
+
+
 def test_fewer_slots_and_json_without_gpus(plan: str) -> None:
     result = tessc("run", plan, "--requests", "2", "--slots", "1", "--lanes", "1", "--json")
     assert result.code == 0, result.err

@@ -28,7 +28,9 @@ def test_a_map() -> None:
     assert parse_map(None) == {}
 
 
-@pytest.mark.parametrize("text", ["a", "a=", "=cpu", "a=gpu:0", "a=cpu,a=cpu", "a=cuda:x", ","])
+@pytest.mark.parametrize(
+    "text", ["a", "a=", "=cpu", "a=gpu:0", "a=cpu,a=cpu", "a=cuda:x", ",", "", "a=cuda:0:0sm"]
+)
 def test_a_map_that_cannot_be_used(text: str) -> None:
     with pytest.raises(TesseraError, match="TSR5055"):
         parse_map(text)
