@@ -24,6 +24,7 @@ from tessera.planning.refusals import NO_PLAN
 
 RANDOM = "random:"
 GIVEN = "given"
+_LINES = "write a line `STEP=GPU` for each: `*=a100` (all steps), `m0.linear=l40s`, `#3=l40s-0`"
 """How a search ended that there was none of."""
 
 _NEEDS = {
@@ -125,16 +126,16 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
         pattern, _, device = rule.rpartition("=")
         named = [d for d in setting.machine.devices if names_device(d, device.strip())]
         if len(named) != 1:
-            raise TesseraError(
-                error("TSR3017", f"`{device.strip()}` is not one GPU of the machine", span)
-            )
+            headline = f"`{device.strip()}` is not one GPU of the machine"
+            raise TesseraError(error("TSR3017", headline, span, hint=_LINES))
         matched = False
         for at, (trace, step) in enumerate(steps):
             own = pattern.strip().removeprefix(f"{trace}:")
             if own == f"#{step.step}" or fnmatchcase(step.name, own):
                 found[at], matched = int(named[0].id), True
         if not matched:
-            raise TesseraError(error("TSR3017", f"`{pattern.strip()}` names no step", span))
+            headline = f"`{pattern.strip()}` names no step"
+            raise TesseraError(error("TSR3017", headline, span, hint=_LINES))
     unplaced = next((at for at, device in enumerate(found) if device is None), None)
     if unplaced is not None:
         trace, step = steps[unplaced]
