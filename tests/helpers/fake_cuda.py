@@ -6,8 +6,9 @@ what is ready runs, in random order. What streams and events leave unordered the
 any order, and what the host overwrites too early is lost. Capture follows the driver's rules: a
 stream joins by waiting for a captured event, and all must be joined at the end.
 
-`peers=False` makes GPUs that cannot reach each other. Kernels named in `hang` never end. A kernel
-that faults breaks the context: every later call fails.
+`peers=False` makes GPUs that cannot reach each other. With `one_queue` all streams of a GPU share a
+hardware queue: nothing overtakes what was handed over before it, whatever its stream. Kernels named
+in `hang` never end. A kernel that faults breaks the context: every later call fails.
 """
 
 from __future__ import annotations
@@ -127,11 +128,12 @@ class FakeCuda:
     def __init__(
         self, *, gpus: int = 1, sms: int = 132, memory: int = 64 << 20, peers: bool = True,
         seed: int = 0, version: int = 13000, capability: tuple[int, int] = (9, 0),
-        hang: tuple[str, ...] = (), name: str = "Fake GPU",
+        hang: tuple[str, ...] = (), name: str = "Fake GPU", one_queue: bool = False,
     ) -> None:  # fmt: skip
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
+        self.last: dict[int, Node] | None = {} if one_queue else None
         self.taken: list[list[int]] = []
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
@@ -601,6 +603,9 @@ class FakeCuda:
 
     def _enqueue(self, stream: Stream, label: str, run: Any) -> Any:
         node = Node(label, run, set(stream.tail))
+        if self.last is not None and stream.capture is None:
+            node.after |= {self.last[stream.gpu]} if stream.gpu in self.last else set()
+            self.last[stream.gpu] = node
         stream.tail = {node}
         if stream.capture is not None:
             stream.capture.nodes.append(node)

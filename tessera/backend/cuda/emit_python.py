@@ -3,7 +3,8 @@
 In: a lowered replica and its traces. Out: files by name: a program per device (a function per
 trace and queue), the PTX of every module, `common.py`, which all share, and `run.py`, which starts
 them in one process. They do what the backend does, call by call, without graphs: devices find each
-other through words in pinned memory that streams write and wait for.
+other through words in pinned memory that streams write and wait for. Functions are generators, so
+that nothing waits for what is handed over later.
 
 Contents of buffers are not part of it; `run.py --help` says how to give them.
 """
@@ -90,6 +91,7 @@ class _Emitter:
         modules = self._module_files(device)
         parts = [
             f'"""Device `{device}` of the plan: what its queues do for one request."""\n',
+            "from collections.abc import Iterator\n",
             "from common import Device, Request, bits, by_value, u32, u64  # noqa: F401\n",
             "DEVICE = Device(",
             f"    name={device!r},",
@@ -118,11 +120,12 @@ class _Emitter:
     ) -> str:  # fmt: skip
         label = self.traces[trace.trace].name
         lines = [
-            f"def {name}(d: Device, r: Request) -> None:",
+            f"def {name}(d: Device, r: Request) -> Iterator[tuple[int, int]]:",
             f'    """The {queue.value} queue, for one request of trace {label!r}."""',
         ]
         operations = tuple(program.on(queue)) if program is not None else ()
         body = [line for one in operations for line in self._operation(one, queue, trace, device)]
+        body.append("yield from ()")  # a generator also where nothing waits
         return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
 
     def _operation(
@@ -140,7 +143,7 @@ class _Emitter:
             case Record(event):
                 yield f'd.record(r, "{queue.value}", {event})'
             case Await(event):
-                yield f'd.wait(r, "{queue.value}", {event})'
+                yield f'yield from d.wait(r, "{queue.value}", {event})'
             case Send(number):
                 yield self._send(trace, number)
             case Receive(number):
@@ -154,14 +157,14 @@ class _Emitter:
         pieces = _pieces(transfer.bytes)
         if transfer.target == HOST:
             return f"d.send_to_host(r, {name!r}, {pieces})"
-        return f"d.send(r, {number}, {name!r}, {transfer.target!r}, {pieces})"
+        return f"yield from d.send(r, {number}, {name!r}, {transfer.target!r}, {pieces})"
 
     def _receive(self, trace: LoweredTrace, number: int) -> str:
         transfer = trace.transfers[number]
         name = self.traces[trace.trace].program.buffers[transfer.buffer].name
         if transfer.source == HOST:
             return f"d.receive_from_host(r, {name!r}, {_pieces(transfer.bytes)})"
-        return f"d.receive(r, {number})  # {name} from {transfer.source}"
+        return f"yield from d.receive(r, {number})  # {name} from {transfer.source}"
 
     # --- steps -------------------------------------------------------------------------------
 

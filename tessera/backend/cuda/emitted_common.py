@@ -1,19 +1,26 @@
 """What the programs of all devices share. Needs cuda-python (and NumPy, for the files) alone.
 
 A device has, per slot, three streams: compute, in and out. Every program function hands one
-request to one of them, in order, and waits for nothing. What has to wait does so on the GPU, for a
-word in pinned memory to reach the number of the request: `record` writes such a word, `wait` waits
-for it. A transfer has two: `ready`, which the receiver writes when the bytes may come, and
-`arrived`, which the sender writes when they are there. So the programs of the devices can be handed
-over one after the other, by any number of threads, in any order.
+request to one of them, in order. What has to wait does so on the GPU, for a word in pinned memory
+to reach the number of the request: `record` writes such a word, `wait` waits for it. A transfer has
+two: `ready`, which the receiver writes when the bytes may come, and `arrived`, which the sender
+writes when they are there.
+
+Streams may share a hardware queue, above all those of a slice, and a driver call may wait for the
+GPU. So nothing may wait for what is handed over later: the functions are generators that name
+(`yield from d.wait(...)`) the word they need, and go on when what writes it has been handed over.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import re
 import struct
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +29,8 @@ from cuda.bindings import driver as cuda
 
 HERE = Path(__file__).parent
 POISON = 0xCB
+NOT_READY = 600
+LIMIT_S = 60.0
 NOWHERE = 0x1CB << 44  # for pointers to buffers that a device does not have
 
 
@@ -74,6 +83,7 @@ class Device:
     """A GPU or a slice of one, with the memory, modules and streams of the plan."""
 
     all: ClassVar[dict[str, Device]] = {}
+    handed_over: ClassVar[dict[int, int]] = {}  # what words will be, by address
 
     def __init__(
         self, name: str, areas: dict[str, tuple[int, int]],
@@ -231,33 +241,43 @@ class Device:
 
     def record(self, r: Request, queue: str, event: int) -> None:
         """An event: the queue has come here."""
-        word = self.flags + 4 * (r.slot * self.events + event)
-        stream = self.streams[r.slot, queue]
-        check(cuda.cuStreamWriteValue32(stream, word, r.number + 1, 0))
+        self._write(self.streams[r.slot, queue], self._flag(r, event), r)
 
-    def wait(self, r: Request, queue: str, event: int) -> None:
+    def wait(self, r: Request, queue: str, event: int) -> Iterator[tuple[int, int]]:
         """Go on when the event has happened."""
-        word = self.flags + 4 * (r.slot * self.events + event)
-        check(cuda.cuStreamWaitValue32(self.streams[r.slot, queue], word, r.number + 1, 0))
+        yield from self._await(self.streams[r.slot, queue], self._flag(r, event), r)
+
+    def _flag(self, r: Request, event: int) -> int:
+        return self.flags + 4 * (r.slot * self.events + event)
 
     def send(
         self, r: Request, transfer: int, name: str, target: str,
         pieces: list[tuple[int, int, int, int]],
-    ) -> None:  # fmt: skip
+    ) -> Iterator[tuple[int, int]]:  # fmt: skip
         """Copy pieces (start, width, pitch, rows) of a buffer to another device."""
         other, stream = Device.all[target], self.streams[r.slot, "out"]
         ready = other.marks + 8 * (r.slot * self.transfers + transfer)
-        check(cuda.cuStreamWaitValue32(stream, ready, r.number + 1, 0))
+        yield from self._await(stream, ready, r)
         one = other.address(r.trace, r.slot, r.lane, name)
         self._copy(stream, one, self.address(r.trace, r.slot, r.lane, name), pieces)
-        check(cuda.cuStreamWriteValue32(stream, ready + 4, r.number + 1, 0))
+        self._write(stream, ready + 4, r)
 
-    def receive(self, r: Request, transfer: int) -> None:
+    def receive(self, r: Request, transfer: int) -> Iterator[tuple[int, int]]:
         """Let a transfer come, and go on when it is there."""
         ready = self.marks + 8 * (r.slot * self.transfers + transfer)
         stream = self.streams[r.slot, "in"]
-        check(cuda.cuStreamWriteValue32(stream, ready, r.number + 1, 0))
-        check(cuda.cuStreamWaitValue32(stream, ready + 4, r.number + 1, 0))
+        self._write(stream, ready, r)
+        yield from self._await(stream, ready + 4, r)
+
+    def _write(self, stream: Any, word: int, r: Request) -> None:
+        check(cuda.cuCtxSetCurrent(self.context))
+        check(cuda.cuStreamWriteValue32(stream, word, r.number + 1, 0))
+        Device.handed_over[word] = r.number + 1
+
+    def _await(self, stream: Any, word: int, r: Request) -> Iterator[tuple[int, int]]:
+        yield word, r.number + 1
+        check(cuda.cuCtxSetCurrent(self.context))
+        check(cuda.cuStreamWaitValue32(stream, word, r.number + 1, 0))
 
     def receive_from_host(
         self, r: Request, name: str, pieces: list[tuple[int, int, int, int]]
@@ -288,10 +308,16 @@ class Device:
             check(cuda.cuMemcpy2DAsync(copy, stream))
 
     def finish(self, slot: int) -> None:
-        """Wait until the streams of a slot are empty."""
+        """Wait until the streams of a slot are empty, but not for ever."""
         check(cuda.cuCtxSetCurrent(self.context))
+        limit = time.monotonic() + LIMIT_S
         for queue in ("compute", "in", "out"):
-            check(cuda.cuStreamSynchronize(self.streams[slot, queue]))
+            while int(status := cuda.cuStreamQuery(self.streams[slot, queue])[0]) == NOT_READY:
+                if time.monotonic() > limit:
+                    sys.stderr.write(f"{self.name}: the {queue} queue does not end\n")
+                    sys.stderr.flush()
+                    os._exit(1)  # a way out that waits for nothing
+            check((status,))
 
 
 def open_devices(targets: dict[str, str], transfers: int) -> None:
@@ -385,13 +411,34 @@ def serve(
                 for offset in plan["pointers"][trace].get(name, ()):
                     hosts[slot][name][1][offset : offset + 8] = 0
         write_words(plan, trace, slot, lane, kinds=("slot",))
-        for name in Device.all:
-            for queue in programs[name][trace]:
-                queue(Device.all[name], request)
+        hand_over(
+            [queue(Device.all[name], request) for name in Device.all
+             for queue in programs[name][trace]]
+        )  # fmt: skip
         flying[slot] = request
     for slot in list(flying):
         collect(slot)
     return results
+
+
+def hand_over(queues: list[Iterator[tuple[int, int]]]) -> None:
+    """All queues of a request: each goes on until it needs a word that nobody writes yet."""
+    needs = [(queue, next(queue, None)) for queue in queues]
+    waiting = {queue: need for queue, need in needs if need is not None}
+    while waiting:
+        ready = [
+            queue
+            for queue, (word, value) in waiting.items()
+            if Device.handed_over.get(word, 0) >= value
+        ]
+        if not ready:
+            raise SystemExit("the queues wait for each other")
+        for queue in ready:
+            need = next(queue, None)
+            if need is None:
+                del waiting[queue]
+            else:
+                waiting[queue] = need
 
 
 def fill_memory(plan: dict[str, Any], data: dict[str, Any]) -> None:

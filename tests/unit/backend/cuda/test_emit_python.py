@@ -51,6 +51,19 @@ def run_files(
     return dict(np.load(folder / "out.npz"))
 
 
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_streams_may_share_a_hardware_queue(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As streams of a slice do: what waits for something handed over later would wait for ever."""
+    model = random_model(seed)
+    found = run_files(model, SLICES, FakeCuda(seed=seed, one_queue=True), tmp_path, monkeypatch)
+    lanes = model.lowered.lanes
+    for number, want in enumerate(expected(model, [Ask(i, 0, i % lanes) for i in range(REQUESTS)])):
+        for name, content in want.outputs.items():
+            np.testing.assert_array_equal(found[f"{name}@{number}"], content)
+
+
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_the_programs_do_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,7 +91,7 @@ def test_one_readable_program_per_device() -> None:
     assert len(programs) == len(model.lowered.devices)
     for text in programs:
         assert "import tessera" not in text
-        assert "def compute_0(d: Device, r: Request) -> None:" in text
+        assert "def compute_0(d: Device, r: Request) -> Iterator[tuple[int, int]]:" in text
         assert max(map(len, text.splitlines())) < 400
         compile(text, "device.py", "exec")
 
