@@ -82,7 +82,7 @@ def emit_carry(e: Emitter, i: ptx.Instruction) -> None:
         made = f"integer.mad_carry({t!r}, {a}, {b}, {c}, {half!r}, {old})"
     else:
         a, b = raw(e, i, t, t)
-        which = "add_carry" if name.startswith("add") else "sub_borrow"
+        which = "add_carry" if name.startswith("add") else "sub_carry"
         made = f"integer.{which}({t!r}, {a}, {b}, {old})"
     both = e.temporary(made)
     call(e, i, f"{both}[0]", bits(t))

@@ -155,18 +155,16 @@ def add_carry(
     return carried, out | (carried < total)
 
 
-def sub_borrow(
-    t: str, a: Operand, b: Operand, borrow: Bools | bool | None = None
+def sub_carry(
+    t: str, a: Operand, b: Operand, carry: Bools | bool | None = None
 ) -> tuple[Bits, Bools]:
-    """`sub.cc` / `subc`: the difference and the borrow, which PTX keeps in CC.CF."""
+    """`sub.cc` / `subc`: the difference and CC.CF, which GPUs set where nothing was borrowed.
+
+    The PTX ISA calls the flag a borrow, which is the same for chains of `sub.cc` and `subc`; but
+    nvcc's 128-bit division goes on with `addc`, and ptxas hands the carry of `a + ~b + 1` over.
+    """
     width, _ = integer_type(t)
-    x, y = bits(width, a), bits(width, b)
-    difference = x - y
-    out: Bools = x < y
-    if borrow is None:
-        return difference, out
-    borrowed = difference - predicate(borrow).astype(difference.dtype)
-    return borrowed, out | (borrowed > difference)
+    return add_carry(t, a, ~bits(width, b), True if carry is None else carry)
 
 
 def mad_carry(

@@ -117,13 +117,14 @@ def test_carry_chains(t):
     for flag in (None, carry):
         extra = np.zeros(COUNT, int) if flag is None else flag.astype(int)
         total, out = integer.add_carry(t, a, b, flag)
-        rest, borrow = integer.sub_borrow(t, a, b, flag)
+        rest, kept = integer.sub_carry(t, a, b, flag)
         mad, mad_out = integer.mad_carry(t, a, b, c, "hi", flag)
         for i, (x, y, z, e) in enumerate(
             zip(a.tolist(), b.tolist(), c.tolist(), extra.tolist(), strict=True)
         ):
             assert int(total[i]) + (int(out[i]) << width) == x + y + e
-            assert int(rest[i]) - (int(borrow[i]) << width) == x - y - e
+            taken = 0 if flag is None else 1 - e
+            assert int(rest[i]) - (int(not kept[i]) << width) == x - y - taken
             high = (to_int(x, t) * to_int(y, t) >> width) & ((1 << width) - 1)
             assert int(mad[i]) + (int(mad_out[i]) << width) == high + z + e
 

@@ -58,17 +58,17 @@ def test_carry_chains_add_and_subtract_wide_integers(pairs):
         return [np.array([x >> 32 * i & 0xFFFFFFFF for x in column], np.uint32) for i in range(4)]
 
     left, right = (limbs(column) for column in zip(*pairs, strict=True))
-    carry = borrow = None
+    carry = kept = None
     total = difference = 0
     for i, (x, y) in enumerate(zip(left, right, strict=True)):
         part, carry = integer.add_carry("u32", x, y, carry)
         total = total + part.astype(object) * (1 << 32 * i)
-        part, borrow = integer.sub_borrow("u32", x, y, borrow)
+        part, kept = integer.sub_carry("u32", x, y, kept)
         difference = difference + part.astype(object) * (1 << 32 * i)
     assert list(total) == [(a + b) % 2**128 for a, b in pairs]
     assert list(difference) == [(a - b) % 2**128 for a, b in pairs]
     assert carry.tolist() == [a + b >= 2**128 for a, b in pairs]
-    assert borrow.tolist() == [a < b for a, b in pairs]
+    assert kept.tolist() == [a >= b for a, b in pairs]
 
 
 @settings(max_examples=50, deadline=None)
