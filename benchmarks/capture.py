@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 from tessera import tracing
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.model_file import find_model, load_model
-from tessera.ir.program import LibraryCall
+from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 
@@ -81,8 +82,14 @@ def capture(name: str, route: str, target: Path) -> dict[str, Any]:
     steps = list(found.program.work())
     row: dict[str, Any] = {
         "seconds": round(seconds, 1),
+        "graph": asdict(found.nodes),
+        "unmapped_pointers": sum(d.code == "TSR6005" for d in found.diagnostics),
         "steps": len(steps),
+        "launches": sum(isinstance(step, Launch) for step in steps),
+        "memsets": sum(isinstance(step, Memset) for step in steps),
+        "copies": sum(isinstance(step, Memcpy) for step in steps),
         "library_calls": sum(isinstance(step, LibraryCall) for step in steps),
+        "streams": len({step.stream for step in steps}),
         "modules": len(found.program.modules),
         "variants": sum(len(m.variants) for m in found.program.modules),
         "diagnostics": [f"{d.code} {d.headline}" for d in found.diagnostics],

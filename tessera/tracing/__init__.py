@@ -132,19 +132,20 @@ def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
-    *first, last = attempts(options.route)
-    for backends in (*first, last):
+    failure: TesseraError | None = None
+    for backends in attempts(options.route):
         keeper = Keeper()
-        try:
-            with fresh_compiler(), keep_compiled(keeper):
+        with fresh_compiler(), keep_compiled(keeper):
+            try:
                 return capture(
                     compiled(function, options.route, backends), inputs, keeper,
                     archs=options.archs, given=options.ptx, warm_ups=options.warm_ups,
                 )  # fmt: skip
-        except TesseraError as problem:
-            if backends == last or problem.diagnostics[0].code != NOT_COMPILED:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+            except TesseraError as problem:
+                failure = problem
+        if failure.diagnostics[0].code != NOT_COMPILED:
+            break
+    raise failure or AssertionError("there is a way to try")
 
 
 def require_torch() -> None:

@@ -39,7 +39,8 @@ class KernelSources:
 def find_sources(given: Iterable[tuple[str, str]] = ()) -> KernelSources:
     """What this process has compiled, and the user's own texts, each with a name for errors."""
     named = dict(numba_texts())
-    for place, text in given:
+    for place, given_text in given:
+        text = given_text.rstrip("\0")  # as NVRTC ends its texts
         named.update((kernel.name, text) for kernel in parse_module(text, place).kernels())
     return KernelSources(dict(_triton_kernels()), dict(core_texts()), named)
 

@@ -176,14 +176,16 @@ def _capture_graph(
         return graphs[0] if int(status) == 0 and graphs and int(graphs[0]) else None
 
     mode = watcher(keeper, under_way)
+    # A capture that fails leaves the generator as if it went on.
+    generator = _generator()
+    random = generator.clone_state()
     keeper.is_on = True
     try:
         with torch.cuda.graph(graph), mode:
             outputs = inputs.call(function)
-    except TesseraError:
-        raise
-    except Exception as problem:  # the model's, PyTorch's, the driver's
-        raise not_captured(problem) from problem
+    except Exception as problem:  # the model's, PyTorch's, the driver's, ours
+        generator.graphsafe_set_state(random)
+        raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem
     finally:
         keeper.is_on = False
     return graph, outputs, mode.operators

@@ -152,7 +152,7 @@ def _operator(
     for argument in schema.arguments:
         if argument.name not in given:
             continue
-        value = given[argument.name]
+        value = _number_of(given[argument.name])
         tensors = [t for t in tensors_in(value) if t.is_cuda]
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if tensors:
@@ -173,6 +173,14 @@ def _operator(
         operator=name, reads=tuple(reads), writes=tuple(writes), attributes=tuple(attributes),
         first=first, last=last,
     )  # fmt: skip
+
+
+def _number_of(value: Any) -> Any:
+    """A number that the host holds as a tensor without dimensions, as the number."""
+    import torch
+
+    is_number = isinstance(value, torch.Tensor) and not value.is_cuda and value.dim() == 0
+    return value.item() if is_number else value
 
 
 def _tensor(tensor: Any) -> RawTensor:

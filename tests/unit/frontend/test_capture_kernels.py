@@ -54,7 +54,7 @@ def test_a_kernel_that_does_not_compile_for_another_gpu(monkeypatch: pytest.Monk
 
     triton(monkeypatch, compile_for)
     kernel = CompiledKernel()
-    sources = find_sources([("own.ptx", TEXT.format(arch="sm_75", name="own"))])
+    sources = find_sources([("own.ptx", TEXT.format(arch="sm_75", name="own") + "\0")])
     assert sources.triton == {7: kernel}
     names = {7: "matmul", 8: "own", 9: "gone"}
     assert [sources.knows(*one) for one in names.items()] == [True, True, False]
