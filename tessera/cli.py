@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tessera.driver import Report
 
 EXIT_ERRORS = 1
+EXIT_FAULT = 6
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
@@ -297,6 +298,10 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as problem:
         return _output_failed(problem)
+    except MemoryError:
+        hint = "close other programs, raise the limit of this shell (`ulimit -v`), or take less"
+        Messages().show([error("TSR5020", "this machine is out of memory", hint=hint)])
+        return EXIT_FAULT
     except Exception as problem:
         return _internal_error(problem, arguments)
 

@@ -23,6 +23,7 @@ STDIN_NAME = "<stdin>"
 MAX_BYTES = 1 << 30
 
 _HEAD_BYTES = 65536
+_PIECE_BYTES = 16 << 20
 _BOM = b"\xef\xbb\xbf"
 # Tab, line feed, vertical tab, form feed, carriage return, and Ctrl-Z (which ptxas skips).
 _TEXT_CONTROLS = frozenset(b"\t\n\x0b\x0c\r\x1a")
@@ -85,14 +86,23 @@ def _read_stdin(limit: int) -> bytes:
         raise TesseraError(_unreadable("standard input", problem)) from None
 
 
+def _read_up_to(stream: BinaryIO, most: int) -> bytes:
+    """Bytes in pieces: one large read sets the memory for all of it aside first."""
+    pieces = []
+    while most > 0 and (piece := stream.read(min(most, _PIECE_BYTES))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
 def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
     """All bytes of a stream; stops at a signature in its head, and at the limit."""
     head = stream.read(_HEAD_BYTES)
     if found := sniff_bytes(head, name):
         raise TesseraError(found)
     if len(head) < _HEAD_BYTES and len(head) <= limit:
-        return head + stream.read(limit - len(head))
-    data = head + stream.read(max(limit + 1 - len(head), 0))
+        return head + _read_up_to(stream, limit - len(head))
+    data = head + _read_up_to(stream, max(limit + 1 - len(head), 0))
     if len(data) > limit:
         raise TesseraError(
             error(

@@ -240,6 +240,13 @@ def test_interrupt() -> None:
     assert "Traceback" not in outcome.err
 
 
+def test_out_of_memory() -> None:
+    with mock.patch("tessera.driver.analyze", side_effect=MemoryError):
+        outcome = tessc("analyze", "x")
+    assert outcome.code == 6
+    assert "error[TSR5020]: this machine is out of memory" in outcome.err
+
+
 def test_traceback_on_request(path: str) -> None:
     with (
         mock.patch("tessera.driver.analyze", side_effect=RecursionError("deep")),

@@ -60,7 +60,10 @@ class Worker:
 
     def main(self) -> None:
         """Set up, then listen until the host is gone."""
-        setup = self._host.recv()
+        try:
+            setup = self._host.recv()
+        except (EOFError, OSError):
+            return  # the host is gone
         assert isinstance(setup, Setup)
         try:
             self._set_up(setup)
@@ -195,6 +198,8 @@ class Worker:
                 found = Faulted(problem.diagnostics[0], problem.exit_code)
             case MemoryError():
                 found = Faulted(error("TSR5020", "the machine is out of memory"), 6)
+            case RuntimeError() if str(problem) == "can't start new thread":
+                found = Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
             case _:
                 found = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
         self._tell(found)

@@ -93,22 +93,29 @@ class CpuBackend:
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._began_ns = time.monotonic_ns()
-        status_bytes = STATUS_BYTES * len(model.lowered.devices)
-        descriptor = shared_memory(status_bytes + regions.bytes)
+        self._devices: dict[str, DeviceProcess] = {}
+        self._stop = weakref.finalize(self, stop_processes, self._devices)
         try:
-            shared = mmap.mmap(descriptor, status_bytes + regions.bytes)
-            memory = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
-            self._host = Host(model, MemoryExchange(model, memory, lambda *_: None))
-            self._devices: dict[str, DeviceProcess] = {}
-            self._stop = weakref.finalize(self, stop_processes, self._devices)
-            self._start(descriptor, shared)
-        finally:
-            os.close(descriptor)
-        try:
+            self._share(regions.bytes)
             self._await_ready()
+        except OSError as problem:
+            self.close()
+            raise _not_started(problem) from None
         except BaseException:
             self.close()
             raise
+
+    def _share(self, exchange: int) -> None:
+        """Set memory aside for the exchange, and start the processes that share it."""
+        status_bytes = STATUS_BYTES * len(self.model.lowered.devices)
+        descriptor = shared_memory(status_bytes + exchange)
+        try:
+            shared = mmap.mmap(descriptor, status_bytes + exchange)
+            memory = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
+            self._host = Host(self.model, MemoryExchange(self.model, memory, lambda *_: None))
+            self._start(descriptor, shared)
+        finally:
+            os.close(descriptor)
 
     def _check_memory(self, exchange: int) -> None:
         lowered = self.model.lowered
@@ -131,9 +138,9 @@ class CpuBackend:
     def _start(self, memory: int, shared: mmap.mmap) -> None:
         names = self.model.lowered.devices
         ends: dict[str, dict[str, Connection]] = {name: {} for name in names}
-        for one, other in combinations(names, 2):
-            ends[one][other], ends[other][one] = Pipe()
         try:
+            for one, other in combinations(names, 2):
+                ends[one][other], ends[other][one] = Pipe()
             for index, name in enumerate(names):
                 status = Status(shared, index)
                 here, there = Pipe()
@@ -143,9 +150,6 @@ class CpuBackend:
             for index, device in enumerate(self._devices.values()):
                 setup = Setup(device.name, index, _only(self.model, device.name), self._options)
                 self._send(device, setup)
-        except BaseException:
-            self.close()
-            raise
         finally:
             for peers in ends.values():
                 for connection in peers.values():
@@ -253,7 +257,11 @@ class CpuBackend:
             fault = ServiceFault(message.diagnostic, exit_code=message.exit_code)
             fault.device, fault.request, fault.step = device.name, message.request, message.step
             return fault
-        return ServiceFault(message.diagnostic, device=device.name, exit_code=message.exit_code)
+        request, step = device.status.launch
+        return ServiceFault(
+            message.diagnostic, device=device.name, exit_code=message.exit_code, request=request,
+            step=step, name=self._step_name(request, step),
+        )  # fmt: skip
 
     def _lost(self, device: DeviceProcess) -> ServiceFault:
         """The process of a device ended by itself."""
@@ -344,6 +352,17 @@ def refuse_library_calls(model: Model) -> None:
 
     for lowered in model.lowered.traces:
         refuse(model.traces[lowered.trace].program)
+
+
+def _not_started(problem: OSError) -> ServiceFault:
+    """The system refuses memory, files or processes."""
+    reason = (problem.strerror or str(problem)).lower()
+    return ServiceFault(
+        error("TSR5051", f"the processes of the devices cannot be started: {reason}",
+              notes=("each device is a process, with a pipe to every other one",),
+              hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
+              "devices")
+    )  # fmt: skip
 
 
 def _only(model: Model, device: str) -> Model:

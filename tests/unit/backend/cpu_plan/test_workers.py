@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tessera.backend.cpu_plan import workers
 from tessera.backend.cpu_plan.workers import CpuBackend
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServiceFault
@@ -206,6 +209,25 @@ def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
     with pytest.raises(TesseraError, match=r"TSR5020.*device `b` has 100 bytes") as failure:
         CpuBackend(model, BackendOptions(memory_bytes={"b": 100}))
     assert failure.value.exit_code == 6
+
+
+@pytest.mark.parametrize("what", ["shared_memory", "start_process", "Pipe"])
+def test_processes_that_the_system_refuses(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was started before is gone again."""
+    real = getattr(workers, what)
+    made: list[Any] = []
+
+    def refuse(*given: Any) -> Any:
+        if what == "start_process" and not made:
+            made.append(real(*given))
+            return made[0]
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(workers, what, refuse)
+    with pytest.raises(ServiceFault, match="cannot be started: too many open files") as failure:
+        CpuBackend(two_steps("doze", "doze"))
+    assert failure.value.exit_code == 6
+    assert all(process.poll() is not None for process in made)
 
 
 def test_closing_in_the_middle() -> None:
