@@ -19,8 +19,8 @@ from tessera.ir.flatten import FlatFunction
 from tessera.ir.opcodes import Meaning, Role
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.inline_calls import inline_calls
-from tessera.passes.kernel_code import known_meaning, written_registers
-from tessera.passes.operand_names import registers_in
+from tessera.passes.kernel_code import known_meaning
+from tessera.passes.operand_names import registers_in, written_registers
 
 Word = tuple[str, int | None]
 """A parameter and an offset; None: somewhere in it."""

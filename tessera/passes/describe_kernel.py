@@ -19,7 +19,8 @@ from tessera.ir.expr import Expression
 from tessera.ir.opcodes import Bytes, Flow
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx_constants import integer_value
-from tessera.passes.kernel_code import KernelCode, Step, written_registers
+from tessera.passes.kernel_code import KernelCode, Step
+from tessera.passes.operand_names import written_registers
 
 _INVERSE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq",
             "lo": "hs", "ls": "hi", "hi": "ls", "hs": "lo"}  # fmt: skip

@@ -11,6 +11,7 @@ budget allows, one row of threads stands for all CTAs and loops are widened afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -21,7 +22,11 @@ from tessera.passes.lanes import Array
 from tessera.passes.made_maps import spoiled_maps
 from tessera.passes.recorder import Key, Recorder
 from tessera.passes.scene import Scene, boxes
+from tessera.passes.shared_access import Follower
+from tessera.passes.shared_phases import SharedTrouble
+from tessera.passes.shared_roots import SharedRoots
 from tessera.passes.slice_machine import OverBudget, SliceMachine
+from tessera.passes.slice_shared import SharedFollower
 
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
@@ -73,44 +78,83 @@ def find_footprint(
 ) -> Footprint:
     """Run the slice of a kernel for a launch."""
     try:
-        return _run_all(code, scene, exact_budget)
+        return _Launch(code, scene, exact_budget, is_coarse=False).footprint()
     except OverBudget:
         pass
-    recorder = Recorder(scene.zones)
-    machine = SliceMachine(code, scene, None, recorder, coarse_budget, COARSE_ROUNDS)
+    launch = _Launch(code, scene, coarse_budget, is_coarse=True)
     try:
-        machine.start()
+        return launch.footprint()
     except OverBudget:
+        looked_up = frozenset(launch.recorder.looked_up)
         return Footprint(
-            entries=(),
-            unresolved={},
-            nulls={},
-            pins={},
-            gave_up=True,
-            looked_up=frozenset(recorder.looked_up),
+            entries=(), unresolved={}, nulls={}, pins={}, gave_up=True, looked_up=looked_up
         )
-    recorder.finish()
-    pins = machine.pins | spoiled_maps(code, recorder)
-    return _collect(recorder, pins, is_coarse=True)
 
 
-def _run_all(code: KernelCode, scene: Scene, budget: int) -> Footprint:
-    recorder = Recorder(scene.zones)
-    pins: dict[int, str] = {}
-    most = max(1, _LANES // max(1, scene.threads))
-    spent = done = 0
-    for box in boxes(scene.grid, most):
-        machine = SliceMachine(code, scene, box, recorder, budget - spent)
+class _Launch:
+    """Runs of one launch, with all CTAs one by one or with one row for all."""
+
+    def __init__(self, code: KernelCode, scene: Scene, budget: int, *, is_coarse: bool) -> None:
+        self.code = code
+        self.scene = scene
+        self.budget = budget
+        self.is_coarse = is_coarse
+        self.recorder = Recorder(scene.zones)
+
+    def footprint(self) -> Footprint:
+        """Shared memory is followed exactly; failing that, by the objects that addresses in it
+        point into. Loads that may give something else than an address are unknown."""
+        use = self.code.shared
+        if use is None:
+            return self._collect(self._run(lambda: None))
+        try:
+            return self._collect(self._run(lambda: SharedFollower(use, self.scene)))
+        except SharedTrouble:
+            pass
+        unknown: frozenset[int] = frozenset()
+        while True:
+            roots = SharedRoots(use, self.scene, unknown)
+            pins = self._run(roots.follower)
+            more = roots.resolve(self.recorder)
+            if not more:
+                return self._collect(pins)
+            unknown = use.loads if unknown else more
+
+    def _run(self, follower: Callable[[], Follower | None]) -> dict[int, str]:
+        """Run everything; the reasons for which the launch is pinned."""
+        self.recorder = Recorder(self.scene.zones)
+        return self._run_coarse(follower()) if self.is_coarse else self._run_all(follower)
+
+    def _run_coarse(self, shared: Follower | None) -> dict[int, str]:
+        machine = SliceMachine(
+            self.code, self.scene, None, self.recorder, self.budget, COARSE_ROUNDS, shared
+        )
         machine.start()
-        pins.update(machine.pins)
-        recorder.finish()
-        spent += machine.work
-        done += prod(last - first for first, last in box)
-        # The work so far tells early that the rest will not fit.
-        if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
-            raise OverBudget
-    pins.update(spoiled_maps(code, recorder))
-    return _collect(recorder, pins, is_coarse=False)
+        self.recorder.finish()
+        return machine.pins
+
+    def _run_all(self, follower: Callable[[], Follower | None]) -> dict[int, str]:
+        scene, recorder = self.scene, self.recorder
+        pins: dict[int, str] = {}
+        most = max(1, _LANES // max(1, scene.threads))
+        spent = done = 0
+        for box in boxes(scene.grid, most):
+            machine = SliceMachine(
+                self.code, scene, box, recorder, self.budget - spent, shared=follower()
+            )
+            machine.start()
+            pins.update(machine.pins)
+            recorder.finish()
+            spent += machine.work
+            done += prod(last - first for first, last in box)
+            # The work so far tells early that the rest will not fit.
+            if (spent + recorder.work) * (scene.cta_count / done) > 2 * self.budget:
+                raise OverBudget
+        return pins
+
+    def _collect(self, pins: dict[int, str]) -> Footprint:
+        pins = pins | spoiled_maps(self.code, self.recorder)
+        return _collect(self.recorder, pins, is_coarse=self.is_coarse)
 
 
 def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Footprint:

@@ -19,7 +19,6 @@ from tessera.ir import ptx
 from tessera.ir.control_flow import ControlFlow, build_control_flow
 from tessera.ir.flatten import FlatFunction
 from tessera.ir.opcodes import (
-    WRITTEN_ROLES,
     Flow,
     Meaning,
     MemoryEffect,
@@ -33,8 +32,16 @@ from tessera.passes.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.inline_calls import inline_calls
 from tessera.passes.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.lane_ops import Function, lane_function
-from tessera.passes.operand_names import registers_in
+from tessera.passes.operand_names import registers_in, written_registers
 from tessera.passes.pointer_uses import odd_parameters
+from tessera.passes.shared_use import (
+    SharedUse,
+    may_write_shared,
+    shared_loads,
+    shared_roots,
+    shared_steps,
+    shared_use,
+)
 
 TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
 _FOLLOWED_LOADS = frozenset({"ld", "ldu"})
@@ -58,6 +65,7 @@ class KernelCode:
     """A kernel cut down to what its accesses hang on.
 
     `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
+    `shared` says what happens in shared memory, where something needed is loaded from it.
     """
 
     module: ptx.Module
@@ -73,6 +81,7 @@ class KernelCode:
     needs: tuple[KernelNeed, ...]
     calls: CallReach
     shared_writes: frozenset[int]
+    shared: SharedUse | None
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
@@ -87,12 +96,17 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
+    shared: SharedUse | None = None
+    if shared_loads(flat, meanings, needed):
+        steps = shared_steps(flat, meanings)
+        needed = _needed_registers(flat, meanings, steps)
+        shared = shared_use(module, flat, meanings, needed, steps)
     doomed = doomed_blocks(flat, flow)
     blocks = tuple(
         tuple(
             step
             for index in range(block.start, block.end)
-            if (step := _step(flat, index, meanings[index], needed)) is not None
+            if (step := _step(flat, index, meanings[index], needed, shared)) is not None
         )
         for block in flow.blocks
     )
@@ -110,8 +124,9 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         needs=kernel_needs(flat, flow, meanings),
         calls=call_reach(module, flat),
         shared_writes=frozenset(
-            i for i, meaning in enumerate(meanings) if _may_write_shared(meaning)
+            i for i, meaning in enumerate(meanings) if may_write_shared(meaning)
         ),
+        shared=shared,
     )
 
 
@@ -121,29 +136,18 @@ def known_meaning(instruction: ptx.Instruction) -> Meaning:
     return found if found is not None and found.fits else widened_meaning(instruction)
 
 
-def _may_write_shared(meaning: Meaning) -> bool:
-    return any(
-        e.access.writes and (e.space.startswith("shared") or e.space == "generic")
-        for e in meaning.effects
-    )
-
-
-def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
-    """The registers that an instruction may write, in operand order."""
-    found: list[str] = []
-    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
-            found.extend(registers_in(operand))
-    return tuple(found)
-
-
-def _needed_registers(flat: FlatFunction, meanings: list[Meaning]) -> set[str]:
+def _needed_registers(
+    flat: FlatFunction, meanings: list[Meaning], steps: frozenset[int] = frozenset()
+) -> set[str]:
+    """What accesses and branches are computed from, and what `steps` on shared memory are."""
     writers: dict[str, list[int]] = {}
     needed: set[str] = set()
     for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
         for name in written_registers(instruction, meaning):
             writers.setdefault(name, []).append(index)
         needed.update(_roots(instruction, meaning))
+        if index in steps:
+            needed.update(shared_roots(instruction, meaning))
     pending = list(needed)
     while pending:
         for index in writers.get(pending.pop(), ()):
@@ -208,7 +212,9 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
             yield from registers_in(operand)
 
 
-def _step(flat: FlatFunction, index: int, meaning: Meaning, needed: set[str]) -> Step | None:
+def _step(
+    flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], shared: SharedUse | None
+) -> Step | None:
     instruction = flat.instructions[index]
     targets = written_registers(instruction, meaning)
     effects = tracked_effects(meaning)
@@ -218,6 +224,7 @@ def _step(flat: FlatFunction, index: int, meaning: Meaning, needed: set[str]) ->
         or any(name in needed for name in targets)
         or Role.TENSOR_MAP in meaning.roles
         or instruction.opcode.name == "tensormap"
+        or (shared is not None and index in shared.steps)
     )
     if not matters:
         return None

@@ -1,10 +1,11 @@
-"""The names in an operand, wherever they stand."""
+"""The names in an operand, wherever they stand, and the registers that an instruction writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tessera.ir import ptx
+from tessera.ir.opcodes import WRITTEN_ROLES, Meaning
 
 
 def registers_in(operand: ptx.Operand) -> Iterator[str]:
@@ -36,3 +37,12 @@ def registers_in(operand: ptx.Operand) -> Iterator[str]:
             yield from registers_in(operand.right)
         case _:
             return
+
+
+def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
+    """The registers that an instruction may write, in operand order."""
+    found: list[str] = []
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
+            found.extend(registers_in(operand))
+    return tuple(found)

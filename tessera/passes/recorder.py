@@ -232,6 +232,18 @@ class Recorder:
             if len(start):
                 entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
 
+    def move_zone(self, zone: int, objects: frozenset[int], why: int) -> None:
+        """What was touched in a zone was touched somewhere in one of these objects."""
+        if zone in self.asked:
+            self.asked.update(objects)
+        for key in [key for key in self.touched if key.zone == zone]:
+            del self.touched[key]
+            for place in sorted(objects):
+                entry = self._entry(key.at, key.effect, place)
+                entry.always = False
+                entry.whole = why
+                entry.compact()
+
     def _entry(self, index: int, effect: int, zone: int) -> Touched:
         key = Key(index, effect, zone)
         entry = self.touched.get(key)

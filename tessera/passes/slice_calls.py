@@ -69,6 +69,8 @@ def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
             runner.recorder.bounded.add(step.index)
     runner.unknown_results(step, mask)
     runner.forget_words()
+    if runner.shared is not None:
+        runner.shared.call()
 
 
 def _reason(runner: StepRunner, name: str) -> str:

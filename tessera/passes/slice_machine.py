@@ -38,6 +38,7 @@ from tessera.passes.lanes import MASK, U64, Array, Lanes
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
 from tessera.passes.scene import Box, Scene
+from tessera.passes.shared_access import Follower
 from tessera.passes.slice_operands import Key
 from tessera.passes.slice_steps import StepRunner
 
@@ -63,8 +64,9 @@ class SliceMachine(StepRunner):
         recorder: Recorder,
         budget: int,
         most_rounds: int | None = None,
+        shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder)
+        super().__init__(code, scene, box, recorder, shared)
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.budget = budget
         self.most_rounds = most_rounds

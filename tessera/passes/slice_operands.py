@@ -48,6 +48,7 @@ class Operands:
         self.made_maps = MadeMaps()
         self.box = box
         self.guarded_writes: dict[str, Guarded] = {}
+        self.shared_symbols = self._place_shared()
 
     def _place_symbols(self) -> dict[str, int]:
         """Addresses of parameters, of local variables, and of module variables."""
@@ -64,6 +65,13 @@ class Operands:
             found[variable.name] = zones.address(LOCAL, end)
             end += size_bytes(variable) or 64
         return found
+
+    def _place_shared(self) -> dict[str, int]:
+        """Addresses of shared variables, where nothing hangs on their numbers."""
+        use = self.code.shared
+        if use is None or not use.is_plain:
+            return {}
+        return {name: variable.base for name, variable in use.variables.items()}
 
     def by_cta(self, values: Array, ctas: Array) -> tuple[Array, Array]:
         """The values of some CTAs (arrays with the axes of `Lanes`), and the CTAs' numbers."""
@@ -136,6 +144,8 @@ class Operands:
             return special
         if name.name in self.symbols and bits == 64:
             return lanes.scalar(self.symbols[name.name])
+        if name.name in self.shared_symbols and bits >= 32:
+            return lanes.scalar(self.shared_symbols[name.name])
         return lanes.unknown(bits, index)
 
     def address(self, operand: ptx.Operand, index: int) -> Lanes:

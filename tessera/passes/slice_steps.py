@@ -25,6 +25,7 @@ from tessera.passes.made_maps import is_map_step, map_step
 from tessera.passes.masks import ALL, NONE, Mask
 from tessera.passes.recorder import Recorder
 from tessera.passes.scene import Box, Scene
+from tessera.passes.shared_access import Follower, convert_shared, in_shared
 from tessera.passes.shuffle import shuffle
 from tessera.passes.slice_calls import run_call
 from tessera.passes.slice_contents import contents_value
@@ -47,9 +48,17 @@ class StepRunner(Operands):
     arriving: Mask = Mask(ALL, ALL, ALL)
     here: Mask = arriving
 
-    def __init__(self, code: KernelCode, scene: Scene, box: Box | None, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        code: KernelCode,
+        scene: Scene,
+        box: Box | None,
+        recorder: Recorder,
+        shared: Follower | None = None,
+    ) -> None:
         super().__init__(code, scene, box, recorder)
         self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
+        self.shared = shared
 
     # --- results ---------------------------------------------------------------------------
 
@@ -90,6 +99,8 @@ class StepRunner(Operands):
             return
         self.arriving, self.here = mask, here
         name = step.instruction.opcode.name
+        if self.shared is not None and in_shared(self, self.shared, step, here):
+            return
         if step.meaning.flow is Flow.CALL:
             run_call(self, step, here)
         elif step.effects:
@@ -195,8 +206,7 @@ class StepRunner(Operands):
         modifiers = step.instruction.opcode.modifiers
         source = step.instruction.operands[1]
         if any(m.startswith("shared") for m in modifiers):
-            anchor = 0 if "to" in modifiers else self.scene.zones.address(SHARED)
-            self.unknown_results(step, mask, anchor)
+            convert_shared(self, step, source, mask)
             return
         value = self.value(source, 64, step.index)
         if isinstance(source, ptx.Name) and self.code.widths.get(source.name, 64) < 64:
@@ -292,7 +302,7 @@ class StepRunner(Operands):
                 self.pins[step.index] = "it accesses multicast memory"
                 continue
             address = self.address(step.instruction.operands[effect.operand], step.index)
-            zone = self._common_zone(address)
+            zone = self.common_zone(address)
             if effect.space in _LOCAL_SPACES or zone in (LOCAL, PARAMETER):
                 local_access(self, step, effect.access.writes, address, mask)
                 return
@@ -303,7 +313,7 @@ class StepRunner(Operands):
         if step.targets:
             self._loaded(step, mask)
 
-    def _common_zone(self, address: Lanes) -> int | None:
+    def common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
         found = self.scene.zones.between(*address.bounds()) if address.size else None
         return None if found is None else found[0]
@@ -334,7 +344,7 @@ class StepRunner(Operands):
         self, address: Lanes, offset: int, type: str, name: str, index: int
     ) -> Lanes | None:
         """A word of a weight whose contents are known; otherwise note what was asked for."""
-        zone = self._common_zone(address)
+        zone = self.common_zone(address)
         content = None if zone is None else self.scene.contents.get(zone)
         if zone is None or content is None:
             self.recorder.asked.update(() if zone is None else (zone,))

@@ -5,6 +5,8 @@ object it points into, every object gets a zone of 2**40 bytes of its own in a p
 address space that no argument of the launch names: | tag 12 | zone 12 | offset 40 |. Offsets
 count from -2**39, so an index a little below an object is still seen as an offset into it.
 
+The zones from `LOADED` on stand for what a load from shared memory gives (`shared_roots`).
+
 An address outside all zones, or an interval that leaves its zone, points to nothing known. An
 unknown value keeps the address it was added to as its anchor: its zone is where it may point.
 """
@@ -21,7 +23,8 @@ import numpy as np
 from tessera.passes.lanes import U64, Array
 
 SHARED, LOCAL, PARAMETER, WORKSPACE, FIRST = 1, 2, 3, 4, 16
-MOST = 4096 - FIRST
+LOADED, END = 3840, 4096
+MOST = LOADED - FIRST
 REACH = 1 << 39
 
 _SHIFT = 40
@@ -62,3 +65,8 @@ def choose_zones(words: frozenset[int]) -> Zones:
     """Zones whose tag none of these 64-bit words (the scalar arguments) has."""
     taken = {word >> 52 for word in words}
     return Zones(next(tag for tag in _TAGS if tag not in taken and tag + 1 not in taken))
+
+
+def may_be_shared(zones: Array) -> bool:
+    """Whether an address in one of these zones may be in shared memory."""
+    return bool(((zones == 0) | (zones == SHARED) | (zones >= LOADED)).any())

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from tests.property import shared_strategies as shared
+
 WORDS = 256
 OPERATIONS = (
     "add.s32", "sub.s32", "mul.lo.s32", "and.b32", "or.b32", "xor.b32", "min.s32", "max.s32",
@@ -33,6 +35,8 @@ class Writer:
     variables: list[str] = field(default_factory=list)
     count: int = 4
     size: int = 8
+    linear: str = ""
+    leaves: bool = False
 
     def fresh(self, kind: str) -> str:
         self.count += 1
@@ -54,8 +58,8 @@ class Kernel:
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> Kernel:
-    """A kernel `k(out, data, wide, a, b)` with a launch."""
+def kernels(draw: st.DrawFn, through_shared: bool = False) -> Kernel:
+    """A kernel `k(out, data, wide, a, b)` with a launch; addresses may go through shared memory."""
     writer = Writer()
     for name in ("%tid.x", "%tid.y", "%ctaid.x", "%ctaid.y", "%ntid.x", "%laneid"):
         register = writer.fresh("r")
@@ -77,6 +81,8 @@ def kernels(draw: st.DrawFn) -> Kernel:
     writer.integers += writer.variables
     rng = random.Random(draw(st.integers(0, 2**32)))
     writer.size = draw(st.integers(2, 20))
+    if through_shared:
+        shared.begin(rng, writer)
     _block(rng, writer, depth=0)
     _store(rng, writer, 0)
     body = "\n".join(writer.lines)
@@ -87,6 +93,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
         f"    .reg .pred %p<{writer.count + 1}>;\n    .reg .b32 %r<{writer.count + 1}>;\n"
         f"    .reg .b32 %v<{writer.count + 1}>;\n    .reg .b64 %rd<{writer.count + 5}>;\n"
         "    .local .align 8 .b8 stack[32];\n"
+        f"{shared.DECLARATIONS if through_shared else ''}"
         f"{body}\n    ret;\n}}\n"
     )
     extents = st.sampled_from([(1, 1, 1), (2, 1, 1), (3, 2, 1)])
@@ -105,6 +112,8 @@ def _block(rng: random.Random, writer: Writer, depth: int) -> None:
     most = writer.size if depth == 0 else max(2, writer.size // 4)
     for _ in range(rng.randint(1, most)):
         kind = rng.choice(_KINDS if depth < 3 else _KINDS[:7])
+        if writer.linear and rng.random() < 0.3:
+            kind = rng.choice(shared.KINDS)
         kind(rng, writer, depth)
 
 
@@ -345,6 +354,7 @@ def _either_way(rng: random.Random, writer: Writer, depth: int) -> None:
 def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
     if writer.predicates:
         writer.emit(f"@{_pick(rng, writer.predicates)} ret;")
+        writer.leaves = True
 
 
 _KINDS = (

@@ -12,6 +12,7 @@ from tessera.ir.data_type import DataType
 from tessera.passes import intervals
 from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launch_report import StepAccesses
 from tests.helpers.access_oracle import Log, compare
 from tests.property.kernel_strategies import WORDS, Kernel, kernels
 
@@ -75,9 +76,25 @@ def test_logged_bytes_are_in_the_regions(kernel: Kernel) -> None:
     (step,) = AnalysisManager(program).get(AccessRegions).steps
     assert not step.pins
     for contents in ("zeros", "ones", "random", "small"):
-        log = log_of(program, kernel, contents)
-        for found in compare(program, step, log):
-            where = f"{contents}, buffer {found.buffer.name}"
-            assert intervals.covers(found.may_read, found.read), where
-            assert intervals.covers(found.may_write, found.written), where
-            assert intervals.covers(found.written, found.must_write), where
+        check_log(program, step, log_of(program, kernel, contents), contents)
+
+
+@settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    max_examples=3 * settings.default.max_examples,
+)
+@given(kernels(through_shared=True))
+def test_addresses_through_shared_memory_stay_in_the_regions(kernel: Kernel) -> None:
+    program = program_of(kernel)
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    for contents in ("zeros", "ones", "random", "small"):
+        check_log(program, step, log_of(program, kernel, contents), contents)
+
+
+def check_log(program: ir.Program, step: StepAccesses, log: Log, contents: str) -> None:
+    for found in compare(program, step, log):
+        where = f"{contents}, buffer {found.buffer.name}"
+        assert intervals.covers(found.may_read, found.read), where
+        assert intervals.covers(found.may_write, found.written), where
+        assert intervals.covers(found.written, found.must_write), where
