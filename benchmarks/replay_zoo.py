@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--placements", type=int, default=50)
     parser.add_argument("--traces", default=",".join(names()))
-    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:

@@ -11,6 +11,7 @@ Memory that a library wants for itself comes from PyTorch's allocator, which kee
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -55,9 +56,13 @@ def prepare_call(
     operator = caller.find(bound.operator.name)
     placed, named, results = caller.arguments(operator, bound, call)
     queue = torch.cuda.ExternalStream(int(stream), device=f"cuda:{ordinal}")
+    settled = threading.local()
 
     def hand_over() -> tuple[int]:
         try:
+            if not getattr(settled, "is_so", False):
+                _forget_streams(torch, ordinal)
+                settled.is_so = True
             with torch.cuda.stream(queue), torch.no_grad():
                 made = operator(*placed, **named)
                 if results:
@@ -70,6 +75,16 @@ def prepare_call(
         return (0,)
 
     return hand_over
+
+
+def _forget_streams(torch: Any, ordinal: int) -> None:
+    """Let the thread's cuBLAS handle forget the stream that it was used with last.
+
+    It knows that by its address. A stream of ours may have taken the address of one that is gone,
+    of the whole GPU perhaps where this one is a slice's, and must not pass for it.
+    """
+    with torch.cuda.stream(torch.cuda.default_stream(ordinal)):
+        torch.cuda.current_blas_handle()
 
 
 class _Caller:

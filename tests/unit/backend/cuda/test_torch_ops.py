@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,8 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, **operators: Operator) -> Any:
     torch.cuda = types.SimpleNamespace(
         ExternalStream=lambda handle, device: (handle, device),
         stream=lambda queue: contextlib.nullcontext(),
+        default_stream=lambda ordinal: ("default", ordinal),
+        current_blas_handle=lambda: 1,
     )
     torch.ops = types.SimpleNamespace(aten=types.SimpleNamespace())
     for name, operator in operators.items():
@@ -127,6 +130,30 @@ def test_numbers_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'aten::add.out reads=[a:f32[4,4], b:f32[4,4]] writes=[c:f32[4,4]] attrs={"alpha": 2}'
     prepared(call_of(text))()
     assert add.calls[0]["alpha"] == 2
+
+
+def test_every_thread_begins_with_a_handle_that_knows_no_old_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new stream may have the address of one that is gone, which cuBLAS would take it for."""
+    mm = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)])
+    torch = fake_torch(monkeypatch, mm__out=mm)
+    used: list[Any] = []
+
+    @contextlib.contextmanager
+    def stream(queue: Any) -> Any:
+        used.append(queue)
+        yield
+
+    torch.cuda.stream = stream
+    call = prepared(call_of(MM))
+    call()
+    call()
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    ours, default = (77, "cuda:0"), ("default", 0)
+    assert used == [default, ours, ours, default, ours]
 
 
 def test_what_pytorch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
