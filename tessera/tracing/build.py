@@ -126,6 +126,7 @@ class _Builder:
         self.draws = 0
         self.addresses = Addresses(self.buffers)
         self.codes = Codes(raw)
+        self.codes.check_variables()
         self.arguments = Arguments(self.addresses, raw.unowned)
         self.tables: dict[str, dict[int, int]] = {}
         work = list(self._work())

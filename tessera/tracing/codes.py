@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tessera.backend.cpu.initialize import initial_bytes
+from tessera.backend.cpu.kinds import Unsupported
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawVariant
 from tessera.frontend.ptx import parse_module
@@ -25,6 +27,20 @@ class Codes:
         self._of: dict[int, ir.Module] = {}
         self._codes = {code.function: code for code in raw.codes}
         self._read(raw)
+
+    def check_variables(self) -> None:
+        """Refuse code whose module variables hold something else than a trace would start with."""
+        for function, code in self._codes.items():
+            declared = {v.name: v for v in self._of[function].variants[0].ptx.variables()}
+            for name, content in code.variables:
+                first = _initial(declared[name])
+                if first is not None and first != content[: len(first)]:
+                    raise TesseraError(
+                        error("TSR6002", f"the variable `{name}` of a kernel's module holds"
+                                         " something else than its module says, which a trace"
+                                         " cannot hold",
+                              hint="pass it to the kernel as an argument")
+                    )  # fmt: skip
 
     def has(self, node: RawLaunch) -> bool:
         """Whether there is code for a launch."""
@@ -68,6 +84,18 @@ class Codes:
                 by_text[key] = ir.Module(ir.ModuleId(len(by_text)), name, kept)
                 self.modules.append(by_text[key])
             self._of[code.function] = by_text[key]
+
+
+def _initial(variable: ptx.Variable) -> bytes | None:
+    """What a variable holds at first; None where that is an address."""
+
+    def address_of(name: str) -> int:
+        raise LookupError(name)
+
+    try:
+        return initial_bytes(variable, address_of)
+    except (LookupError, Unsupported):
+        return None
 
 
 def _agreeing(variants: tuple[ir.ModuleVariant, ...]) -> tuple[ir.ModuleVariant, ...]:

@@ -7,13 +7,17 @@ imported for this.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx import parse_module
+
+_VARIABLE = re.compile(r"^\s*(\.(visible|weak|common)\s+)?\.(global|const)\b", re.MULTILINE)
 
 
 def numba_texts() -> Iterator[tuple[str, str]]:
@@ -43,6 +47,26 @@ def core_texts() -> Iterator[tuple[int, str]]:
             status, function = driver.cuKernelGetFunction(code.get_kernel(name).handle)
             if int(status) == 0:
                 yield int(function), text
+
+
+def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:
+    """What the variables of a function's module hold now, those that the driver names."""
+    if not _VARIABLE.search(text):
+        return ()
+    from cuda.bindings import driver
+
+    status, module = driver.cuFuncGetModule(driver.CUfunction(function))
+    found = []
+    for variable in parse_module(text, "<module>").variables() if int(status) == 0 else ():
+        if variable.space not in ("global", "const"):
+            continue
+        status, address, size = driver.cuModuleGetGlobal(module, variable.name.encode())
+        content = ctypes.create_string_buffer(max(int(size or 0), 1))
+        if int(status) == 0 and int(size):
+            target = ctypes.addressof(content)
+            if int(driver.cuMemcpyDtoH(target, address, int(size))[0]) == 0:
+                found.append((variable.name, content.raw[: int(size)]))
+    return tuple(found)
 
 
 def _living(kind: str) -> list[Any]:

@@ -106,10 +106,14 @@ class RawVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawCode:
-    """The PTX of a kernel; the first variant is the one that ran."""
+    """The PTX of a kernel; the first variant is the one that ran.
+
+    `variables` are variables of its module, with what they hold when the call begins.
+    """
 
     function: int
     variants: tuple[RawVariant, ...]
+    variables: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

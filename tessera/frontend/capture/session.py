@@ -33,6 +33,7 @@ from tessera.frontend.capture.memory import (
     named_parameters,
 )
 from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
+from tessera.frontend.capture.ptx_sources import read_variables
 from tessera.frontend.capture.raw import (
     RawCapture,
     RawLaunch,
@@ -124,7 +125,10 @@ def capture(
         buffers=memory.in_order(),
         nodes=found.nodes,
         operators=tuple(_renumbered(operators, found.places)),
-        codes=tuple(codes),
+        codes=tuple(
+            replace(code, variables=read_variables(code.function, code.variants[0].text))
+            for code in codes
+        ),
         after=found.after,
         random=RawRandom(seed=_generator().initial_seed(), offset=_generator().get_offset()),
         unowned=unowned,

@@ -199,3 +199,83 @@ def test_an_operator_that_no_trace_can_hold_is_refused() -> None:
     with pytest.raises(TesseraError, match="TSR6002") as refused:
         build_program(capture(launch(X, Y, function=99), operators=(strange,)))
     assert "`my::op`" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("initial", "holds", "is_fine"),
+    [
+        (" = {1, 2}", struct.pack("<II", 1, 2), True),
+        (" = {1, 2}", struct.pack("<II", 1, 3), False),
+        ("", bytes(8), True),
+        ("", b"\1" + bytes(7), False),
+    ],
+)
+def test_a_module_variable_must_hold_what_its_module_says(
+    initial: str, holds: bytes, is_fine: bool
+) -> None:
+    """A constant that the host has set, or one that calls before this one have changed."""
+    head, rest = PTX.split(".visible", 1)
+    text = f"{head}.const .align 4 .b32 table[2]{initial};\n.visible{rest}"
+    raw = capture(
+        launch(X, Y),
+        codes=(dataclasses.replace(code(text=text), variables=(("table", holds),)),),
+    )
+    if is_fine:
+        build_program(raw)
+        return
+    with pytest.raises(TesseraError) as caught:
+        build_program(raw)
+    assert caught.value.diagnostics[0].code == "TSR6002"
+    assert "`table`" in caught.value.diagnostics[0].headline
+
+
+def test_an_operand_without_elements_may_stand_anywhere() -> None:
+    """The allocator gives it no address, and the first buffer need not be one that is used."""
+    none = RawTensor(address=0, dtype=DataType.F32, shape=(0, 8), strides=(8, 1))
+    there = RawTensor(address=Y, dtype=DataType.F32, shape=(0, 8), strides=(8, 1))
+    call = RawOperator(
+        operator="aten::relu", reads=(none,), writes=(there,), attributes=(), first=0, last=1
+    )
+    buffers = (buffer("first", X - 4096, Role.TEMP), buffer("y", Y, Role.OUTPUT))
+    program, _ = build_program(
+        capture(launch(X, Y, function=99), operators=(call,), buffers=buffers)
+    )
+    (step,) = program.steps
+    assert isinstance(step, LibraryCall)
+    assert step.reads[0].shape == (0, 8)
+
+
+def test_an_address_that_is_the_end_of_a_buffer() -> None:
+    program, findings = build_program(capture(launch(X + 128, Y)))
+    (step,) = program.launches()
+    assert step.arguments[0] == Pointer(program.buffers[0].id, 128)
+    assert findings == ()
+
+
+def test_memory_that_nobody_owns_any_more_is_reported_without_a_declaration() -> None:
+    gone = 0x7F00DEAD0000
+    _, findings = build_program(capture(launch(gone, gone + 8), unowned={gone, gone + 8}))
+    assert [finding.code for finding in findings] == ["TSR6005", "TSR6005"]
+    assert "the word at 8 of `s`" in findings[1].headline
+
+
+def test_rows_without_gaps_are_one_step() -> None:
+    program, _ = build_program(
+        capture(
+            RawMemset(address=Y, bytes=8, value=0, element_bytes=4, rows=4, pitch=8),
+            RawMemcpy(target=Y, source=X, bytes=8, rows=4, target_pitch=8, source_pitch=8),
+        )
+    )
+    assert [step.bytes for step in program.steps if isinstance(step, Memset | Memcpy)] == [32, 32]
+
+
+def test_a_variant_with_other_parameters_is_left_out_and_told() -> None:
+    both = code(archs=("sm_90a", "sm_80"))
+    other = dataclasses.replace(
+        both.variants[1], text=both.variants[1].text.replace(".b8 s[24]", ".b8 s[32]")
+    )
+    raw = capture(launch(X, Y), codes=(dataclasses.replace(both, variants=(both.variants[0],
+                                                                         other)),))  # fmt: skip
+    program, findings = build_program(raw)
+    assert [v.arch for v in program.modules[0].variants] == ["sm_90a"]
+    assert [finding.code for finding in findings] == ["TSR6006"]
