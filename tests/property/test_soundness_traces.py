@@ -11,19 +11,32 @@ from tessera.backend.cpu.run import run_program
 from tessera.frontend.contents import open_contents
 from tessera.frontend.trace import read_trace
 from tessera.ir import program as ir
+from tessera.ir.access import AddressClass
 from tessera.passes import intervals
 from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 from tessera.passes.lanes import Array
-from tests.helpers.access_oracle import compare
+from tests.helpers.access_oracle import Comparison, compare
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 Touched = dict[str, tuple[Array, Array]]
 
 
-@pytest.mark.parametrize(("name", "arch"), [("mlp.ptx", None), ("dit.ptx", "sm_80")])
+# Launches whose addresses go through shared memory: all that is direct is exact.
+THROUGH_SHARED = {"llama_prefill.ptx": (3, 5, 20, 22), "vision_language.ptx": (14, 22)}
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("mlp.ptx", None),
+        ("dit.ptx", "sm_80"),
+        *((name, "sm_80") for name in THROUGH_SHARED),
+        *(pytest.param(name, "sm_90a", marks=pytest.mark.slow) for name in THROUGH_SHARED),
+    ],
+)
 def test_logs_are_inside_regions_and_conflicts_are_ordered(name: str, arch: str | None) -> None:
     program = read_trace(TRACES / name)
     with open_contents(program, TRACES, seed=0) as contents:
@@ -31,6 +44,7 @@ def test_logs_are_inside_regions_and_conflicts_are_ordered(name: str, arch: str 
     result = run_program(program, given, arch=arch)
     manager = AnalysisManager(program)
     steps = manager.get(AccessRegions).steps
+    assert not any(step.pins for step in steps)
     touched: dict[int, Touched] = {}
     for record in result.launches:
         log = record.result.accesses
@@ -39,6 +53,8 @@ def test_logs_are_inside_regions_and_conflicts_are_ordered(name: str, arch: str 
             assert intervals.covers(found.may_read, found.read), where
             assert intervals.covers(found.may_write, found.written), where
             assert intervals.covers(found.written, found.must_write), where
+            if record.id in THROUGH_SHARED.get(name, ()):
+                assert_exact(found)
         touched[record.id] = {
             entry.buffer: (intervals.from_pairs(entry.reads), intervals.from_pairs(entry.writes))
             for entry in log
@@ -48,6 +64,21 @@ def test_logs_are_inside_regions_and_conflicts_are_ordered(name: str, arch: str 
         for first, earlier in touched.items():
             if first < second and _conflict(earlier, later):
                 assert order.has_edge(first, second), (first, second)
+
+
+def assert_exact(found: Comparison) -> None:
+    """Bytes are those that were touched, and writes certain, where no index is data."""
+    if any(a.address is not AddressClass.DIRECT for a in found.accesses):
+        return
+    assert intervals.pairs(found.may_read) == intervals.pairs(found.read), found.buffer.name
+    assert intervals.pairs(found.must_write) == intervals.pairs(found.written), found.buffer.name
+
+
+# The other models; those above are not pinned either.
+@pytest.mark.parametrize("name", ["llama_decode", "llama_decode_library", "mamba", "mmdit", "moe"])
+def test_no_launch_of_the_models_is_pinned(name: str) -> None:
+    steps = AnalysisManager(read_trace(TRACES / f"{name}.ptx")).get(AccessRegions).steps
+    assert [(step.id, step.pins) for step in steps if step.pins] == []
 
 
 def _forward(manager: AnalysisManager) -> list[tuple[int, int]]:
