@@ -82,15 +82,22 @@ class Contents:
             self._arrays.close()
 
 
-def open_contents(program: Program, folder: str | os.PathLike[str], *, seed: int = 0) -> Contents:
-    """The contents of a program whose trace stands in `folder`; headers are checked here."""
+_BESIDE_TRACE = "put it beside the trace; without the `resident` record, contents are seeded"
+
+
+def open_contents(
+    program: Program, folder: str | os.PathLike[str], *, seed: int = 0, hint: str = _BESIDE_TRACE
+) -> Contents:
+    """The contents of a program whose trace stands in `folder`; headers are checked here.
+
+    `hint` is what to do where the file does not exist.
+    """
     if program.resident is None:
         return Contents(None, seed)
     if os.path.basename(program.resident) != program.resident or "\\" in program.resident:
         message = f"`{program.resident}` is not a plain file name"
         raise TesseraError(error("TSR1180", message))
     name = os.fspath(Path(folder) / program.resident)
-    hint = "put it beside the trace; without the `resident` record, contents are seeded"
     return _checked(program, open_arrays(name, hint), name, seed)
 
 

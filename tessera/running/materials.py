@@ -193,7 +193,8 @@ def _merge(
 def _open(opened: OpenPlan, program: Program, data: str | None, seed: int) -> Contents:
     if data is not None:
         return _open_data(opened, program, data, seed)
-    return open_contents(program, opened.folder, seed=seed)
+    hint = "put it beside the plan, or name it with `--data FILE`"
+    return open_contents(program, opened.folder, seed=seed, hint=hint)
 
 
 def _open_data(opened: OpenPlan, program: Program, data: str, seed: int) -> Contents:
