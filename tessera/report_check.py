@@ -41,11 +41,11 @@ def check_text(opened: OpenPlan) -> str:
         for trace in replica.lowered.traces:
             counts = _counts(trace)
             name = safe(plan.traces[trace.trace].name)
+            moved = f"{counts['transfers']} transfer{'' if counts['transfers'] == 1 else 's'}"
             lines.append(
                 f"  {name}: {len(opened.graphs[trace.trace].nodes)} steps, "
                 f"{counts['operations']} operations, {counts['waits']} waits, "
-                f"{counts['transfers']} {'transfer' if counts['transfers'] == 1 else 'transfers'} of "
-                f"{format_bytes(counts['transfer_bytes'])}"
+                f"{moved} of {format_bytes(counts['transfer_bytes'])}"
             )
     for name, used, room in _memory(plan):
         lines.append(f"memory of {safe(name)}: {format_bytes(used)} of {format_bytes(room)}")
