@@ -254,6 +254,7 @@ def _gather_experts(table, x, out, n, BLOCK: tl.constexpr):  # type: ignore
 
 
 SCALE = """
+extern "C" __constant__ float factor = 2.0f;
 struct Job { const float *x; float *y; long long n; float by; };
 extern "C" __global__ void scale(Job job) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -261,7 +262,7 @@ extern "C" __global__ void scale(Job job) {
 }
 extern "C" __global__ void twice(const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] * 2;
+    if (i < n) y[i] = x[i] * factor;
 }
 """
 
@@ -299,6 +300,23 @@ def test_kernels_of_nvrtc() -> None:
     assert refused(stepper(cubin), rand(256)).code == "TSR6004"
     given = TraceOptions(route="as-is", ptx=(("scale.ptx", ptx.code.decode()),))
     check(trace(stepper(cubin), rand(256), options=given))
+    set_factor(ptx.get_kernel("twice"), 3.0)
+    found = refused(stepper(ptx), rand(256))
+    assert found.code == "TSR6002"
+    assert "`factor`" in found.headline
+
+
+def set_factor(kernel: Any, value: float) -> None:
+    """Set the constant of a kernel's module from the host."""
+    from cuda.bindings import driver
+
+    _, function = driver.cuKernelGetFunction(kernel.handle)
+    _, module = driver.cuFuncGetModule(function)
+    status, address, size = driver.cuModuleGetGlobal(module, b"factor")
+    assert (int(status), size) == (0, 4)
+    content = np.array([value], np.float32)
+    (status,) = driver.cuMemcpyHtoD(address, content.ctypes.data, 4)
+    assert int(status) == 0
 
 
 def test_kernels_of_cupy_with_memory_of_cupy() -> None:
