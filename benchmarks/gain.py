@@ -1,0 +1,270 @@
+"""What kernel-level plans on slices of one GPU bring for a mix of prompts and answers.
+
+    python -m benchmarks.gain capture FOLDER     # on the GPU: tiles, traces
+    python -m benchmarks.gain profile FOLDER     # on the GPU: profiles
+    python -m benchmarks.gain plan FOLDER        # anywhere: plans for all mixes, splits, baselines
+    python -m benchmarks.gain run FOLDER         # on the GPU: all plans in turns
+    python -m benchmarks.gain report FOLDER      # anywhere: gain.json
+
+A mix is a step of `gain_model`: one token for each of 128 sequences with 4096 tokens of context,
+and so many tokens of a prompt. `serial` is the whole GPU, one request after the other, as a plain
+graph that is replayed with no host in between; `streams` are requests side by side on the whole
+GPU; all others are plans for two slices. Every plan has the number of slots and, within what the
+profile predicts, the slices that are best for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DECODE, CONTEXT, LAYERS, SMS = 128, 4096, 4, 132
+GPU = "h200"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """A step, the splits that are tried for it, and the SMs its products are tuned for."""
+
+    prefill: int
+    splits: tuple[tuple[int, int], ...]
+    tuned: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return f"p{self.prefill}"
+
+    @property
+    def rows(self) -> int:
+        return self.prefill + DECODE
+
+
+_A, _B, _C, _D, _E, _F = (68, 64), (76, 56), (84, 48), (100, 32), (108, 24), (116, 16)
+MIXES = (
+    Mix(prefill=128, splits=(_A, _B, _C), tuned=_B),
+    Mix(prefill=384, splits=(_A, _B, _C), tuned=_B),
+    Mix(prefill=896, splits=(_C, _D, _E), tuned=_D),
+    Mix(prefill=1920, splits=(_D, _E, _F), tuned=_E),
+    Mix(prefill=3968, splits=(_D, _E, _F), tuned=_F),
+)
+BASELINES = ("dp", "layers", "phase", "attention")
+PLAN_SLOTS, RUN_SLOTS = 4, (2, 4)
+REPEATS, SECONDS, TRY_SECONDS = 5, 0.35, 0.12
+ARENA_BYTES = 110 << 30
+ONLY = tuple(os.environ.get("GAIN_MIXES", "").split())
+
+
+# --- the pure parts --------------------------------------------------------------------------
+
+
+def best(rows: Iterable[Mapping[str, Any]], key: str) -> Mapping[str, Any]:
+    """The row with the smallest value; the first of equal ones."""
+    return min(rows, key=lambda row: row[key])
+
+
+def summary(periods: Sequence[float]) -> dict[str, float]:
+    """The median of repeats in microseconds, and how far they lie apart as a fraction of it."""
+    middle = statistics.median(periods)
+    spread = (max(periods) - min(periods)) / middle
+    return {"us": round(middle / 1e3, 1), "spread": round(spread, 4)}
+
+
+def strategy_of(name: str) -> str:
+    """`dp@4` is the strategy `dp` with 4 slots."""
+    return name.partition("@")[0]
+
+
+def best_slots(measured: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Per strategy the name of its fastest configuration, by the median of what was measured."""
+    found: dict[str, str] = {}
+    for name, periods in measured.items():
+        if not periods:
+            continue
+        strategy = strategy_of(name)
+        known = found.get(strategy)
+        if known is None or statistics.median(periods) < statistics.median(measured[known]):
+            found[strategy] = name
+    return found
+
+
+def ratios(us: Mapping[str, float]) -> dict[str, float | str]:
+    """The kernel-level plan against the whole GPU, plain streams, and the best coarse baseline."""
+    coarse = {name: us[name] for name in BASELINES if name in us}
+    found: dict[str, float | str] = {}
+    if "kernel" not in us:
+        return found
+    if "serial" in us:
+        found["of_serial"] = round(us["serial"] / us["kernel"], 3)
+    if "streams" in us:
+        found["of_streams"] = round(us["streams"] / us["kernel"], 3)
+    if coarse:
+        name = min(coarse, key=coarse.__getitem__)
+        found |= {"coarse": name, "of_coarse": round(coarse[name] / us["kernel"], 3)}
+    return found
+
+
+def decision(us: Mapping[str, float]) -> str:
+    """What is fastest of what a planner may choose: not to split, or one of the plans."""
+    known = {name: us[name] for name in ("serial", "kernel", *BASELINES) if name in us}
+    return min(known, key=known.__getitem__)
+
+
+# --- capture ---------------------------------------------------------------------------------
+
+
+def jobs() -> list[dict[str, Any]]:
+    """What is tuned: for each mix the whole GPU and its slices, and both phases alone."""
+    found = []
+    for mix in MIXES:
+        big, small = mix.tuned
+        about = {"prefill": mix.prefill, "decode": DECODE, "rows": mix.rows}
+        found.append({"name": f"{mix.name}_whole", "sms": SMS, "small": SMS, **about})
+        found.append({"name": f"{mix.name}_slices", "sms": big, "small": small, **about})
+        alone = {"prefill": mix.prefill, "decode": 0, "rows": mix.prefill}
+        found.append({"name": f"{mix.name}_prefill", "sms": big, "small": small, **alone})
+    found.append({"name": "decode", "prefill": 0, "decode": DECODE, "rows": DECODE,
+                  "sms": 56, "small": 56})  # fmt: skip
+    return found
+
+
+def capture(folder: Path) -> None:
+    """Tune, then capture every step; several processes, since most of it is the host's work."""
+    (folder / "jobs.json").write_text(json.dumps(jobs()))
+    tune = [
+        sys.executable,
+        "-m",
+        "benchmarks.gain_tune",
+        folder / "jobs.json",
+        folder / "tiles.json",
+    ]
+    subprocess.run(tune, check=True)
+    tiles = json.loads((folder / "tiles.json").read_text())
+    side_by_side("capture-some", folder, list(tiles), 8)
+
+
+def side_by_side(stage: str, folder: Path, names: Sequence[str], processes: int) -> None:
+    """Names dealt to processes: most of the work is the host's."""
+    command = [sys.executable, "-m", "benchmarks.gain", stage, str(folder)]
+    running = [subprocess.Popen([*command, *names[n::processes]]) for n in range(processes)]
+    codes = [one.wait() for one in running]
+    if any(codes):
+        raise SystemExit(f"{stage} failed: {codes}")
+
+
+def capture_some(folder: Path, names: Sequence[str]) -> None:
+    """Capture some of the steps in this process."""
+    from benchmarks.gain_capture import capture_step
+
+    tiles = json.loads((folder / "tiles.json").read_text())
+    for name in names:
+        row = tiles[name]
+        begun = time.perf_counter()
+        capture_step(folder / f"{name}.ptx", prefill=row["prefill"], decode=row["decode"],
+                     layers=LAYERS, context=CONTEXT, tiles=row["tiles"])  # fmt: skip
+        print(f"captured {name} in {time.perf_counter() - begun:.1f} s", flush=True)
+
+
+# --- profile ---------------------------------------------------------------------------------
+
+
+def to_profile() -> dict[str, str]:
+    """The devices to profile each trace on."""
+
+    def slices(sizes: Iterable[int]) -> str:
+        return ",".join(f"{GPU}:{size}sm" for size in dict.fromkeys(sizes))
+
+    found = {}
+    for mix in MIXES:
+        found[f"{mix.name}_whole"] = GPU
+        found[f"{mix.name}_slices"] = slices(size for split in mix.splits for size in split)
+        found[f"{mix.name}_prefill"] = slices((mix.tuned[0],))
+    found["decode"] = slices(mix.tuned[1] for mix in MIXES)
+    return found
+
+
+def profile(folder: Path, names: Sequence[str], repeats: int = 5) -> None:
+    """Profile traces in this process; of all processes one measures at a time."""
+    from benchmarks.gain_device import profile as measure_trace
+    from benchmarks.gain_device import random_block
+    from tessera.profiling import profile_text
+
+    block = random_block()
+    devices = to_profile()
+    for name in names:
+        begun = time.perf_counter()
+        found = measure_trace(
+            str(folder / f"{name}.ptx"), devices[name], repeats, block, folder / "lock"
+        )
+        (folder / f"{name}.json").write_text(profile_text(found))
+        wholes = {row["sms"]: round(row["ns"] / 1e3) for row in found["wholes"]}
+        print(f"profiled {name} in {time.perf_counter() - begun:.1f} s: {wholes}", flush=True)
+
+
+def main() -> None:
+    stage, folder = sys.argv[1], Path(sys.argv[2])
+    match stage:
+        case "capture":
+            capture(folder)
+        case "capture-some":
+            capture_some(folder, sys.argv[3:])
+        case "profile":
+            names = [name for name in to_profile() if not (folder / f"{name}.json").exists()]
+            side_by_side("profile-some", folder, names, 4)
+        case "profile-some":
+            profile(folder, sys.argv[3:])
+        case "plan":
+            side_by_side("plan-some", folder, [mix.name for mix in MIXES], processes=5)
+        case "plan-some":
+            from benchmarks.gain_plan import plan_all
+
+            plan_all(folder, sys.argv[3:])
+        case "run":
+            run(folder, float(sys.argv[3]) if len(sys.argv) > 3 else 1e9)
+        case "report":
+            report(folder)
+        case _:
+            raise SystemExit(__doc__)
+
+
+# --- run -------------------------------------------------------------------------------------
+
+
+def run(folder: Path, seconds_in_all: float = 1e9) -> None:
+    """Every plan of every mix: a short try of each number of slots, then the best in turns."""
+    from benchmarks.gain_device import measure
+
+    begun = time.monotonic()
+    found: dict[str, Any] = {}
+    wanted = [mix for mix in MIXES if mix.name in ONLY] if ONLY else MIXES
+    for number, mix in enumerate(wanted):
+        plans = pickle.loads((folder / f"{mix.name}_plans.pkl").read_bytes())
+        deadline = begun + seconds_in_all * (number + 1) / len(wanted)
+        tried: dict[str, list[str]] = {"said": []}
+
+        def tell(name: str, periods: list[float], said: list[str] = tried["said"]) -> None:
+            said.append(name) if not periods else None
+            print("  ", name, [round(one / 1e3) for one in periods], flush=True)
+
+        measured = measure(plans, ARENA_BYTES, seconds=(TRY_SECONDS, SECONDS), repeats=REPEATS,
+                           keep=best_slots, on_row=tell, deadline=deadline)  # fmt: skip
+        found[mix.name] = {"periods_ns": measured, "failed": tried["said"]}
+        print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
+        (folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def report(folder: Path) -> None:
+    """All figures in one file."""
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main()

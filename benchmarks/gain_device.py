@@ -1,0 +1,353 @@
+"""What `benchmarks.gain` does on the GPU: fill memory fast, profile, serve requests.
+
+Memory of the size of real caches cannot be made on the host and sent for every plan: here the
+driver fills whatever is larger than a block by repeating a block of random values, and the areas of
+all plans lie in one arena, since only one of them runs at a time and each is filled anew before it
+does. Everything else is the runtime as `tessera.Runtime` uses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from tessera import profiling
+from tessera.backend.cuda import profile as cuda_profile
+from tessera.backend.cuda.api import Bytes, Driver, bindings
+from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.enqueue import Enqueuer
+from tessera.backend.cuda.issue_order import Do
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import BackendOptions, Model, ServedTrace
+from tessera.ir.launch_program import LoweredReplica, Run
+from tessera.ir.program import Launch, LaunchId, Pointer, Program, Role, Work
+
+BLOCK_BYTES = 16 << 20
+LEAST_IN_ARENA = 16 << 20
+MOST_REPLAYS = 400
+_ALIGNMENT = 2 << 20
+_FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
+VOCABULARY = 32768
+
+
+def random_block(seed: int = 0) -> Bytes:
+    """bf16 values like those of weights."""
+    values = np.random.default_rng(seed).standard_normal(BLOCK_BYTES // 2, np.float32) * 0.02
+    return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
+@dataclass(slots=True)
+class Arena:
+    """Device memory that all plans share; `bytes` is what one of them may take."""
+
+    base: int
+    bytes: int
+
+
+class FillingDriver(Driver):
+    """A driver that repeats a block instead of sending large contents; areas lie in an arena."""
+
+    def __init__(self, module: Any, block: Bytes, arena: Arena | None = None) -> None:
+        super().__init__(module)
+        self._block = block
+        self._arena = arena
+        self._used = 0
+
+    def upload(self, address: int, data: Bytes) -> None:
+        if data.nbytes <= self._block.nbytes:
+            super().upload(address, data)
+            return
+        super().upload(address, self._block)
+        done = self._block.nbytes
+        while done < data.nbytes:
+            size = min(done, data.nbytes - done)
+            self.call("cuMemcpyDtoD", address + done, address, size)
+            done += size
+
+    def allocate(self, size: int) -> int:
+        if self._arena is None or size < LEAST_IN_ARENA:
+            return super().allocate(size)
+        start = self._used
+        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if self._used > self._arena.bytes:
+            raise MemoryError(f"the arena is too small: {self._used} bytes")
+        return self._arena.base + start
+
+    def free(self, address: int) -> None:
+        arena = self._arena
+        if arena is None or not arena.base <= address < arena.base + arena.bytes:
+            super().free(address)
+
+    def free_memory(self) -> int:
+        return super().free_memory() if self._arena is None else self._arena.bytes
+
+
+class Filled:
+    """Contents of a program that are never looked at but for what is small."""
+
+    def __init__(self, block: Bytes) -> None:
+        self._block = block
+
+    def __enter__(self) -> Filled:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, buffer: Any) -> Bytes:
+        """Bytes of a buffer: tokens, a part of the block, or memory that nobody touches."""
+        if buffer.role is Role.INPUT:
+            tokens = np.random.default_rng(1).integers(0, VOCABULARY, buffer.bytes // 4, np.int32)
+            return np.asarray(tokens.view(np.uint8))
+        if buffer.bytes <= self._block.nbytes:
+            return self._block[: buffer.bytes]
+        return np.empty(buffer.bytes, np.uint8)
+
+
+# --- profile ---------------------------------------------------------------------------------
+
+
+def kind_of(program: Program, step: Work) -> object:
+    """Steps of one kind take the same time: the same code and sizes, other buffers."""
+    if not isinstance(step, Launch):
+        return step.id
+
+    def value(argument: object) -> object:
+        if isinstance(argument, Pointer):
+            place = program.buffers[argument.buffer]
+            return place.bytes, place.role, argument.offset
+        return argument
+
+    return (
+        step.module, step.kernel, step.grid, step.block, step.shared_bytes,
+        tuple(value(argument) for argument in step.arguments),
+    )  # fmt: skip
+
+
+class FoldingProfiler(cuda_profile.Profiler):
+    """Measures each kind of step once: a model repeats its layers."""
+
+    def _step(self, number: LaunchId) -> cuda_profile.StepTimes:
+        known: dict[object, cuda_profile.StepTimes] = self.__dict__.setdefault("_known", {})
+        kind = kind_of(self.backend.model.traces[0].program, self.work[number])
+        if kind in known:
+            self._play(*self._tape([Do(self.device, Run(number))]))
+            return replace(known[kind], step=number)
+        known[kind] = super()._step(number)
+        return known[kind]
+
+
+def profile(
+    path: str, devices: str, repeats: int, block: Bytes, lock: Path | None = None
+) -> dict[str, Any]:
+    """`tessera.profiling.profile` with filled memory and each kind of step measured once.
+
+    Who measures holds the `lock`: other processes read and analyse meanwhile.
+    """
+    alone = profiling._Bench.measure
+
+    def measure(bench: profiling._Bench, *given: Any) -> cuda_profile.DeviceTimes:
+        with open(lock or os.devnull, "w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            return alone(bench, *given)
+
+    with (
+        mock.patch.object(profiling._Bench, "measure", measure),
+        mock.patch.object(profiling, "open_contents", return_value=Filled(block)),
+        mock.patch.object(cuda_profile, "Profiler", FoldingProfiler),
+    ):
+        return profiling.profile(
+            path, profiling.ProfileOptions(devices=devices, repeats=repeats),
+            driver=FillingDriver(bindings(), block),
+        )  # fmt: skip
+
+
+# --- serve -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan ready to be opened: its replicas, and what stands for its devices.
+
+    `turns` is the order of traces in which requests come, over and over; a unit of work is one
+    round of it.
+    """
+
+    name: str
+    replicas: tuple[LoweredReplica, ...]
+    traces: tuple[tuple[ServedTrace, ...], ...]
+    targets: Mapping[str, str]
+    turns: tuple[int, ...] = (0,)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Served:
+    """A plan on the GPU."""
+
+    def __init__(
+        self, prepared: Prepared, block: Bytes, arena: Arena | None, module: Any = None
+    ) -> None:
+        self.prepared = prepared
+        self.backends: list[CudaBackend] = []
+        self.dispatchers: list[Dispatcher] = []
+        driver = FillingDriver(module or bindings(), block, arena)
+        options = BackendOptions(targets=prepared.targets, timeline=False)
+        filled = Filled(block)
+        for lowered, traces in zip(prepared.replicas, prepared.traces, strict=True):
+            given = [
+                {b.name: filled.read(b) for b in trace.program.buffers if b.role in _FILLED}
+                for trace in traces
+            ]
+            every = {name: content for one in given for name, content in one.items()}
+            model = Model(
+                lowered=lowered, traces=traces, weights=every, states=(every,) * lowered.lanes,
+                fillings=tuple({} for _ in traces),
+            )  # fmt: skip
+            backend = CudaBackend(model, options, driver=driver)
+            self.backends.append(backend)
+            self.dispatchers.append(
+                Dispatcher(backend, slots=lowered.slots, lanes=lowered.lanes, limit_s=20.0)
+            )
+        self.inputs = [
+            {b.name: filled.read(b) for b in trace.program.buffers if b.role is Role.INPUT}
+            for trace in prepared.traces[0]
+        ]
+
+    def refill(self) -> None:
+        """Weights and states as at the start."""
+        for backend in self.backends:
+            backend.driver.use(next(iter(backend.devices.values())).context)
+            backend._contents.write_all()
+        self.backends[0].driver.finish()
+
+    def period_ns(self, seconds: float) -> float:
+        """Nanoseconds per round of requests, all slots kept busy for so long."""
+        rates = [0.0] * len(self.dispatchers)
+        threads = [
+            threading.Thread(target=self._feed, args=(index, seconds, rates))
+            for index in range(len(self.dispatchers))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 1e9 * len(self.prepared.turns) / sum(rates)
+
+    def _feed(self, index: int, seconds: float, rates: list[float]) -> None:
+        """Requests one after the other; the rate is that between the first and the last end."""
+        dispatcher, lowered = self.dispatchers[index], self.prepared.replicas[index]
+        ends: list[float] = []
+        begun = time.perf_counter()
+        turns = itertools.cycle(self.prepared.turns)
+        skip = 2 * lowered.slots * len(self.prepared.turns)
+        futures = []
+        for number in itertools.count():
+            if time.perf_counter() - begun > seconds and number > 3 * skip:
+                break
+            trace = next(turns)
+            future = dispatcher.submit(self.inputs[trace], trace=trace, lane=number % lowered.lanes)
+            future.add_done_callback(lambda _: ends.append(time.perf_counter()))
+            futures.append(future)
+        for future in futures:
+            future.result()
+        # What ends after the last submission ends in a pipeline that runs dry.
+        kept = ends[skip : len(ends) - skip]
+        rates[index] = (len(kept) - 1) / (kept[-1] - kept[0])
+
+    def close(self) -> None:
+        for dispatcher in self.dispatchers:
+            dispatcher.close()
+
+
+class Replayed:
+    """The steps of a plan on one device as one plain graph, replayed without a host in between."""
+
+    def __init__(self, served: Served) -> None:
+        (backend,) = served.backends
+        self.driver = backend.driver
+        self.context = next(iter(backend.devices.values())).context
+        self.driver.use(self.context)
+        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
+        tape, device, queue = writer.write(backend._orders[0], (), tell=False)
+        self.stream = backend._streams.stream(device, 0, queue)
+        self.driver.begin_capture(self.stream)
+        tape.play(self.driver)
+        self.graph = self.driver.end_capture(self.stream)
+        self.events = [self.driver.event(timed=True) for _ in range(2)]
+
+    def period_ns(self, seconds: float) -> float:
+        """Nanoseconds per replay."""
+        self.driver.use(self.context)
+        once = max(self._run(2), 1.0)
+        return self._run(min(max(8, int(seconds * 1e9 / once)), MOST_REPLAYS))
+
+    def _run(self, count: int) -> float:
+        self.driver.record(self.events[0], self.stream)
+        for _ in range(count):
+            self.driver.launch_graph(self.graph, self.stream)
+        self.driver.record(self.events[1], self.stream)
+        self.driver.call("cuStreamSynchronize", self.stream)
+        return float(self.driver.elapsed_ns(*self.events)) / count
+
+
+def measure(
+    prepared: Sequence[Prepared], arena_bytes: int, *, seconds: tuple[float, float], repeats: int,
+    keep: Callable[[Mapping[str, Sequence[float]]], Mapping[str, str]],
+    on_row: Callable[[str, list[float]], None], deadline: float, module: Any = None,
+) -> dict[str, list[float]]:  # fmt: skip
+    """Periods of plans in turns: all once for a short time, then those that `keep` chooses.
+
+    The plan named `serial` is replayed as a plain graph. What cannot be opened or fails is left
+    out, and said. `deadline` is a time of the monotonic clock after which nothing more begins.
+    """
+    block = random_block()
+    first = FillingDriver(module or bindings(), block)
+    first.initialise()
+    context = first.retain(0)
+    first.use(context)
+    arena = Arena(first.allocate(arena_bytes), arena_bytes)
+    ways: dict[str, tuple[Served, Served | Replayed]] = {}
+
+    def once(name: str, length: float) -> list[float]:
+        if name not in ways or time.monotonic() > deadline:
+            return []
+        served, way = ways[name]
+        try:
+            served.refill()
+            return [way.period_ns(length)]
+        except Exception as problem:
+            on_row(f"{name}: {type(problem).__name__}: {problem}"[:300], [])
+            del ways[name]
+            return []
+
+    tried: dict[str, list[float]] = {}
+    for one in prepared:
+        try:
+            served = Served(one, block, arena, module)
+            ways[one.name] = served, Replayed(served) if one.name == "serial" else served
+        except Exception as problem:
+            on_row(f"{one.name}: {type(problem).__name__}: {problem}"[:300], [])
+        tried[one.name] = once(one.name, seconds[0])
+    for name, periods in tried.items():
+        on_row(f"{name} (short)", periods)
+    found: dict[str, list[float]] = {name: [] for name in keep(tried).values()}
+    for _ in range(repeats):
+        for name in found:
+            found[name] += once(name, seconds[1])
+    for name, periods in found.items():
+        on_row(name, periods)
+    for served, _ in ways.values():
+        served.close()
+    first.use(context)
+    first.free(arena.base)
+    return {f"{name} (short)": periods for name, periods in tried.items()} | found

@@ -1,0 +1,225 @@
+"""The plans of `benchmarks.gain`: every mix, split and strategy, predicted from the profiles.
+
+In: a folder with traces and profiles. Out, per mix: `MIX_plans.json`, all predictions, and
+`MIX_plans.pkl`, what `gain run` opens: for each strategy the split that is predicted to be best.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gain import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
+from benchmarks.gain_device import Prepared
+from tessera.backend.service import ServedTrace
+from tessera.frontend.profile import parse_profile
+from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration
+from tessera.ir.plan import Plan
+from tessera.passes.adjust_costs import merge_profiles
+from tessera.passes.estimate_costs import estimate_costs
+from tessera.passes.partition_plans import Candidate, Choice
+from tessera.planning import PlanOptions, Setting, Watch
+from tessera.planning.assemble import Attempt, assemble
+from tessera.planning.search import build_problem, choose_best, findings_of
+from tessera.planning.traces import LoadedTrace, load_traces
+
+KERNEL_LEVEL = ("tessera", "kernel")
+SLOTS = {"serial": (1,), "streams": (2, 3, 4), "kernel": (2, 3, 4)}
+OTHER_SLOTS = (2, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A candidate for a split."""
+
+    strategy: str
+    split: tuple[int, ...]
+    setting: Setting
+    choice: Choice
+    candidate: Candidate
+
+    def row(self) -> dict[str, Any]:
+        """What is predicted."""
+        return {
+            "strategy": self.strategy, "split": "+".join(map(str, self.split)),
+            "period_ns": round(self.candidate.period_ns, 1),
+            "latency_ns": round(self.candidate.latency_ns, 1),
+            "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
+            "placement": placement_of(self), "found": self,
+        }  # fmt: skip
+
+
+def placement_of(found: Found) -> dict[str, dict[str, int]]:
+    """Per kind of step how many are on which device; empty for several replicas."""
+    if len(found.candidate.replicas) > 1:
+        return {}
+    attempt = attempt_of(found.setting, PLAN_SLOTS)
+    counts: dict[str, dict[str, int]] = {}
+    for part, trace in enumerate(found.setting.traces):
+        devices = attempt.planning.expand_part(found.candidate.replicas[0].placement, part)
+        for node, device in zip(trace.graph.nodes, devices, strict=True):
+            row = counts.setdefault(node.name, {})
+            name = str(found.setting.machine.devices[device].sms)
+            row[name] = row.get(name, 0) + 1
+    return counts
+
+
+def plan_all(folder: Path, names: Sequence[str]) -> None:
+    """Plan some mixes, and write what was found for each."""
+    for mix in (mix for mix in MIXES if mix.name in names):
+        found = [one.row() for one in candidates(folder, mix)]
+        strategies = dict.fromkeys(row["strategy"] for row in found)
+        chosen = {
+            name: best([row for row in found if row["strategy"] == name], "period_ns")
+            for name in strategies
+        }
+        us = {name: round(row["period_ns"] / 1e3, 1) for name, row in chosen.items()}
+        row = {
+            "predicted_us": us, "decision": decision(us),
+            "split": {name: row["split"] for name, row in chosen.items()},
+            "all": [{k: v for k, v in row.items() if k != "found"} for row in found],
+        }  # fmt: skip
+        (folder / f"{mix.name}_plans.json").write_text(json.dumps(row, indent=1) + "\n")
+        print(mix.name, us, "->", decision(us), row["split"], flush=True)
+        prepared = [one for name, row in chosen.items() for one in prepare_all(name, row["found"])]
+        (folder / f"{mix.name}_plans.pkl").write_bytes(pickle.dumps(prepared))
+
+
+def candidates(folder: Path, mix: Mix) -> Iterator[Found]:
+    """All strategies on the whole GPU and on all splits of a mix."""
+    whole = load_traces(str(folder / f"{mix.name}_whole.ptx"))
+    setting = setting_of(whole, GPU, (folder / f"{mix.name}_whole.json",))
+    for found in strategies_of(setting, (SMS,)):
+        yield replace(found, strategy="serial")
+        yield replace(found, strategy="streams")
+    sliced = load_traces(str(folder / f"{mix.name}_slices.ptx"))
+    phases = load_traces([str(folder / f"{mix.name}_prefill.ptx"), str(folder / "decode.ptx")])
+    for split in mix.splits:
+        gpus = ",".join(f"{GPU}:{sms}sm" for sms in split)
+        profile = (folder / f"{mix.name}_slices.json",)
+        every = list(strategies_of(setting_of(sliced, gpus, profile), split))
+        level = [one for one in every if one.strategy in KERNEL_LEVEL]
+        if level:
+            fastest = min(level, key=lambda one: one.candidate.period_ns)
+            yield replace(fastest, strategy="kernel")
+        yield from (one for one in every if one.strategy in BASELINES)
+        if split == mix.tuned:
+            yield from phase_of(folder, mix, phases, gpus, split)
+
+
+def phase_of(
+    folder: Path, mix: Mix, traces: tuple[LoadedTrace, ...], gpus: str, split: tuple[int, int]
+) -> Iterator[Found]:
+    """The prompt's tokens on the large slice, the sequences' on the small one."""
+    profiles = (folder / f"{mix.name}_prefill.json", folder / "decode.json")
+    setting = setting_of(traces, gpus, profiles)
+    for one in strategies_of(setting, split, "phase"):
+        if one.strategy == "phase":
+            # A period is that of an average request, and a step is one of each kind.
+            twice = replace(one.candidate, period_ns=2 * one.candidate.period_ns)
+            yield replace(one, candidate=twice)
+
+
+def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Path]) -> Setting:
+    """What is planned, with measured times and no others, where there are any."""
+    options = PlanOptions(
+        gpus=gpus, slots=PLAN_SLOTS, lanes=PLAN_SLOTS, gap=0.002,
+        profiles=tuple(str(one) for one in profiles if one.exists()),
+    )  # fmt: skip
+    machine = options.find_machine()
+    read = [parse_profile(Path(one).read_text(), one) for one in options.profiles]
+    costs = tuple(
+        merge_profiles(
+            _spread(estimated(trace), len(machine.devices)), machine,
+            [one for one in read if one.program_digest == trace.planned.digest],
+        )
+        for trace in traces
+    )  # fmt: skip
+    if read:
+        costs = tuple(map(_measured, costs))
+    return Setting(traces=traces, machine=machine, costs=costs, options=options)
+
+
+_ESTIMATED: dict[str, Costs] = {}
+
+
+def estimated(trace: LoadedTrace) -> Costs:
+    """Costs on the whole GPU, worked out once: measured times take their place."""
+    if trace.planned.digest not in _ESTIMATED:
+        machine = PlanOptions(gpus=GPU).find_machine()
+        _ESTIMATED[trace.planned.digest] = estimate_costs(trace.program, trace.graph, machine)
+    return _ESTIMATED[trace.planned.digest]
+
+
+def _measured(costs: Costs) -> Costs:
+    """What was not measured on a slice cannot run there."""
+
+    def known(cost: Cost) -> Cost:
+        unknown = isinstance(cost, Duration) and cost.source is not CostSource.PROFILE
+        return Barred("it was not measured") if unknown else cost
+
+    return Costs(
+        tuple(replace(one, on_device=tuple(map(known, one.on_device))) for one in costs.steps)
+    )
+
+
+def _spread(costs: Costs, devices: int) -> Costs:
+    return Costs(tuple(replace(one, on_device=one.on_device * devices) for one in costs.steps))
+
+
+def attempt_of(setting: Setting, slots: int) -> Attempt:
+    """The problem for so many slots and as many lanes."""
+    return Attempt(slots=slots, lanes=slots, planning=build_problem(setting, slots, slots))
+
+
+def strategies_of(
+    setting: Setting, split: tuple[int, ...], strategy: str | None = None
+) -> Iterator[Found]:
+    """What the planner found, the best first."""
+    setting = replace(setting, options=replace(setting.options, strategy=strategy))
+    choice = choose_best(setting, attempt_of(setting, PLAN_SLOTS), "throughput", Watch())
+    for one in choice.candidates if choice is not None else ():
+        yield Found(strategy=one.name, split=split, setting=setting, choice=choice, candidate=one)  # type: ignore[arg-type]
+
+
+def prepare_all(name: str, found: Found) -> Iterator[Prepared]:
+    """The plan of a strategy with every number of slots that is tried."""
+    for slots in SLOTS.get(name, OTHER_SLOTS):
+        plan = assemble(
+            found.setting, attempt_of(found.setting, slots), found.choice, found.candidate
+        )
+        wrong = findings_of(found.setting, plan)
+        if wrong:
+            print(f"{name}@{slots} is given up: {wrong[0].headline}")
+            continue
+        label = name if name == "serial" else f"{name}@{slots}"
+        yield prepared_of(label, plan, found.setting.traces)
+
+
+def prepared_of(label: str, plan: Plan, traces: Sequence[LoadedTrace]) -> Prepared:
+    """A plan as the runtime opens it."""
+    served = []
+    for replica in plan.replicas:
+        placed = {one.trace: one for one in replica.traces}
+        served.append(
+            tuple(
+                ServedTrace(
+                    name=trace.planned.name,
+                    program=trace.program,
+                    arches=tuple(step.arch for step in placed[index].steps),
+                )
+                for index, trace in enumerate(traces)
+            )
+        )
+    slices = len(plan.devices) > 1
+    return Prepared(
+        name=label,
+        replicas=tuple(replica.lowered for replica in plan.replicas),
+        traces=tuple(served),
+        targets={one.name: f"cuda:0:{one.sms}sm" if slices else "cuda:0" for one in plan.devices},
+        turns=tuple(range(len(traces))),
+    )
