@@ -103,7 +103,7 @@ class Dispatcher:
     def _begin_all(self) -> None:
         """Begin every request that can."""
         with self._beginning:
-            while True:
+            while self._waiting:
                 with self._books:
                     request = self._next_request()
                 if request is None:

@@ -19,6 +19,7 @@ from tests.helpers.traces import trace
 
 WORDS = 64
 BYTES = 4 * WORDS
+WARP = 32
 
 _HEAD = """
     .reg .pred %p;
@@ -93,7 +94,8 @@ def random_program(
 ) -> ir.Program:
     """A trace of `steps` steps; `variable` lets launches write a module variable.
 
-    `races`: threads of one launch may write the same word, and on a GPU any of them may win.
+    `races`: threads of one launch may write the same word, and on a GPU any of them may win; or
+    read a sum to which another warp still adds.
     """
     rng = random.Random(seed)
     base = _base()
@@ -118,6 +120,8 @@ def random_program(
         kernel = rng.choice(kernels)
         room = (BYTES - max(at, start)) // 4
         count = rng.choice((room, 16, 7)) // (2 if kernel == "every" else 1)
+        if kernel == "total" and not races:
+            count = min(count, WARP)
         arguments = (ir.Pointer(ids[target], at), ir.Pointer(ids[source], start),
                      ir.Scalar(DataType.U32, count))  # fmt: skip
         return ir.Launch(id=ir.LaunchId(number), module=ir.ModuleId(0), kernel=kernel,

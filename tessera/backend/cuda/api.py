@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -90,6 +91,7 @@ class Driver:
             | {"cuLaunchHostFunc": getattr(module, "launch_host", None) or _launch_host()}
         )  # fmt: skip
         self._graph_launch = module.cuGraphLaunch
+        self._push, self._pop = module.cuCtxPushCurrent, module.cuCtxPopCurrent
 
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
@@ -157,13 +159,14 @@ class Driver:
         """Make a context current in this thread."""
         self.call("cuCtxSetCurrent", context)
 
-    def push(self, context: Handle) -> None:
-        """Make a context current until `pop`; what was current before is so again then."""
-        self.call("cuCtxPushCurrent", context)
-
-    def pop(self) -> None:
-        """Undo `push`, whatever has become current since."""
-        self.call("cuCtxPopCurrent")
+    @contextmanager
+    def using(self, context: Handle) -> Iterator[None]:
+        """Make a context current for a while; what was current before is so again then."""
+        self.check("cuCtxPushCurrent", self._push(context)[0])
+        try:
+            yield
+        finally:
+            self._pop()
 
     def enable_peer(self, context: Handle) -> None:
         """Let the current context reach the memory of another; fine if it already can."""

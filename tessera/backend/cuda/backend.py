@@ -12,9 +12,8 @@ slot, words in pinned memory say, that the requests set before the next one of t
 
 A fault of a kernel takes the context with it. The words still say which requests had finished, and
 their outputs are in host memory: `collect` hands them out before it raises. `begin` leaves what
-the driver says to `collect`, for the same reason. Which launch it was is known from a trail of
-host words that the compute streams write before every step; graphs leave the trail out unless
-asked for it.
+the driver says to `collect`, for the same reason. How far each device had come is known from a
+trail of words in pinned memory: without graphs exactly, with them from a mark every few steps.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError
 from tessera.backend.cuda.device_arrays import Arrivals
-from tessera.backend.cuda.enqueue import step_name
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
 from tessera.backend.cuda.tape import Refused
+from tessera.backend.cuda.trail import Reached, step_name
 from tessera.backend.service import (
     BackendOptions,
     Completion,
@@ -40,7 +39,6 @@ from tessera.backend.service import (
     ServiceFault,
 )
 from tessera.diagnostics import error
-from tessera.ir.program import Work
 
 __all__ = ["CudaBackend", "CudaOptions"]
 
@@ -75,9 +73,9 @@ class CudaBackend(CudaReplica):
         self._ended_ns = [0] * slots
         self._last_ns = time.perf_counter_ns()
         self._closed = False
-        self._trail_seen: tuple[bytes, ...] = ()
+        self._trail_seen = b""
         self._collecting = 0
-        self._broken: DriverError | Refused | None = None
+        self._broken: tuple[DriverError | Refused, Request | None] | None = None
         super().__init__(model, options, cuda, driver)
         self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
 
@@ -91,25 +89,22 @@ class CudaBackend(CudaReplica):
         lane = request.lane if request.trace in self._of_lanes else 0
         key = (request.trace, stage, lane, tuple(request.in_place))
         root = self._roots[slot]
-        self.driver.push(root.context)
         try:
-            ready = self._ready.get(key) or self._prepare(*key)
-            ready.buffers.put(request.inputs, request.in_place)
-            self._done[stage][0] = 0
-            self._turns[slot] += 1
-            self._flights[slot].append(_Flight(request, ready, begun_ns))
-            for given in request.in_place.values():
-                self._arrivals.await_in(root.stream, given)
-            self._hand_over(ready, root)
+            with self.driver.using(root.context):
+                ready = self._ready.get(key) or self._prepare(*key)
+                ready.buffers.put(request.inputs, request.in_place)
+                self._done[stage][0] = 0
+                self._turns[slot] += 1
+                self._flights[slot].append(_Flight(request, ready, begun_ns))
+                for given in request.in_place.values():
+                    self._arrivals.await_in(root.stream, given)
+                self._hand_over(ready, root)
         except (Refused, DriverError) as problem:
-            self._broken = self._broken or problem
-        finally:
-            self.driver.pop()
+            self._broken = self._broken or (problem, request)
 
     def _hand_over(self, ready: Ready, root: Root) -> None:
         """The request, and behind it a call of the host that the next request does not wait for."""
-        for device in self.devices if self._trail.views else ():
-            self._trail.views[ready.stage, device][:] = 0
+        self._trail.clear(ready.stage)
         if ready.graph is not None:
             self.driver.launch_graph(ready.graph, root.stream)
         else:
@@ -130,7 +125,7 @@ class CudaBackend(CudaReplica):
             if flight is not None:
                 return (self._completion(flight),)
             if self._broken is not None:
-                raise self._what_broke(self._broken)
+                raise self._what_broke(*self._broken)
         return ()
 
     def _finished(self) -> _Flight | None:
@@ -152,7 +147,7 @@ class CudaBackend(CudaReplica):
                 if flights:
                     self.driver.is_idle(root.stream)
         except DriverError as problem:
-            self._broken = self._broken or problem
+            self._broken = self._broken or (problem, None)
 
     def _completion(self, flight: _Flight) -> Completion:
         request, ready = flight.request, flight.ready
@@ -173,11 +168,14 @@ class CudaBackend(CudaReplica):
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """An array in the memory of a GPU that all devices can read where it is."""
-        return self._arrivals.take(given, size)
+        try:
+            return self._arrivals.take(given, size)
+        except DriverError as problem:
+            raise self._fault(problem) from None
 
     def idle_s(self) -> float:
-        """Seconds since a request was begun or done, or the trail moved where there is one."""
-        seen = tuple(view.tobytes() for view in self._trail.views.values())
+        """Seconds since a request was begun or done, or the trail moved."""
+        seen = self._trail.look()
         if seen != self._trail_seen:
             self._trail_seen, self._last_ns = seen, time.perf_counter_ns()
         return (time.perf_counter_ns() - self._last_ns) / 1e9
@@ -185,33 +183,24 @@ class CudaBackend(CudaReplica):
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
         try:
-            self.driver.push(next(iter(self.devices.values())).context)
-            try:
+            with self.driver.using(self._roots[0].context):
                 return self._contents.read_states(lane)
-            finally:
-                self.driver.pop()
         except DriverError as problem:
             raise self._fault(problem) from None
 
     # --- errors -------------------------------------------------------------------------------
 
-    def _what_broke(self, problem: DriverError | Refused) -> ServiceFault:
-        if isinstance(problem, DriverError):
-            return self._fault(problem)
-        last = max(
-            (flights[-1].request for flights in self._flights if flights),
-            key=lambda request: request.number,
-        )
-        return self._refused(problem, last.trace, last.number)
+    def _what_broke(self, problem: DriverError | Refused, request: Request | None) -> ServiceFault:
+        if isinstance(problem, Refused) and request is not None:
+            return self._refused(problem, request.trace, request.number)
+        return self._fault(problem if isinstance(problem, DriverError) else problem.problem)
 
     def stalled(self) -> ServiceFault:
         """What the requests that are under way wait for."""
-        running = self._running()
         names = ", ".join(f"request {number}" for number in self._under_way())
-        notes = tuple(f"`{d}` runs step #{s.id} `{step_name(s)}`" for _, d, s in running)
         found = error(
             "TSR5052", f"nothing has happened on the GPUs for {self.idle_s():.1f} s",
-            notes=(f"under way: {names}", *notes),
+            notes=(f"under way: {names}", *(reach.text() for reach in self._reached())),
             hint="a kernel that never ends, or a limit that is too short for this plan",
         )  # fmt: skip
         return ServiceFault(found)
@@ -220,40 +209,36 @@ class CudaBackend(CudaReplica):
         """The requests that the devices may be at: the first of every slot."""
         return [flights[0].request.number for flights in self._flights if flights]
 
-    def _running(self) -> list[tuple[Request, str, Work]]:
-        """Steps that had begun, by the trail; the last of each device and request."""
+    def _reached(self) -> list[Reached]:
+        """How far the devices have come in the requests they may be at."""
         found = []
         for flight in [flights[0] for flights in self._flights if flights]:
-            work = tuple(self.model.traces[flight.request.trace].program.work())
-            for device in self.devices if self._trail.views else ():
-                view = self._trail.views[flight.ready.stage, device]
-                number = int.from_bytes(view.tobytes(), "little")
-                if number:
-                    found.append((flight.request, device, work[number - 1]))
+            ready, request = flight.ready, flight.request
+            work = tuple(self.model.traces[request.trace].program.work())
+            order = self._orders[request.trace]
+            for device in self.devices:
+                steps = self._trail.possible(ready.stage, device, ready.trail_every, order)
+                if steps:
+                    here = tuple(work[number] for number in steps)
+                    found.append(Reached(request.number, device, here))
         return found
 
     def _fault(self, problem: DriverError) -> ServiceFault:
-        running = self._running()
-        requests = self._under_way()
-        if len(running) == 1:
-            request, device, step = running[0]
+        reached, requests = self._reached(), self._under_way()
+        if len(reached) == 1 and len(reached[0].steps) == 1:
+            (step,) = reached[0].steps
             return run_fault(
-                problem, device=device, request=request.number, step=step.id,
+                problem, device=reached[0].device, request=reached[0].request, step=step.id,
                 name=step_name(step), span=step.span,
             )  # fmt: skip
-        notes = tuple(
-            f"device `{d}` was in request {r.number}, step #{s.id} `{step_name(s)}`"
-            for r, d, s in running
-        )
-        if not running:
-            notes = (
-                "a graph does not say which launch it was; with `TESSERA_NO_GRAPHS=1` it is known",
-            )
+        notes = tuple(one.text() for one in reached)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
-        one = requests[0] if len(requests) == 1 else None
-        only = next(iter(self.devices)) if len(self.devices) == 1 else None
-        return run_fault(problem, device=only, request=one, notes=notes)
+        devices = {one.device for one in reached} or set(self.devices)
+        return run_fault(
+            problem, device=devices.pop() if len(devices) == 1 else None,
+            request=requests[0] if len(requests) == 1 else None, notes=notes,
+        )  # fmt: skip
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -67,11 +67,8 @@ class Arrivals:
         kind, ordinal = where()
         if int(kind) != _CUDA or ordinal not in self._reachable:
             return None
-        self._driver.push(self._contexts[ordinal])
-        try:
+        with self._driver.using(self._contexts[ordinal]):
             return self._take(given, ordinal)
-        finally:
-            self._driver.pop()
 
     def _take(self, given: Any, ordinal: int) -> DeviceBytes | None:
         with self._lock:

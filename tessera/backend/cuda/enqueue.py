@@ -29,6 +29,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
+from tessera.backend.cuda.trail import TrailWriter, step_name
 from tessera.backend.service import Model
 from tessera.ir.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
 from tessera.ir.program import (
@@ -70,13 +71,13 @@ class Parts:
 class Enqueuer:
     """Writes the tape of one trace in one slot and lane.
 
-    `stage` says whose words are written: those of the trail, and that the request is done. Inputs
-    `in_place` are fetched from where a word in pinned memory says.
+    `stage` says whose words are written: those of the trail, once in `trail_every` steps, and that
+    the request is done. Inputs `in_place` are fetched from where a word in pinned memory says.
     """
 
     def __init__(
         self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, stamps: Stamps,
-        *, stage: int = 0, in_place: Collection[str] = (),
+        *, stage: int = 0, in_place: Collection[str] = (), trail_every: int = 0,
     ) -> None:  # fmt: skip
         self.parts = parts
         self.trace = trace
@@ -84,6 +85,7 @@ class Enqueuer:
         self.lane = lane
         self.stage = stage
         self.in_place = in_place
+        self.trail = TrailWriter(self, parts.trails, trail_every)
         self.buffers = buffers
         self.stamps = stamps
         self.tape = Tape()
@@ -116,6 +118,7 @@ class Enqueuer:
             self.action = action
             self._act(action)
         self.action = None
+        self.trail.finish(root)
         self._join(root, used)
         if tell:
             word = self.parts.done_words[self.stage]
@@ -158,7 +161,7 @@ class Enqueuer:
                     self._fill, device, buffer, ranges))  # fmt: skip
             case Do(device, Run(number)):
                 step = self.work[number]
-                self._trail(device, int(step.id) + 1)
+                self.trail.before(device, step)
                 self.timing(
                     device, Queue.COMPUTE, step_name(step), partial(self._step, device, step),
                     step=step,
@@ -361,12 +364,6 @@ class Enqueuer:
         self.parts.helpers.launch(self, (device, queue), "stamp", (word,))
         return number
 
-    def _trail(self, device: str, value: int) -> None:
-        word = self.parts.trails.get((self.stage, device))
-        if word is not None:
-            stream = self.stream(device, Queue.COMPUTE)
-            self.call(device, "cuStreamWriteValue32", stream, word, value, 0)
-
     # --- names and places -------------------------------------------------------------------
 
     def stream(self, device: str, queue: Queue) -> Handle:
@@ -382,18 +379,3 @@ class Enqueuer:
 
     def _event(self, device: str, number: int) -> Handle:
         return self.parts.streams.event(device, ("event", self.slot, number))
-
-
-def step_name(step: Work) -> str:
-    """What to call a step."""
-    match step:
-        case Launch():
-            return step.kernel
-        case LibraryCall():
-            return step.operator
-        case Memset():
-            return "memset"
-        case Memcpy():
-            return "memcpy"
-        case _:
-            assert_never(step)

@@ -8,6 +8,7 @@ each other later as the events allow; the order here only decides who is told fi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.ir.launch_program import (
@@ -66,6 +67,15 @@ Action = Do | Mark | Hold | Move
 def issue_order(trace: LoweredTrace) -> tuple[Action, ...]:
     """The actions of a request; ValueError if its queues wait for each other."""
     return _Issuing(trace).all()
+
+
+def steps_of(actions: Sequence[Action], device: str) -> list[int]:
+    """The numbers of the steps of a device, in their order."""
+    return [
+        int(action.operation.step)
+        for action in actions
+        if isinstance(action, Do) and action.device == device and isinstance(action.operation, Run)
+    ]
 
 
 class _Issuing:

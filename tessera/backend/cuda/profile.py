@@ -20,12 +20,13 @@ from functools import partial
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.backend import CudaBackend
-from tessera.backend.cuda.enqueue import Enqueuer, step_name
+from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.held_memory import Held
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Move
 from tessera.backend.cuda.neighbours import Load, Neighbours
 from tessera.backend.cuda.stopwatch import Stopwatch
 from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.trail import step_name
 from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import HOST, AreaKind, Queue, Run
 from tessera.ir.program import LaunchId, LibraryCall, Work

@@ -11,13 +11,13 @@ slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
+from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
-from tessera.backend.cuda.enqueue import Enqueuer, Parts, step_name
+from tessera.backend.cuda.enqueue import Enqueuer, Parts
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
@@ -29,6 +29,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
+from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
 from tessera.backend.cuda.wakeup import Wakeup
 from tessera.backend.service import RUN_FAULT, BackendOptions, Model, ServiceFault
 from tessera.diagnostics import TesseraError, error
@@ -48,9 +49,10 @@ _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 class CudaOptions:
     """What only the CUDA backend knows.
 
-    `guard_bytes`: guards round places, for tests. `trail`: write which step runs; None is only
-    without graphs. `peers` off: copies between GPUs go through the host even where they need not.
-    `depth`: requests under way in a slot; None is as many as pay.
+    `guard_bytes`: guards round places, for tests. `trail`: write exactly which step runs, or do not
+    at all; None is exactly so without graphs, and with them a mark every few steps. `peers` off:
+    copies between GPUs go through the host even where they need not. `depth`: requests under way
+    in a slot; None is as many as pay.
     """
 
     graphs: bool = True
@@ -65,6 +67,7 @@ class Ready:
     """A trace in a stage and lane, ready to be begun."""
 
     stage: int
+    trail_every: int
     tape: Tape
     graph: Handle | None
     buffers: SlotBuffers
@@ -80,14 +83,6 @@ class Root:
     ended: Handle
     bell: Handle
     context: Handle
-
-
-@dataclass(slots=True)
-class Trail:
-    """Words of pinned memory, by stage and device."""
-
-    words: dict[tuple[int, str], int] = field(default_factory=dict)
-    views: dict[tuple[int, str], Bytes] = field(default_factory=dict)
 
 
 class CudaReplica:
@@ -246,23 +241,25 @@ class CudaReplica:
         }
 
     def _make_trail(self, stages: range) -> Trail:
-        wanted = self.cuda.trail if self.cuda.trail is not None else not self.cuda.graphs
         trail = Trail()
-        if wanted:
+        if self.cuda.trail is not False:
             for stage in stages:
                 for device in self.devices:
                     address, view = self._host.allocate(4)
                     view[:] = 0
-                    trail.words[stage, device], trail.views[stage, device] = address, view
+                    trail.words[stage, device] = address
+                    trail.views.setdefault(stage, {})[device] = view
         return trail
 
     def _prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:
         """The tape, and the graph captured from it, of a trace in a stage and lane."""
         slot = stage % self.model.lowered.slots
         buffers, stamps = self._buffers[trace, stage], self._stamps[trace, stage]
+        trail_every = MARK_EVERY if self._may_capture(trace) and not self.cuda.trail else 1
         writer = Enqueuer(
-            self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place
-        )
+            self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
+            trail_every=trail_every,
+        )  # fmt: skip
         try:
             tape, root, _ = writer.write(self._orders[trace], self._prologue(trace, slot, lane))
             stream = self._roots[slot].stream
@@ -271,6 +268,7 @@ class CudaReplica:
             raise self._refused(refused, trace) from None
         ready = Ready(
             stage=stage,
+            trail_every=trail_every,
             tape=tape if graph is None else Tape(),
             graph=graph,
             buffers=buffers,

@@ -2,8 +2,9 @@
 
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
 a kernel. A slot also has a bell: a stream that waits for its requests and then calls the host. (A
-call on the slot's own stream, or in the graph, holds the next request up by 0.1 ms.) Everything is
-made when it is first asked for, which is while a backend starts.
+call on the slot's own stream, or in the graph, holds the next request up by 0.1 ms.) And a device
+has a stream in it for marks of how far its compute queue has come, for which nothing waits. All
+are made when they are first asked for, which is while a backend starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Streams:
     def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
         self._driver = driver
         self._devices = devices
-        self._streams: dict[tuple[str, int, Queue | None], Handle] = {}
+        self._streams: dict[tuple[str, int, Queue | str], Handle] = {}
         self._events: dict[tuple[str, Hashable], Handle] = {}
 
     def stream(self, device: str, slot: int, queue: Queue) -> Handle:
@@ -30,9 +31,13 @@ class Streams:
 
     def bell(self, device: str, slot: int) -> Handle:
         """The stream that calls the host for a slot whose root is on a device."""
-        return self._stream(device, slot, None)
+        return self._stream(device, slot, "bell")
 
-    def _stream(self, device: str, slot: int, queue: Queue | None) -> Handle:
+    def marks(self, device: str, slot: int) -> Handle:
+        """The stream that writes how far a device has come."""
+        return self._stream(device, slot, "marks")
+
+    def _stream(self, device: str, slot: int, queue: Queue | str) -> Handle:
         key = device, slot, queue
         if key not in self._streams:
             opened = self._devices[device]

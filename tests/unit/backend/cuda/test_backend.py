@@ -208,8 +208,10 @@ def test_guards_stay_whole(seed: int) -> None:
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-def test_a_fault_names_what_is_known(graphs: bool) -> None:
-    model, fake = two_copies("launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"), FakeCuda()
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fault_names_what_is_known(graphs: bool, seed: int) -> None:
+    steps = "launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"
+    model, fake = two_copies(steps), FakeCuda(seed=seed)
     dispatcher = Dispatcher(backend_of(model, fake, graphs=graphs), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="TSR5106") as failure:
         dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=4).result(30)
@@ -219,9 +221,33 @@ def test_a_fault_names_what_is_known(graphs: bool) -> None:
     notes = "\n".join(fault.diagnostics[0].notes)
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in notes
     if not graphs:
-        assert "device `b`" in notes
-        assert "step #2 `fault`" in notes
+        assert (fault.device, fault.step) == ("b", 2)
+    else:  # what is named must have the launch among it, however late a mark is
+        (told,) = [one for one in fault.diagnostics[0].notes if one.startswith("device `b`")]
+        assert "#2 `fault`" in told
+        assert fault.step is None
     dispatcher.close()
+
+
+def test_a_fault_in_a_graph_is_narrowed_down() -> None:
+    """One device, marks every four steps: at most the steps since the last mark are named."""
+    copy = "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[t, x, u32:64]\n"
+    fault = "launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"
+    found = set()
+    for seed in range(8):
+        program = trace(BUFFERS, COPY + SCALE, copy * 8 + fault)
+        model = model_of([program], [["a"] * 9], slots=1)
+        dispatcher = Dispatcher(backend_of(model, FakeCuda(seed=seed)), slots=1, lanes=1)
+        with pytest.raises(ServiceFault) as failure:
+            dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+        dispatcher.close()
+        assert failure.value.device == "a"
+        if failure.value.step is None:
+            told = failure.value.diagnostics[0].notes[-1]
+            assert "`fault`" in told or "after that" in told
+        found.add(failure.value.step)
+    assert found <= {None, 8}
+    assert 8 in found
 
 
 def test_a_trap() -> None:
@@ -232,10 +258,11 @@ def test_a_trap() -> None:
     dispatcher.close()
 
 
-def test_a_kernel_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_kernel_that_never_ends(graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.05)
     model, fake = two_copies(), FakeCuda(hang=("copy",))
-    backend = backend_of(model, fake, graphs=False)
+    backend = backend_of(model, fake, graphs=graphs)
     dispatcher = Dispatcher(backend, slots=2, lanes=1, limit_s=0.1)
     with pytest.raises(ServiceFault, match="TSR5052") as failure:
         dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
