@@ -16,7 +16,7 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
-from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset
+from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
@@ -53,11 +53,13 @@ class TraceOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNodes:
     """The nodes of the captured graph by kind. Those `in_calls` are in library calls of the trace,
-    each of the others is in it as such; `skipped` ones do nothing."""
+    `others` among them (what libraries do besides); each of the rest is in it as such. `skipped`
+    ones do nothing."""
 
     kernels: int
     memsets: int
     copies: int
+    others: int
     in_calls: int
     skipped: int
 
@@ -81,10 +83,17 @@ def trace(
 ) -> Trace:
     """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.frontend.capture.session import on_one_gpu
 
     options = options or TraceOptions()
     require_gpu()
-    call = _capture(function, Inputs(plain=inputs, named=named_inputs), options)
+    given = Inputs(plain=inputs, named=named_inputs)
+    with on_one_gpu(function, given):
+        return _trace(function, given, options)
+
+
+def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    call = _capture(function, inputs, options)
     draft = draft_program(call.raw, call.read)
     found = call.run(buffer.name for buffer in draft.program.declared_buffers())
     check_drawn(found.drawn, draft.draws)
@@ -122,7 +131,8 @@ def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
     kinds = [type(node) for node in raw.nodes]
     return GraphNodes(
         kernels=kinds.count(RawLaunch), memsets=kinds.count(RawMemset),
-        copies=kinds.count(RawMemcpy), in_calls=in_calls, skipped=raw.skipped,
+        copies=kinds.count(RawMemcpy), others=kinds.count(RawOther),
+        in_calls=in_calls, skipped=raw.skipped,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from tessera.frontend.capture.raw import (
     RawMemset,
     RawNode,
     RawOperator,
+    RawOther,
     RawTensor,
 )
 from tessera.frontend.trace import parse_trace
@@ -233,7 +234,9 @@ class _Builder:
                 at += 1
 
     def _has_code(self, node: RawNode) -> bool:
-        return not isinstance(node, RawLaunch) or self.codes.has(node)
+        if isinstance(node, RawLaunch):
+            return self.codes.has(node)
+        return not isinstance(node, RawOther)
 
     def _steps(self, work: RawNode | RawOperator) -> Iterator[ir.Work]:
         match work:
@@ -256,6 +259,11 @@ class _Builder:
                         source=self.addresses.pointer(work.source + row * work.source_pitch),
                         bytes=size,
                     )
+            case RawOther():
+                raise TesseraError(
+                    error("TSR6002", f"the model {work.what}, which a trace cannot hold",
+                          hint=work.hint)
+                )  # fmt: skip
             case RawOperator() if self.random is not None and draws_seeds(work):
                 yield self._draw(work, self.random)
             case RawOperator():

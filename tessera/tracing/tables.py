@@ -28,6 +28,7 @@ from tessera.passes.regions import region_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
+Writers = dict[ir.BufferId, list[tuple[int, Access]]]
 _FROM_MEMORY = "comes from memory"
 
 
@@ -54,8 +55,9 @@ def find_words(
 ) -> list[AddressWord]:
     """The words that steps use as addresses, those that `pointers` records name included."""
     found: dict[tuple[int, int], int] = {}
+    writers = _writers(steps)
     for number, step in enumerate(steps):
-        for access in _origins(steps, number, _address_loads(step)):
+        for access in _origins(steps, writers, number, _address_loads(step)):
             for offset, value in _words(access, program.buffers[access.buffer], holdings):
                 found.setdefault((int(access.buffer), offset), value)
     return [
@@ -77,18 +79,31 @@ def _address_loads(step: StepAccesses) -> list[Access]:
     return [access for access in reads if _may_carry(access)]
 
 
-def _origins(steps: tuple[StepAccesses, ...], number: int, loads: list[Access]) -> list[Access]:
+def _origins(
+    steps: tuple[StepAccesses, ...], writers: Writers, number: int, loads: list[Access]
+) -> list[Access]:
     """These reads, and those of earlier steps that may have written what they read."""
-    found = list(dict.fromkeys(loads))
+    found = dict.fromkeys(loads)
     work = [(number, access) for access in found]
     while work:
         at, access = work.pop()
-        for before in range(at):
-            if any(_meet(access, one) for one in _known(steps[before]) if one.kind.writes):
-                for more in _known(steps[before]):
-                    if more.kind.reads and _may_carry(more) and more not in found:
-                        found.append(more)
-                        work.append((before, more))
+        before = (one for one, wrote in writers.get(access.buffer, ()) if one < at
+                  if _meet(access, wrote))  # fmt: skip
+        for one in sorted(set(before)):
+            for more in _known(steps[one]):
+                if more.kind.reads and _may_carry(more) and more not in found:
+                    found[more] = None
+                    work.append((one, more))
+    return list(found)
+
+
+def _writers(steps: tuple[StepAccesses, ...]) -> Writers:
+    """By buffer, the writes of steps in order."""
+    found: Writers = {}
+    for number, step in enumerate(steps):
+        for access in _known(step):
+            if access.kind.writes:
+                found.setdefault(access.buffer, []).append((number, access))
     return found
 
 
@@ -102,8 +117,6 @@ def _may_carry(access: Access) -> bool:
 
 
 def _meet(one: Access, other: Access) -> bool:
-    if one.buffer != other.buffer:
-        return False
     size = 1 << 62
     both = intervals.intersect(region_bytes(one.region, size), region_bytes(other.region, size))
     return bool(len(both))

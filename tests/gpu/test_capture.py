@@ -61,7 +61,7 @@ def check(found: Trace) -> Program:
     nodes = found.nodes
     calls = sum(isinstance(step, LibraryCall) for step in steps)
     draws = sum(isinstance(s, Launch) and s.kernel == "draw_seeds" for s in steps)
-    alone = nodes.kernels + nodes.memsets + nodes.copies - nodes.in_calls
+    alone = nodes.kernels + nodes.memsets + nodes.copies + nodes.others - nodes.in_calls
     assert len(steps) - calls - draws == alone
     assert nodes.in_calls >= calls + draws
     assert not [d for d in found.diagnostics if d.code == "TSR6005"]

@@ -2,8 +2,8 @@
 
 In: the handle of a `CUgraph`. Out: raw nodes in the order of capture, which its edges allow, and
 which of them each one comes after. Nodes that mean no device work (empty ones, events) drop out,
-and what came after them comes after what they came after; host callbacks, child graphs,
-conditionals and copies from or to the host are errors that say what to do.
+and what came after them comes after what they came after. Host callbacks, child graphs,
+conditionals and copies from or to the host are `RawOther`: a library may use them as it likes.
 
 Source: CUDA driver API 13.0, graph management.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
-from tessera.frontend.capture.raw import RawLaunch, RawMemcpy, RawMemset, RawNode
+from tessera.frontend.capture.raw import RawLaunch, RawMemcpy, RawMemset, RawNode, RawOther
 
 _WHAT = {
     "CU_GRAPH_NODE_TYPE_HOST": "a host callback",
@@ -129,11 +129,10 @@ def _read(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Itera
     elif kind == "CU_GRAPH_NODE_TYPE_MEMCPY":
         yield _memcpy(driver, call(driver.cuGraphMemcpyNodeGetParams, node))
     elif kind not in _SKIPPED:
-        what = _WHAT.get(kind, kind)
-        raise TesseraError(
-            error("TSR6002", f"the model launches {what}, which a trace cannot hold",
-                  hint="take it out of the traced function, or trace the parts around it")
-        )  # fmt: skip
+        yield RawOther(
+            what=f"launches {_WHAT.get(kind, kind)}",
+            hint="take it out of the traced function, or trace the parts around it",
+        )
 
 
 def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> RawLaunch:
@@ -200,17 +199,15 @@ def _memset(params: Any) -> RawMemset:
     )
 
 
-def _memcpy(driver: Any, params: Any) -> RawMemcpy:
+def _memcpy(driver: Any, params: Any) -> RawMemcpy | RawOther:
     device = {"CU_MEMORYTYPE_DEVICE", "CU_MEMORYTYPE_UNIFIED"}
     for kind, side in ((params.srcMemoryType, "from"), (params.dstMemoryType, "to")):
         if kind.name not in device:
             other = "the host" if kind.name == "CU_MEMORYTYPE_HOST" else "a CUDA array"
-            raise TesseraError(
-                error("TSR6002", f"the model copies {side} {other}, which a trace cannot hold",
-                      hint="move the data to the GPU before the traced call")
-            )  # fmt: skip
+            hint = "move the data to the GPU before the traced call"
+            return RawOther(what=f"copies {side} {other}", hint=hint)
     if int(params.Depth) > 1:
-        raise TesseraError(error("TSR6002", "the model makes a 3D copy, which a trace cannot hold"))
+        return RawOther(what="makes a 3D copy", hint="copy slice by slice, or with a kernel")
     return RawMemcpy(
         target=int(params.dstDevice) + int(params.dstXInBytes)
         + int(params.dstY) * int(params.dstPitch),

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import call
 from tessera.frontend.capture.raw import RawBuffer
-from tessera.frontend.capture.watch import data_type
+from tessera.frontend.capture.watch import data_type, tensors_in
 from tessera.ir.program import Role
 
 Bytes = npt.NDArray[np.uint8]
@@ -47,7 +48,13 @@ class Memory:
 
     def add_tensor(self, tensor: Any, name: str, role: Role, *, lasting: bool) -> None:
         """Note a tensor's memory, unless it is known."""
-        storage = tensor.untyped_storage()
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            raise TesseraError(
+                error("TSR6002", f"the tensor `{name}` is of the layout {tensor.layout}, which a"
+                                 " trace cannot hold", hint="make it dense (`.to_dense()`)")
+            ) from None  # fmt: skip
         if not storage.data_ptr() or not storage.nbytes() or self.holds(storage.data_ptr()):
             return
         whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == storage.nbytes()
@@ -233,4 +240,7 @@ def named_parameters(function: Any) -> Iterator[tuple[str, Any]]:
     for number, module in enumerate(roots):
         prefix = f"model{number}." if len(roots) > 1 else ""
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            yield prefix + name.removeprefix("_orig_mod."), tensor
+            name = prefix + name.removeprefix("_orig_mod.")
+            parts = list(tensors_in(tensor))
+            for number, part in enumerate(parts):
+                yield name if len(parts) == 1 else f"{name}.{number}", part

@@ -91,7 +91,16 @@ class RawOperator:
     last: int
 
 
-RawNode = RawLaunch | RawMemset | RawMemcpy
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawOther:
+    """A node that a trace can hold only as a part of a library call; `what` the model does there,
+    and what to do about it."""
+
+    what: str
+    hint: str
+
+
+RawNode = RawLaunch | RawMemset | RawMemcpy | RawOther
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tessera.diagnostics import Diagnostic, TesseraError, warning
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import GraphNodes, read_graph
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import find_codes, find_sources
@@ -41,6 +42,7 @@ from tessera.frontend.capture.raw import (
     RawMemset,
     RawNode,
     RawOperator,
+    RawOther,
     RawRandom,
 )
 from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
@@ -93,6 +95,24 @@ class Call:
                 same = old is not None and np.array_equal(old, new)
                 after[buffer.name] = old if old is not None and same else new
         return CallBytes(before=before, after=after, drawn=_generator().get_offset() - begun)
+
+
+@contextmanager
+def on_one_gpu(function: Callable[..., Any], inputs: Inputs) -> Iterator[None]:
+    """Make the GPU that a module and its inputs are on the current one."""
+    import torch
+
+    owned = function.parameters() if isinstance(function, torch.nn.Module) else ()
+    tensors = [*tensors_in(inputs.plain), *tensors_in(inputs.named), *owned]
+    found = sorted({t.device.index for t in tensors if t.is_cuda})
+    if len(found) > 1:
+        raise TesseraError(
+            error("TSR6002", f"the model is on {len(found)} GPUs, and a trace is of one",
+                  notes=(f"on {', '.join(f'cuda:{index}' for index in found)}",),
+                  hint="put it on one GPU; `tessc plan` splits the trace over several")
+        )  # fmt: skip
+    with torch.cuda.device(found[0] if found else torch.cuda.current_device()):
+        yield
 
 
 def capture(
@@ -243,6 +263,8 @@ def _addresses(node: RawNode) -> Iterator[int]:
             yield node.address
         case RawMemcpy():
             yield from (node.target, node.source)
+        case RawOther():
+            return
 
 
 def _renumbered(operators: Iterable[RawOperator], places: tuple[int, ...]) -> Iterator[RawOperator]:

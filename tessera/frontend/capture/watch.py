@@ -117,8 +117,11 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Any]:
     import torch
 
     if isinstance(thing, torch.Tensor):
-        yield thing
-        return
+        if not hasattr(thing, "__tensor_flatten__"):
+            yield thing
+            return
+        # A tensor that stands for others, such as a quantized one.
+        thing = [getattr(thing, name) for name in thing.__tensor_flatten__()[0]]
     if thing is None or isinstance(thing, _PLAIN) or callable(thing) or id(thing) in seen:
         return
     seen.add(id(thing))

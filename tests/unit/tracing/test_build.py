@@ -16,6 +16,7 @@ from tessera.frontend.capture.raw import (
     RawMemcpy,
     RawMemset,
     RawOperator,
+    RawOther,
     RawTensor,
     RawVariant,
 )
@@ -164,6 +165,7 @@ def test_a_library_call_takes_the_place_of_its_nodes() -> None:
         (launch(X, Y, function=99), "TSR6004"),
         (RawMemset(address=W, bytes=4, value=0, element_bytes=1), "TSR6005"),
         (RawMemcpy(target=Y, source=0x10, bytes=4), "TSR6005"),
+        (RawOther(what="copies from the host", hint="move the data"), "TSR6002"),
     ],
 )
 def test_what_nobody_owns_is_refused(node: object, expected: str) -> None:
@@ -279,3 +281,18 @@ def test_a_variant_with_other_parameters_is_left_out_and_told() -> None:
     program, findings = build_program(raw)
     assert [v.arch for v in program.modules[0].variants] == ["sm_90a"]
     assert [finding.code for finding in findings] == ["TSR6006"]
+
+
+def test_a_library_may_do_as_it_likes() -> None:
+    """Copies from the host and allocations are fine where an operator makes them."""
+
+    def tensor(address: int) -> RawTensor:
+        return RawTensor(address=address, dtype=DataType.F32, shape=(4, 8), strides=(8, 1))
+
+    call = RawOperator(
+        operator="aten::relu", reads=(tensor(X),), writes=(tensor(Y),), attributes=(), first=0,
+        last=2,
+    )  # fmt: skip
+    other = RawOther(what="launches an allocation inside the graph", hint="")
+    program, _ = build_program(capture(other, launch(X, Y, function=99), operators=(call,)))
+    assert [type(step) for step in program.steps] == [LibraryCall]

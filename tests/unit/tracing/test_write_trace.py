@@ -30,7 +30,7 @@ def captured() -> Trace:
         contents={"x": X, "table": np.arange(16, dtype=np.uint8), "total": np.zeros(128, np.uint8)},
         reference={"y": X, "total": X},
         diagnostics=(),
-        nodes=GraphNodes(kernels=0, memsets=0, copies=2, in_calls=0, skipped=0),
+        nodes=GraphNodes(kernels=0, memsets=0, copies=2, others=0, in_calls=0, skipped=0),
     )
 
 

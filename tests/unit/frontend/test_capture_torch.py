@@ -1,0 +1,144 @@
+"""What capture does with PyTorch itself, as far as that needs no GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture import memory, routes, watch
+from tessera.frontend.capture.dry_run import without_gpu
+from tessera.frontend.capture.model_file import load_model
+from tessera.ir.program import Role
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+MODELS = Path(__file__).parents[3] / "examples" / "models"
+
+
+@dataclass
+class Result:
+    first: Any
+    more: dict[str, Any]
+
+
+class Slotted:
+    __slots__ = ("keys", "values")
+
+    def __init__(self) -> None:
+        self.keys, self.values = torch.ones(5), [torch.ones(6)]
+
+
+def sizes(thing: Any) -> list[int]:
+    return [tensor.numel() for tensor in watch.tensors_in(thing)]
+
+
+def test_tensors_are_found_in_objects_that_refer_to_themselves() -> None:
+    made = Result(torch.ones(1), {"a": (torch.ones(2), [torch.ones(3)]), "b": Slotted()})
+    made.more["me"] = made
+    assert sizes(made) == [1, 2, 3, 5, 6]
+    assert sizes((made.first, made.first)) == [1, 1]
+    assert sizes([None, 3, "text", torch.nn.Linear(2, 2), len]) == []
+
+
+def test_a_tensor_that_stands_for_others_is_those() -> None:
+    two_tensor = pytest.importorskip("torch.testing._internal.two_tensor")
+    both = two_tensor.TwoTensor(torch.ones(4), torch.zeros(4))
+    assert sizes([both]) == [4, 4]
+
+
+def test_parameters_and_buffers_have_their_names() -> None:
+    module = torch.nn.BatchNorm1d(3)
+    names = [name for name, _ in memory.named_parameters(module)]
+    assert names == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    assert [name for name, _ in memory.named_parameters(module.forward)] == names
+
+
+def test_a_sparse_tensor_is_refused() -> None:
+    with pytest.raises(TesseraError) as caught:
+        memory.Memory().add_tensor(torch.eye(3).to_sparse(), "in0", Role.INPUT, lasting=True)
+    assert caught.value.diagnostics[0].code == "TSR6002"
+
+
+def test_operands_that_no_record_can_say_are_refused() -> None:
+    odd = [
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.ones(2, dtype=torch.complex64).conj().imag,
+        torch.eye(3).to_sparse(),
+    ]
+    for tensor in odd:
+        with pytest.raises(TesseraError):
+            watch._tensor(tensor)
+
+
+def test_a_number_on_the_host_is_a_number() -> None:
+    assert watch._number_of(torch.tensor(3.0)) == 3.0
+    assert watch._number_of(7) == 7
+    row = torch.ones(1)
+    assert watch._number_of(row) is row
+
+
+def test_what_is_compiled_stays_as_it_is() -> None:
+    compiled = torch.compile(torch.nn.Linear(2, 2))
+    assert routes.compiled(compiled, "ptx", "TRITON") is compiled
+    module = torch.nn.Linear(2, 2)
+    module.compile()
+    assert routes.compiled(module, "library", "") is module
+    plain = torch.nn.Linear(2, 2)
+    assert routes.compiled(plain, "ptx", "TRITON") is not plain
+
+
+def test_the_compiler_is_set_up_and_back_again() -> None:
+    from torch._inductor import config
+
+    before = config.allow_buffer_reuse
+    with routes.fresh_compiler():
+        assert not config.allow_buffer_reuse
+    assert config.allow_buffer_reuse == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("model", ["llama.py:decode", "moe.py:step", "mmdit.py:step"])
+def test_models_are_built_without_a_gpu(model: str) -> None:
+    file, _, name = model.partition(":")
+    with without_gpu():
+        function, inputs = load_model((MODELS / file, name), {})
+        assert torch.zeros(2, device="cuda").device.type == "cpu"
+        assert torch.zeros(2).to(torch.device("cuda", 0)).device.type == "cpu"
+    assert isinstance(function, torch.nn.Module)
+    assert {tensor.device.type for tensor in inputs} == {"cpu"}
+
+
+def test_a_model_on_several_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from tessera.frontend.capture import session
+    from tessera.frontend.capture.inputs import Inputs
+
+    entered: list[int] = []
+
+    class Device:
+        def __init__(self, index: int) -> None:
+            entered.append(index)
+
+        __enter__ = __exit__ = lambda *_: None
+
+    def places(*indices: int) -> Any:
+        made = [SimpleNamespace(is_cuda=True, device=SimpleNamespace(index=i)) for i in indices]
+        return lambda thing: iter(made if thing else ())
+
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    monkeypatch.setattr(session, "tensors_in", places(1, 1))
+    with session.on_one_gpu(torch.nn.Linear(2, 2), Inputs(plain=(0,))):
+        assert entered == [1]
+    monkeypatch.setattr(session, "tensors_in", places(0, 1))
+    with (
+        pytest.raises(TesseraError) as caught,
+        session.on_one_gpu(torch.nn.Linear(2, 2), Inputs(plain=(0,))),
+    ):
+        pass
+    assert caught.value.diagnostics[0].code == "TSR6002"
+    assert "cuda:0, cuda:1" in caught.value.diagnostics[0].notes[0]
