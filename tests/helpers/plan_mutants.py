@@ -10,6 +10,7 @@ from tessera.ir.launch_program import (
     AreaKind,
     Await,
     Bytes,
+    DeviceEventId,
     DeviceProgram,
     Fill,
     LoweredReplica,
@@ -37,7 +38,7 @@ def mutants(replica: LoweredReplica, programs: tuple[Program, ...]) -> Iterator[
             traces = (*replica.traces[:number], changed, *replica.traces[number + 1 :])
             yield f"{what} (trace {number})", replace(replica, traces=traces)
     yield from _memory_mutants(replica)
-    yield from _home_mutants(replica)
+    yield from _home_mutants(replica, programs)
 
 
 # --- operations ------------------------------------------------------------------------------
@@ -76,19 +77,28 @@ def _operation_mutants(
                     f"requeue-{kind} {at}",
                     [*ops[:at], Queued(queue, one.operation), *ops[at + 1 :]],
                 )
-        for changed in _changed(one.operation, ops, sizes):
-            yield f"change-{kind} {at}", [*ops[:at], Queued(one.queue, changed), *ops[at + 1 :]]
+        for what, changed in _changed(one.operation, ops, sizes):
+            yield f"{what}-{kind} {at}", [*ops[:at], Queued(one.queue, changed), *ops[at + 1 :]]
+        for event in _events(ops):
+            extra = Queued(one.queue, Await(event))
+            yield f"add-await {event} {at}", [*ops[:at], extra, *ops[at:]]
 
 
-def _changed(operation: Operation, ops: list[Queued], sizes: list[int]) -> Iterator[Operation]:
+def _events(ops: list[Queued]) -> Iterator[DeviceEventId]:
+    return (one.operation.event for one in ops if isinstance(one.operation, Record))
+
+
+def _changed(
+    operation: Operation, ops: list[Queued], sizes: list[int]
+) -> Iterator[tuple[str, Operation]]:
     match operation:
         case Await(event):
-            for other in ops:
-                if isinstance(other.operation, Record) and other.operation.event != event:
-                    yield Await(other.operation.event)
+            for other in _events(ops):
+                if other != event:
+                    yield "change", Await(other)
         case Fill(buffer, found):
-            for _, changed in _other_bytes(found, sizes[buffer]):
-                yield Fill(buffer, changed)
+            for what, changed in _other_bytes(found, sizes[buffer]):
+                yield what, Fill(buffer, changed)
         case _:
             return
 
@@ -218,14 +228,14 @@ def _memory_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
     yield "lanes", replace(replica, lanes=replica.lanes + 1)
 
 
-def _home_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
+def _home_mutants(replica: LoweredReplica, programs: tuple[Program, ...]) -> Iterator[Mutant]:
     for at, home in enumerate(replica.homes):
         homes = list(replica.homes)
         yield f"drop-home {at}", replace(replica, homes=tuple(homes[:at] + homes[at + 1 :]))
-        start, end = home.bytes[0]
-        for changed in (((start, end + 1),), ((start + 1, end),), ((0, end),)):
-            homes[at] = replace(home, bytes=(*changed, *home.bytes[1:]))
-            yield f"bytes-home {at}", replace(replica, homes=tuple(homes))
+        size = programs[home.trace].buffers[home.buffer].bytes
+        for what, changed in _other_bytes(home.bytes, size):
+            homes[at] = replace(home, bytes=changed)
+            yield f"{what}-home {at}", replace(replica, homes=tuple(homes))
         for device in replica.devices:
             if device != home.device:
                 homes[at] = replace(home, device=device)

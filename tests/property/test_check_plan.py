@@ -1,7 +1,9 @@
 """What lowering makes is accepted and right; every change that matters is refused.
 
-The oracle is `tests.helpers.plan_simulator`: random interleavings on made-up bytes. The judge may
-accept a changed program only if the oracle finds no difference to one device in file order.
+There are two oracles. `tests.helpers.plan_simulator` runs programs on made-up bytes in random
+orders; `tests.helpers.plan_races` finds by brute force whether anything in them is unordered. The
+judge may accept a changed program only if both find nothing: where no two operations that conflict
+are unordered, all orders give the same bytes, and one order that gives those of one device decides.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tessera.passes.check_plan import check_replica
 from tessera.passes.lower_plan import lower_replica
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_mutants import mutants
+from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
 
 # Changes that no run can survive, whatever the program.
@@ -41,6 +44,10 @@ NEVER = frozenset(
         "shorten-transfer",
         "widen-transfer",
         "drop-home",
+        "shorten-home",
+        "device-home",
+        "source-transfer",
+        "target-transfer",
         "drop-area",
         "change-area",
         "kind-place",
@@ -48,6 +55,7 @@ NEVER = frozenset(
         "move-run",
         "slots",
         "drop-fill",
+        "shorten-fill",
     ]
 )
 
@@ -92,6 +100,7 @@ def check_lowering(seed: int, runs: int, *, tables: bool = False) -> None:
     case = random_case(seed, tables=tables)
     replica = lower(case, seed)
     assert check_replica(replica, case.programs, case.graphs, case.placements) == ()
+    assert races(replica, case.programs, case.graphs) == ""
     requests = some_requests(case, replica, seed)
     wanted = reference(case.programs, case.graphs, requests)
     assert differs(replica, case, requests, wanted, runs) == ""
@@ -109,6 +118,7 @@ def check_mutants(seed: int, runs: int, *, most: int = 10**9, tables: bool = Fal
             continue
         kind = what.split()[0]
         assert kind not in NEVER, (seed, what)
+        assert races(mutant, case.programs, case.graphs) == "", (seed, what)
         assert differs(mutant, case, requests, wanted, runs) == "", (seed, what)
 
 
@@ -119,7 +129,7 @@ def test_what_lowering_makes_is_accepted_and_right(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [2003, 2004, 2006, 2010, 2017, 2021])
 def test_every_change_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=4, most=150)
+    check_mutants(seed, runs=1, most=150)
 
 
 @pytest.mark.parametrize("seed", range(6000, 6015))
@@ -129,7 +139,7 @@ def test_tables_of_pointers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [7001, 7005])
 def test_every_change_to_tables_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=4, most=120, tables=True)
+    check_mutants(seed, runs=1, most=120, tables=True)
 
 
 @pytest.mark.slow
@@ -141,12 +151,13 @@ def test_what_lowering_makes_is_accepted_and_right_at_length(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4000, 4060))
 def test_every_change_that_matters_is_refused_at_length(seed: int) -> None:
-    check_mutants(seed, runs=10)
+    check_mutants(seed, runs=3)
 
 
 def test_the_oracle_sees_what_the_judge_refuses() -> None:
-    """A removed wait, transfer or fill often shows in the bytes: the oracle is not blind."""
+    """A removed wait, transfer or fill often shows in the bytes: the oracles are not blind."""
     seen: Counter[str] = Counter()
+    unordered = removed = 0
     for seed in range(2000, 2012):
         case = random_case(seed, most_steps=5)
         replica = lower(case, seed)
@@ -156,7 +167,11 @@ def test_the_oracle_sees_what_the_judge_refuses() -> None:
             kind = what.split()[0]
             if kind in ("drop-await", "drop-transfer", "drop-fill") and seen[kind] < 6:
                 seen[kind] += bool(differs(mutant, case, requests, wanted, 4))
+            if kind == "drop-await":
+                unordered += bool(races(mutant, case.programs, case.graphs))
+                removed += 1
     assert min(seen[kind] for kind in ("drop-await", "drop-transfer", "drop-fill")) == 6
+    assert unordered == removed > 20  # lowering has no wait that another one implies
 
 
 # --- pins, against sets of makers per byte ---------------------------------------------------
