@@ -13,9 +13,7 @@ Source: CUDA driver API 12.8 and later.
 from __future__ import annotations
 
 import ctypes
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -34,8 +32,6 @@ EVENT_PLAIN = 2
 NODE_PRIORITY = 8
 HOST_PORTABLE_MAPPED = 3
 LOG_BYTES = 16384
-GROUP_SMS = 8
-IGNORE_COSCHEDULING = 1
 MOST_PITCH = (1 << 31) - 1
 
 
@@ -91,7 +87,6 @@ class Driver:
             | {"cuLaunchHostFunc": getattr(module, "launch_host", None) or _launch_host()}
         )  # fmt: skip
         self._graph_launch = module.cuGraphLaunch
-        self._push, self._pop = module.cuCtxPushCurrent, module.cuCtxPopCurrent
 
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
@@ -159,14 +154,9 @@ class Driver:
         """Make a context current in this thread."""
         self.call("cuCtxSetCurrent", context)
 
-    @contextmanager
-    def using(self, context: Handle) -> Iterator[None]:
+    def using(self, context: Handle) -> _Using:
         """Make a context current for a while; what was current before is so again then."""
-        self.check("cuCtxPushCurrent", self._push(context)[0])
-        try:
-            yield
-        finally:
-            self._pop()
+        return _Using(self, context)
 
     def enable_peer(self, context: Handle) -> None:
         """Let the current context reach the memory of another; fine if it already can."""
@@ -175,55 +165,6 @@ class Driver:
         except DriverError as problem:
             if "ALREADY_ENABLED" not in problem.name:
                 raise
-
-    def split(
-        self, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
-    ) -> tuple[tuple[Handle, int], ...]:
-        """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
-
-        `sms` are those of every slice, `wanted` says which to make: who asks for other slices of
-        the same list gets other SMs.
-        """
-        device = self.call("cuDeviceGet", ordinal)
-        kind = self.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-        whole = self.call("cuDeviceGetDevResource", device, kind)
-        if sum(sms) > int(whole.sm.smCount):
-            raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs")
-        made = []
-        cut = self._cut(whole, sms)
-        for parts in (cut[index] for index in wanted):
-            described = self.call("cuDevResourceGenerateDesc", parts, len(parts))
-            green = self.call("cuGreenCtxCreate", described, device, 1)
-            made.append((green, sum(int(part.sm.smCount) for part in parts)))
-        return tuple(made)
-
-    def _cut(self, whole: Any, sms: Sequence[int]) -> list[list[Any]]:
-        """The parts of every slice. What a cut leaves over cannot be cut again, so it is one cut.
-
-        Parts are groups of 8 SMs that lie together, for clusters; if these are too few, groups of 8
-        or 2 wherever they lie. Of two slices that use up the GPU one may be what is left over.
-        """
-        count = int(whole.sm.smCount)
-        if len(sms) == 2 and sum(sms) == count and any(n % GROUP_SMS == 0 for n in sms):
-            first = 0 if sms[0] % GROUP_SMS == 0 else 1
-            parts, _, rest = self.call("cuDevSmResourceSplitByCount", 1, whole, 0, sms[first])
-            return [[parts[0]], [rest]] if first == 0 else [[rest], [parts[0]]]
-        if len(sms) == 1 and sms[0] == count:
-            return [[whole]]
-        for size, flags in (
-            (GROUP_SMS, 0),
-            (GROUP_SMS, IGNORE_COSCHEDULING),
-            (2, IGNORE_COSCHEDULING),
-        ):
-            groups = [-(-wanted // size) for wanted in sms]
-            if size > 2 and any(wanted % size for wanted in sms):
-                continue
-            asked = (count // size, whole, flags, size)
-            parts, usable, _ = self.call("cuDevSmResourceSplitByCount", *asked)
-            if sum(groups) <= int(usable):
-                ends = list(itertools.accumulate(groups))
-                return [list(parts[end - n : end]) for end, n in zip(ends, groups, strict=True)]
-        raise DriverError("cuDevSmResourceSplitByCount", 1, "too few groups of SMs")
 
     def destroy_green(self, green: Handle) -> None:
         """Give a green context back."""
@@ -338,7 +279,7 @@ class Driver:
 
     def record(self, event: Handle, stream: Handle) -> None:
         """Record an event."""
-        self.call("cuEventRecord", event, stream)
+        self.check("cuEventRecord", self.cu.cuEventRecord(event, stream)[0])
 
     def wait(self, stream: Handle, event: Handle) -> None:
         """Let what follows on a stream wait for an event."""
@@ -393,6 +334,23 @@ class Driver:
     def destroy_graph(self, graph: Handle) -> None:
         """Give an instantiated graph back."""
         self.call("cuGraphExecDestroy", graph)
+
+
+class _Using:
+    """A context that is current for a while."""
+
+    __slots__ = ("_context", "_driver")
+
+    def __init__(self, driver: Driver, context: Handle) -> None:
+        self._driver = driver
+        self._context = context
+
+    def __enter__(self) -> None:
+        driver = self._driver
+        driver.check("cuCtxPushCurrent", driver.cu.cuCtxPushCurrent(self._context)[0])
+
+    def __exit__(self, *problem: object) -> None:
+        self._driver.cu.cuCtxPopCurrent()
 
 
 def _launch_host() -> Callable[..., Any]:

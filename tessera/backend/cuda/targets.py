@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
 from tessera.backend.cuda.faults import explain, missing
+from tessera.backend.cuda.slices import split_gpu
 from tessera.settings import set_default
 
 _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
@@ -132,7 +133,7 @@ def _open_on(
     counts = list(slices.values())
     wanted = [index for index, name in enumerate(slices) if name in names]
     try:
-        made = driver.split(gpu.ordinal, counts, wanted)
+        made = split_gpu(driver, gpu.ordinal, counts, wanted)
     except DriverError as problem:
         asked = " + ".join(map(str, counts))
         raise missing(

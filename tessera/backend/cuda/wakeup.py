@@ -28,6 +28,8 @@ class Wakeup:
         self._memory = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
         self.data = ctypes.addressof(self._memory)
         self._library: Any = None
+        self._until = _Time()
+        self._until_address = ctypes.addressof(self._until)
         if sys.platform.startswith("linux"):
             self._library = ctypes.CDLL(None, use_errno=True)
             self._library.sem_init(ctypes.c_void_p(self.data), 0, 0)
@@ -37,13 +39,16 @@ class Wakeup:
             self._timed_wait.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until somebody posts, or for so long at most; whether somebody did."""
+        """Sleep until somebody posts, or for so long at most; whether somebody did.
+
+        For one thread at a time.
+        """
         if self._library is None:
             time.sleep(min(timeout_s, _POLL_S))
             return False
-        end = time.time() + timeout_s
-        until = _Time(int(end), int(end % 1 * 1e9))
-        return bool(self._timed_wait(self.data, ctypes.byref(until)) == 0)
+        end = time.time_ns() + int(timeout_s * 1e9)
+        self._until.seconds, self._until.nanoseconds = divmod(end, 1_000_000_000)
+        return bool(self._timed_wait(self.data, self._until_address) == 0)
 
     def abandon(self) -> None:
         """Keep the semaphore for ever: a GPU may still post it."""
