@@ -17,6 +17,10 @@ Host time is processor time of threads per request, in the steady state:
 - `host_to_bare`: the sum of the first two over the third
 - `copying_us`: what copying the bytes of inputs and outputs takes by itself; it is in the first two
 
+`trail` (one slot): the graph replayed back to back without marks of how far it has come, with one
+every few steps as the backend has them, one every second step, and with every step written down
+before it runs.
+
 `alone_us` is the time from `submit` to the result with nothing else under way, `plain_alone_us`
 from the launch of the plain graph until the thread that waits for it is awake.
 """
@@ -33,6 +37,7 @@ from benchmarks.cuda_models import CudaModel, Sizes, build
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do, Move
+from tessera.backend.cuda.trail import MARK_EVERY
 from tessera.backend.dispatch import Dispatcher
 from tessera.ir.launch_program import HOST, Queue
 
@@ -83,6 +88,7 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
         for name, value in found.items():
             rounds.setdefault(name, []).append(value)
     copying = copying_us(backend, model)
+    trail = {"trail": trails_us(backend, count)} if slots == 1 else {}
     dispatcher.close()
     host_us = statistics.median(rounds["submit_us"]) + statistics.median(rounds["collect_us"])
     sizes = backend._buffers[0, 0]
@@ -97,6 +103,7 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
         "output_bytes": sum(view.nbytes for view in sizes.outputs.values()),
         "requests": count,
         "under_way": dispatcher.capacity,
+        **trail,
     }
 
 
@@ -204,6 +211,24 @@ def plain_alone(backend: CudaBackend, plain: tuple[Any, Any]) -> float:
         found.append(time.perf_counter() - begun)
     driver.destroy_event(event)
     return statistics.median(found) * 1e6
+
+
+def trails_us(backend: CudaBackend, count: int) -> dict[str, float]:
+    """Microseconds per replay of the backend's graph by how often it leaves a mark."""
+    stream = backend._roots[0].stream
+    graphs = {}
+    for label, every in {"none": 0, "marks": MARK_EVERY, "every_second": 2, "exact": 1}.items():
+        writer = Enqueuer(
+            backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0],
+            trail_every=every,
+        )  # fmt: skip
+        tape, root, _ = writer.write(backend._orders[0], ())
+        graphs[label] = backend._capture(tape, stream, root), stream
+    found: dict[str, list[float]] = {label: [] for label in graphs}
+    for _ in range(ROUNDS):
+        for label, graph in graphs.items():
+            found[label].append(replay(backend, [graph], count))
+    return {label: round(statistics.median(times), 1) for label, times in found.items()}
 
 
 def copying_us(backend: CudaBackend, model: CudaModel) -> float:
