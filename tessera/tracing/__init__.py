@@ -138,14 +138,19 @@ def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
 
 def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
     """Capture the call by its route, by the first way to compile it that works."""
-    from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler
+    from tessera.frontend.capture.routes import (
+        attempts,
+        compiled,
+        fresh_compiler,
+        plain_attention,
+    )
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
     failure: TesseraError | None = None
     for backends in attempts(options.route):
         keeper = Keeper()
-        with fresh_compiler(), keep_compiled(keeper):
+        with fresh_compiler(), keep_compiled(keeper), plain_attention(options.route):
             try:
                 return capture(
                     compiled(function, options.route, backends), inputs, keeper,

@@ -2,7 +2,8 @@
 
 Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
 Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
-leave products and convolutions to the libraries; `eager` and `as-is` compile nothing.
+leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By `ptx`,
+attention is products and a softmax: the fused kernels of the libraries have no PTX.
 """
 
 from __future__ import annotations
@@ -57,6 +58,18 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
     there = config.get_config_copy()
     return {name: value for name, value in options.items() if name in there}
+
+
+@contextmanager
+def plain_attention(route: str) -> Iterator[None]:
+    """By the route `ptx`, have `scaled_dot_product_attention` taken apart."""
+    if route != "ptx":
+        yield
+        return
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 @contextmanager

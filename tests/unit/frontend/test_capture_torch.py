@@ -142,3 +142,17 @@ def test_a_model_on_several_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         pass
     assert caught.value.diagnostics[0].code == "TSR6002"
     assert "cuda:0, cuda:1" in caught.value.diagnostics[0].notes[0]
+
+
+@pytest.mark.parametrize(("route", "is_whole"), [("ptx", False), ("library", True)])
+def test_attention_is_taken_apart_by_the_route_that_needs_ptx(route: str, is_whole: bool) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def attend(q: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    with torch.no_grad(), routes.plain_attention(route):
+        graph = make_fx(attend)(torch.ones(1, 2, 8, 16)).graph
+    names = [str(node.target) for node in graph.nodes]
+    assert any("_scaled_dot_product" in name for name in names) == is_whole
+    assert ("aten.bmm.default" in names) != is_whole
