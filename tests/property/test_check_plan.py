@@ -45,8 +45,6 @@ NEVER = frozenset(
         "widen-transfer",
         "drop-home",
         "shorten-home",
-        "device-home",
-        "source-transfer",
         "target-transfer",
         "drop-area",
         "change-area",

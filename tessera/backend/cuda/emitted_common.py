@@ -24,8 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from cuda.bindings import driver as cuda
+try:
+    import numpy as np
+    from cuda.bindings import driver as cuda
+except ModuleNotFoundError as problem:
+    sys.exit(f"this program needs the packages `cuda-python` and `numpy`: {problem}")
 
 HERE = Path(__file__).parent
 POISON = 0xCB

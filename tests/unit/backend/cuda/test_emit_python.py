@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -94,6 +95,19 @@ def test_one_readable_program_per_device() -> None:
         assert "def compute_0(d: Device, r: Request) -> Iterator[tuple[int, int]]:" in text
         assert max(map(len, text.splitlines())) < 400
         compile(text, "device.py", "exec")
+
+
+def test_without_cuda_python_the_programs_say_so(tmp_path: Path) -> None:
+    model = random_model(7)
+    for name, text in emit_python(model.lowered, model.traces, GPUS).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cuda.py").write_text("raise ModuleNotFoundError(\"No module named 'cuda'\")\n")
+    found = subprocess.run(
+        [sys.executable, str(tmp_path / "run.py")], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert found.stderr.startswith("this program needs the packages `cuda-python` and `numpy`")
+    assert "Traceback" not in found.stderr
 
 
 def test_library_calls_are_refused() -> None:
