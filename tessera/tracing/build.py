@@ -104,9 +104,9 @@ def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -
         buffer
         if buffer.name in draft.written or buffer.name in changed
         else replace(buffer, role=found.get(buffer.name, buffer.role))
-        for buffer in draft.program.declared_buffers()
+        for buffer in draft.program.buffers
     )
-    return _reread(replace(draft.program, buffers=roles))
+    return replace(draft.program, buffers=roles)
 
 
 def _reread(program: ir.Program) -> ir.Program:
