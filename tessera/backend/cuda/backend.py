@@ -232,6 +232,8 @@ class CudaBackend(CudaReplica):
                 name=step_name(step), span=step.span,
             )  # fmt: skip
         notes = tuple(one.text() for one in reached)
+        if any(flights and flights[0].ready.trail_every > 1 for flights in self._flights):
+            notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
         devices = {one.device for one in reached} or set(self.devices)

@@ -243,7 +243,7 @@ def test_a_fault_in_a_graph_is_narrowed_down() -> None:
         dispatcher.close()
         assert failure.value.device == "a"
         if failure.value.step is None:
-            told = failure.value.diagnostics[0].notes[-1]
+            told = failure.value.diagnostics[0].notes[-2]
             assert "`fault`" in told or "after that" in told
         found.add(failure.value.step)
     assert found <= {None, 8}
