@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.frontend.capture.ptx_sources import core_texts, numba_texts
+from tessera.frontend.capture.ptx_sources import core_texts, cupy_texts, numba_texts
 from tessera.frontend.capture.raw import RawCode, RawVariant
 from tessera.frontend.ptx import parse_module
 
@@ -42,7 +42,9 @@ def find_sources(given: Iterable[tuple[str, str]] = ()) -> KernelSources:
     for place, given_text in given:
         text = given_text.rstrip("\0")  # as NVRTC ends its texts
         named.update((kernel.name, text) for kernel in parse_module(text, place).kernels())
-    return KernelSources(dict(_triton_kernels()), dict(core_texts()), named)
+    return KernelSources(
+        dict(_triton_kernels()), {**dict(core_texts()), **dict(cupy_texts())}, named
+    )
 
 
 def find_codes(

@@ -1,8 +1,8 @@
-"""PTX that other compilers than Triton have made in this process: Numba and cuda.core.
+"""PTX of kernels that others than Triton have compiled in this process: Numba, cuda.core, CuPy.
 
 In: nothing but the objects that live. Out: pairs of a kernel (by the driver's handle, or by its
 name where that is unique) and the text of its module. A package that nobody imported is not
-imported for this.
+imported for this. CuPy keeps no PTX, but its kernels keep their source, which is compiled again.
 """
 
 from __future__ import annotations
@@ -47,6 +47,47 @@ def core_texts() -> Iterator[tuple[int, str]]:
             status, function = driver.cuKernelGetFunction(code.get_kernel(name).handle)
             if int(status) == 0:
                 yield int(function), text
+
+
+def cupy_texts() -> Iterator[tuple[int, str]]:
+    """Kernels that CuPy has compiled from source, by the handles of their functions."""
+    if "cupy" not in sys.modules:
+        return
+    for kernel in _living("RawKernel"):
+        source, options = getattr(kernel, "code", None), getattr(kernel, "options", ())
+        if not isinstance(source, str) or getattr(kernel, "backend", "nvrtc") != "nvrtc":
+            continue
+        text = compile_to_ptx(source, (*options, "--device-as-default-execution-space"))
+        if text is None or kernel.name not in _kernel_names(text):
+            continue
+        try:
+            yield int(kernel.kernel.ptr), text
+        except Exception:  # it does not compile for CuPy, so nobody launched it
+            continue
+
+
+def compile_to_ptx(source: str, options: tuple[str, ...]) -> str | None:
+    """What NVRTC makes of CUDA C++ for this GPU; None if it does not compile."""
+    try:
+        from cuda.bindings import nvrtc
+
+        status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    except (ImportError, RuntimeError):  # the bindings look for the library at their first call
+        return None
+    if int(status) != 0:
+        return None
+    major, minor = _capability()
+    given = [option.encode() for option in (*options, f"-arch=compute_{major}{minor}")]
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        if int(status) != 0:
+            return None
+        _, size = nvrtc.nvrtcGetPTXSize(program)
+        text = b" " * int(size)
+        nvrtc.nvrtcGetPTX(program, text)
+        return text.decode().rstrip("\0")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
 
 
 def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.capture import ptx_sources
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 
 TEXT = """.version 8.0
@@ -116,6 +117,30 @@ def test_kernels_of_numba_and_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(found.by_handle) == [33]
     (code,), _ = find_codes({33: "twice"}, ["sm_80"], found)
     assert [variant.arch for variant in code.variants] == ["sm_90"]
+
+
+def test_kernels_of_cupy_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what `RawKernel` of CuPy 14.2 has; one without source, and one that does not compile."""
+
+    class RawKernel:
+        backend = "nvrtc"
+
+        def __init__(self, code: str | None, name: str, handle: int) -> None:
+            self.code, self.name, self.options = code, name, ("-std=c++17",)
+            self.kernel = Bag(ptr=handle)
+
+    def compiled(source: str, options: tuple[str, ...]) -> str | None:
+        assert options == ("-std=c++17", "--device-as-default-execution-space")
+        return None if source == "wrong" else TEXT.format(arch="sm_90", name=source)
+
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    monkeypatch.setattr(ptx_sources, "compile_to_ptx", compiled)
+    living = [
+        RawKernel("scale", "scale", 5), RawKernel(None, "module", 6), RawKernel("wrong", "f", 7),
+        RawKernel("other", "template<float>", 8),
+    ]  # fmt: skip
+    assert [handle for handle, _ in ptx_sources.cupy_texts()] == [5]
+    assert living
 
 
 def test_a_text_of_the_users_that_is_no_ptx() -> None:
