@@ -105,7 +105,13 @@ def reason(accesses: tuple[Access, ...], kind: AccessKind) -> str:
     return "its region was narrowed or widened to few pieces"
 
 
-def rows_of(case: Case, found: Comparison) -> list[dict[str, Any]]:
+def labels_of(case: Case) -> dict[str, str]:
+    """What a row says of the case it is from."""
+    return {"case": case.name, "class": class_of(case), "compiler": compiler_of(case)}
+
+
+def rows_of(labels: dict[str, str], found: Comparison) -> list[dict[str, Any]]:
+    """A row for reading a buffer and one for writing it, region against log."""
     rows = []
     for kind, logged, region in (
         (AccessKind.READ, found.read, found.may_read),
@@ -120,9 +126,7 @@ def rows_of(case: Case, found: Comparison) -> list[dict[str, Any]]:
         missed = not exact or (must is not None and must != size and not atomic)
         rows.append(
             {
-                "case": case.name,
-                "class": class_of(case),
-                "compiler": compiler_of(case),
+                **labels,
                 "buffer": found.buffer.name,
                 "kind": kind.value,
                 "exact": exact,
@@ -154,7 +158,7 @@ def measure() -> dict[str, Any]:
                 )
                 continue
             for found in compare(program, step, log):
-                rows += rows_of(case, found)
+                rows += rows_of(labels_of(case), found)
     return {"rows": rows, "pinned": pinned, "analysis_seconds": round(seconds, 2)}
 
 
