@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -72,7 +74,12 @@ EXIT_INTERRUPTED = 130
     metavar="MAP",
     help="What stands for the devices of a plan: `a100=cuda:0,l40s=cuda:1:48sm` or `a100=cpu`.",
 )
-@click.option("--verify", is_flag=True, help="Run every request on one device too, and compare.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Run every request on one device too, and compare; also with what PyTorch computed, if "
+    "the capture recorded it.",
+)
 @click.option(
     "--inputs",
     type=click.Path(),
@@ -192,7 +199,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         if given["verify"]:
             check_recorded(prepared)
     messages.show(prepared.notes)
-    with progress(messages, "requests") as on_progress:
+    with _terminable(), progress(messages, "requests") as on_progress:
         outcome = run_prepared(prepared, on_progress)
     verdict, code, written = None, outcome.exit_code, []
     for write, path in ((_write_outputs, given["outputs"]), (_write_timeline, given["timeline"])):
@@ -218,6 +225,19 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     messages.show(outcome.fault)
     write_data(text.encode(errors="replace"), "-")
     return code
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: `timeout` and job queues send it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
