@@ -261,8 +261,9 @@ class CudaBackend(CudaReplica):
         streams = [stream for root in self._roots for stream in (root.stream, root.bell)]
         while True:
             try:
-                if all(self.driver.is_idle(stream) for stream in streams):
-                    return True
+                with self.driver.using(self._roots[0].context):
+                    if all(self.driver.is_idle(stream) for stream in streams):
+                        return True
             except DriverError:
                 self._wakeup.abandon()
                 return True
