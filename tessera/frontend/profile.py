@@ -61,14 +61,9 @@ def _row(row: Any, where: str) -> Measured:
         sms=_field({"sms": gpu.sms, **row}, "sms", where),
         ns=float(ns),
         error=float(error_bar),
-        beside_ns=_beside(more),
+        beside_compute_ns=more.get("beside_compute_ns"),
+        beside_memory_ns=more.get("beside_memory_ns"),
     )
-
-
-def _beside(more: dict[str, float]) -> float | None:
-    """The time beside a neighbour that does a bit of both."""
-    both = [more[key] for key in ("beside_compute_ns", "beside_memory_ns") if key in more]
-    return sum(both) / len(both) if both else None
 
 
 def _time(value: Any, key: str, where: str) -> float:

@@ -21,11 +21,16 @@ class CostSource(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A predicted time. The true one is taken to lie within `error` times it, as a fraction."""
+    """A predicted time. The true one is taken to lie within `error` times it, as a fraction.
+
+    `beside` are the times beside a neighbour on the same card that only computes, and beside one
+    that only moves memory, where both are known.
+    """
 
     ns: float
     source: CostSource
     error: float
+    beside: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
@@ -88,7 +93,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The time of one step on `sms` SMs of a kind of GPU; `beside_ns` with the others at work."""
+    """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work."""
 
     step: int
     name: str
@@ -96,7 +101,8 @@ class Measured:
     sms: int
     ns: float
     error: float
-    beside_ns: float | None = None
+    beside_compute_ns: float | None = None
+    beside_memory_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

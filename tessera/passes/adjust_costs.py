@@ -2,14 +2,15 @@
 
 In: `Costs` and a `Machine`. Out: `Costs`. A measurement wins over a model and a later profile over
 an earlier one; it does not lift a bar: code that is not there cannot run. On a slice that shares
-its card with others, the time beside a busy neighbour counts where it was measured. Patterns name
+its card with others, the time beside a busy neighbour counts where it was measured: halfway between
+one that computes and one that moves memory, until it is known what the neighbours do. Patterns name
 steps: `#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or
 by the first part of their name (`a100` for all of `a100-0`, `a100-1`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -28,9 +29,14 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
         row = known.get(key)
         if row is None or isinstance(cost, Barred):
             return cost
-        shared = len(machine.slices_of(device.card)) > 1
-        ns = row.beside_ns if shared and row.beside_ns is not None else row.ns
-        return Duration(ns=ns, source=CostSource.PROFILE, error=row.error)
+        if len(machine.slices_of(device.card)) == 1:
+            return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error)
+        compute, memory = row.beside_compute_ns, row.beside_memory_ns
+        both = None if compute is None or memory is None else (compute, memory)
+        busy = [ns for ns in (compute, memory) if ns is not None] or [row.ns]
+        return Duration(
+            ns=sum(busy) / len(busy), source=CostSource.PROFILE, error=row.error, beside=both
+        )
 
     return Costs(
         tuple(
@@ -41,6 +47,25 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
                     for device, cost in zip(machine.devices, step.on_device, strict=True)
                 ),
             )
+            for step in costs.steps
+        )
+    )
+
+
+def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
+    """The costs where the neighbours of each device draw so much of the memory's bandwidth, as a
+    fraction of what the neighbour drew that steps were measured beside.
+    """
+
+    def between(cost: Cost, share: float) -> Cost:
+        if isinstance(cost, Barred) or cost.beside is None:
+            return cost
+        compute, memory = cost.beside
+        return replace(cost, ns=compute + share * (memory - compute))
+
+    return Costs(
+        tuple(
+            replace(step, on_device=tuple(map(between, step.on_device, shares)))
             for step in costs.steps
         )
     )

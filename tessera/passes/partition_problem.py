@@ -364,4 +364,5 @@ def _merged(problem: Problem, group: list[int]) -> Task:
         else sum(v * task.rate / rate for v, task in zip(column, members, strict=True) if v)
         for column in columns
     )
-    return replace(first, ns=ns, rate=rate)
+    kind = next((task.kind for task in members if task.kind), "")
+    return replace(first, ns=ns, rate=rate, kind=kind)

@@ -26,6 +26,7 @@ from tessera.planning.pair import find_pair
 from tessera.planning.refusals import no_plan
 from tessera.planning.search import Decision, attempts, find_plan
 from tessera.planning.traces import TraceName, graphs_in, load_traces
+from tessera.planning.whole import do_not_slice, is_better, plan_whole, row_of
 
 __all__ = [
     "OBJECTIVES",
@@ -72,6 +73,13 @@ def plan(
     find = find_pair if options.objective == PAIR else find_plan
     watch = watch or Watch()
     decision = find(setting, watch)
+    other = plan_whole(setting, watch) if options.objective != PAIR else None
+    notes: tuple[Diagnostic, ...] = ()
+    if other is not None and is_better(other, decision):
+        notes = (do_not_slice(other, decision),)
+        decision, other = other, decision
+    setting = decision.setting
+    pieces = (row_of(other),) if other is not None else ()
     whole = decision.choice.ended not in ("clock", "interrupted", "given")
     return PlanReport(
         plan=decision.plan,
@@ -81,11 +89,12 @@ def plan(
             *(found for trace in setting.traces for found in trace.diagnostics),
             *unmeasured(setting.costs, options.profiles),
             *decision.diagnostics,
+            *notes,
         ),
         setting=setting,
         decision=decision,
         insight=find_insight(decision),
-        alternatives=alone(setting, decision, watch) if compare and whole else (),
+        alternatives=(*pieces, *(alone(setting, decision, watch) if compare and whole else ())),
         frontier=frontier(setting, decision, watch) if pareto else (),
     )
 

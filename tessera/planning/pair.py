@@ -70,7 +70,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(
-                    plan=plan, attempt=attempt, choice=wide, chosen=second.chosen,
+                    plan=plan, setting=setting, attempt=attempt, choice=wide, chosen=second.chosen,
                     diagnostics=(*refused, *was_ended(wide, second.chosen)),
                 )  # fmt: skip
             refused.append(refusal_of(plan.strategy, findings))

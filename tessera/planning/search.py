@@ -17,9 +17,11 @@ from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
 from tessera.passes.partition_plans import Candidate, Choice, choose, slots_needed
+from tessera.passes.partition_problem import Problem
 from tessera.passes.partition_solve import SolveOptions
 from tessera.passes.plan_problem import Planning, TracePart, problem_of_mix
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
+from tessera.planning.contention import has_neighbours, settle, settle_all
 from tessera.planning.options import Watch
 from tessera.planning.placements import GIVEN, given_choice
 from tessera.planning.refusals import NO_PLAN, no_plan
@@ -30,9 +32,13 @@ MOST_SLOTS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A proved plan, the candidate behind it, and what it was chosen from."""
+    """A proved plan, the candidate behind it, and what it was chosen from.
+
+    `setting` has the times of the plan.
+    """
 
     plan: Plan
+    setting: Setting
     attempt: Attempt
     choice: Choice
     chosen: Candidate
@@ -83,11 +89,15 @@ def _first_proved(
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
     for chosen in choice.candidates[: 1 if choice.ended == GIVEN else None]:
-        plan = assemble(setting, attempt, choice, chosen)
-        findings = findings_of(setting, plan)
+        timed, tried = setting, attempt
+        if has_neighbours(setting):
+            settled = settle(setting, attempt, chosen)
+            timed, tried, chosen = settled.setting, settled.attempt, settled.candidate
+        plan = assemble(timed, tried, choice, chosen)
+        findings = findings_of(timed, plan)
         if not findings:
             return Decision(
-                plan=plan, attempt=attempt, choice=choice, chosen=chosen,
+                plan=plan, setting=timed, attempt=tried, choice=choice, chosen=chosen,
                 diagnostics=(*refused, *was_ended(choice, chosen)),
             )  # fmt: skip
         refused.append(refusal_of(chosen.name, findings))
@@ -141,19 +151,26 @@ def runs_alone(setting: Setting) -> str:
 
 def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
     """The best plans for an objective, best first, or the one that the user asks for."""
-    choice = given_choice(setting, attempt)
-    if choice is None or setting.options.strategy is not None:
-        # Requests that run one at a time follow each other as fast as each is done.
-        alone = bool(runs_alone(setting))
-        sought = "latency" if alone and objective == "throughput" else objective
-        searched = choose(
-            attempt.planning.problem, sought, solve_options(setting),
+    # Requests that run one at a time follow each other as fast as each is done.
+    alone = bool(runs_alone(setting))
+    sought = "latency" if alone and objective == "throughput" else objective
+
+    def search(problem: Problem) -> Choice | None:
+        return choose(
+            problem, sought, solve_options(setting),
             on_progress=watch.on_progress, should_stop=watch.should_stop,
         )  # fmt: skip
+
+    choice = given_choice(setting, attempt)
+    given = choice is not None
+    if choice is None or setting.options.strategy is not None:
+        searched = search(attempt.planning.problem)
         if alone and searched is not None:
             lone = tuple(one for one in searched.candidates if len(one.replicas) == 1)
             searched = replace(searched, candidates=lone, objective=objective) if lone else None
         choice = searched if choice is None else _beside(choice, searched)
+    if choice is not None and objective == "throughput" and has_neighbours(setting):
+        return settle_all(setting, attempt, choice, None if given or alone else search)
     return choice
 
 

@@ -1,0 +1,123 @@
+"""Slices of one GPU: times that hang on the neighbours, and whether to slice at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.ir.costs import Costs, CostSource, Duration, StepCosts
+from tessera.ir.plan import Plan
+from tessera.ir.program import LaunchId
+from tessera.passes.adjust_costs import beside_neighbours
+from tessera.passes.partition_problem import Problem, Task, contract
+from tessera.planning import PlanOptions, PlanReport, plan
+from tests.helpers.command import tessc
+
+MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
+SLICES = PlanOptions(gpus="h200:84sm,h200:48sm", slots=4, lanes=4)
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def before() -> Plan:
+    return plan(MLP, replace(SLICES, strategy="single"), compare=False).plan
+
+
+def profiled(
+    folder: Path, before: Plan, ns: dict[int, float], busy: float = 1.0, **options: Any
+) -> PlanReport:
+    """A plan from a profile: so many nanoseconds per step by SMs, `busy` times that beside a
+    neighbour that moves memory."""
+    names = [step.name for step in before.replicas[0].traces[0].steps]
+    digest = before.traces[0].digest
+    rows = [
+        {"step": step, "name": name, "gpu": "h200", "sms": sms, "ns": time}
+        | ({"beside_compute_ns": time, "beside_memory_ns": busy * time} if sms < 132 else {})
+        for sms, time in ns.items()
+        for step, name in enumerate(names)
+    ]
+    path = folder / "times.json"
+    path.write_text(json.dumps({"schema": "tessera-profile/1", "program": digest, "rows": rows}))
+    return plan(MLP, replace(SLICES, profiles=(str(path),), **options))
+
+
+def times_of(found: PlanReport) -> list[float]:
+    return [step.predicted_ns for one in found.plan.replicas for step in one.traces[0].steps]
+
+
+def test_neighbours_that_move_little_cost_little(tmp_path: Path, before: Plan) -> None:
+    # Steps of a millisecond that move some kilobytes: halfway to `busy` would be 5 times as long.
+    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=10.0, strategy="dp")
+    assert found.plan.period_ns == pytest.approx(STEPS * 1e6 / 2, rel=0.01)
+    assert times_of(found) == pytest.approx([1e6] * 2 * STEPS, rel=0.01)
+
+
+def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:
+    # So short that the memory is the limit: each slice draws about half of what it has, of which
+    # the measuring neighbour drew all on 84 SMs and 48/66 on 48.
+    found = profiled(tmp_path, before, {84: 1e-3, 48: 1e-3}, busy=3.0, strategy="dp")
+    large, small = times_of(found)[0], times_of(found)[-1]
+    assert large == pytest.approx(1e-3 * (1 + 2 * 0.5 * 66 / 48), rel=0.1)
+    assert small == pytest.approx(1e-3 * (1 + 2 * 0.5), rel=0.1)
+
+
+def test_the_bound_holds_for_every_candidate(tmp_path: Path, before: Plan) -> None:
+    found = profiled(tmp_path, before, {84: 2000.0, 48: 3000.0}, busy=2.0)
+    periods = [found.plan.period_ns, *(one.period_ns for one in found.plan.baselines)]
+    assert min(periods) == found.plan.period_ns
+    assert found.plan.bound <= found.plan.period_ns
+
+
+@pytest.mark.parametrize(("whole", "devices"), [(100.0, 1), (10_000.0, 2)])
+def test_the_whole_gpu_is_taken_where_slices_lose(
+    tmp_path: Path, before: Plan, whole: float, devices: int
+) -> None:
+    found = profiled(tmp_path, before, {132: whole, 84: 1000.0, 48: 1000.0})
+    assert len(found.plan.devices) == len(found.machine.devices) == devices
+    said = [one.code for one in found.diagnostics]
+    assert ("TSR3021" in said) == (devices == 1)
+    (other,) = found.alternatives
+    assert other.name.startswith("84+48 SMs: " if devices == 1 else "132 SMs: single:h200-0")
+    assert other.period_ns > found.plan.period_ns
+
+
+def test_slices_stay_where_they_are_asked_for_or_nothing_is_known(
+    tmp_path: Path, before: Plan
+) -> None:
+    fast = {132: 100.0, 84: 1000.0, 48: 1000.0}
+    assert len(profiled(tmp_path, before, fast, strategy="dp").plan.devices) == 2
+    assert len(profiled(tmp_path, before, {84: 1000.0, 48: 1000.0}).plan.devices) == 2
+    assert len(plan(MLP, SLICES).plan.devices) == 2
+
+
+def test_a_plan_for_the_whole_gpu_is_written_and_runs(tmp_path: Path, before: Plan) -> None:
+    profiled(tmp_path, before, {132: 100.0, 84: 1000.0, 48: 1000.0})
+    target = tmp_path / "plan.tsp"
+    outcome = tessc(
+        "plan", str(MLP), "--gpus", SLICES.gpus, "--profile", str(tmp_path / "times.json"),
+        "-o", str(target),
+    )  # fmt: skip
+    assert outcome.code == 0
+    assert "warning[TSR3021]: slices of `h200-0` do not pay" in outcome.err
+    assert tessc("check", str(target)).code == 0
+
+
+def test_times_between_neighbours() -> None:
+    cost = Duration(ns=15.0, source=CostSource.PROFILE, error=0.1, beside=(10.0, 20.0))
+    plain = replace(cost, beside=None)
+    costs = Costs((StepCosts(step=LaunchId(0), name="k", on_device=(cost, cost, plain)),))
+    (step,) = beside_neighbours(costs, (0.0, 0.25, 0.9)).steps
+    assert [one.ns for one in step.on_device if isinstance(one, Duration)] == [10.0, 12.5, 15.0]
+
+
+def test_a_group_with_attention_in_it_is_attention() -> None:
+    tasks = (
+        Task(name="write", ns=(1.0,)), Task(name="read", ns=(2.0,), kind="attention"),
+        Task(name="mm", ns=(1.0,)),
+    )  # fmt: skip
+    joined = contract(Problem(devices=("a",), tasks=tasks), (0, 0, 1))
+    assert [task.kind for task in joined.tasks] == ["attention", ""]
