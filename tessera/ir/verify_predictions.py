@@ -5,8 +5,10 @@ run is right; a plan that contradicts itself was damaged or edited, and what it 
 nothing.
 
 Of the replicas that serve for throughput (the last policy) each device is busy for at least what
-its steps take, and the period is at least what any device is busy for. Money is the period times
-the price of the cards in use, and the gap is how far the objective's value is above the bound.
+its steps take, and the period is at least what any device is busy for. Of those that serve for
+latency (the first policy) a request takes at least what its steps on any one device do. Money is
+the period times the price of the cards in use, and the gap is how far the objective's value is
+above the bound.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     yield from _gap(plan)
     serving = [one for one in plan.replicas if one.policy == plan.replicas[-1].policy]
     yield from _money(plan, serving)
+    yield from _latency(plan, [r for r in plan.replicas if r.policy == plan.replicas[0].policy])
     for card in plan.cards:
         if not ARCH.fullmatch(card.arch):
             yield Flaw(card, f"`{card.arch}` is no architecture, such as `sm_80`")
@@ -62,6 +65,25 @@ def _money(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
             plan,
             f"`usd_per_request` is {plan.usd_per_request}, and follows from period and prices as "
             f"{follows:.6g}",
+        )
+
+
+def _latency(plan: Plan, quick: list[Replica]) -> Iterator[Flaw]:
+    """A device does the steps of a request one by one."""
+    least = 0.0
+    for replica in quick:
+        alone = 0.0
+        for placed in replica.traces:
+            on: dict[str, float] = {}
+            for step in placed.steps:
+                on[step.device] = on.get(step.device, 0.0) + step.predicted_ns
+            alone += plan.traces[placed.trace].share * max(on.values(), default=0.0)
+        least = max(least, alone)
+    if least > plan.latency_ns * (1 + _SLACK):
+        yield Flaw(
+            plan,
+            f"`latency_ns` is {plan.latency_ns}, and the steps of a request take {least:.6g} ns on "
+            "one device",
         )
 
 

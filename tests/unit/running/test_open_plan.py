@@ -131,6 +131,8 @@ def test_devices_with_more_sms_or_less_time_than_their_card_has(plan: Plan) -> N
         with pytest.raises(TesseraError, match=said):
             open_plan(replace(plan, devices=(device, *plan.devices[1:]), replicas=replicas))
         open_plan(replace(plan, replicas=replicas))
+    with pytest.raises(TesseraError, match=r"`latency_ns` is 0\.1, and the steps of"):
+        open_plan(replace(plan, replicas=replicas, latency_ns=0.1))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
