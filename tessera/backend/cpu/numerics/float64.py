@@ -152,8 +152,32 @@ def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
     high, rest = two_sum(product, middle)
     odd = make_odd(*two_sum(tail, rest))
     result = high + odd if rounding == "rn" else step_f64(*two_sum(high, odd), rounding)
-    easy = _moderate(x, y, z) & (result != 0)
+    moderate = _moderate(x, y, z)
+    easy = moderate & (result != 0)
+    if not easy.all():
+        result, done = _plain_fma(result, easy, moderate, rounding, x, y, z)
+        easy = easy | done
     return finish_f64(_patched(result, easy, exact.fma, rounding, x, y, z), y, z, x)
+
+
+def _plain_fma(
+    result: F64, easy: Bools, moderate: Bools, rounding: str, x: F64, y: F64, z: F64
+) -> tuple[F64, Bools]:
+    """Lanes that need no more than a product and a sum, and which these are.
+
+    Zeros and infinities are ordinary (masked tiles are full of them), so they are not left to
+    Python's integers: what is added to an infinity or a zero product does not matter, and a
+    sum of moderate values that is zero comes of an exact product.
+    """
+    zero = (x == 0) | (y == 0)
+    wild = ~(np.isfinite(x) & np.isfinite(y) & np.isfinite(z))
+    done = wild | (zero & (z != 0))
+    if rounding == "rn":
+        done = done | zero | moderate
+    done = done & ~easy
+    finite = np.isfinite(x) & np.isfinite(y)
+    product = np.where(finite & ~np.isfinite(z), 0.0, x * y)
+    return np.where(done, product + z, result), done
 
 
 def div(a: Operand, b: Operand, rounding: str) -> Bits:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.numerics import floats, quiet
+from tessera.backend.cpu.numerics import exact, float64, floats, quiet
 from tests.helpers.numerics_reference import SHAPES, operate, random_bits, value
 
 COUNT = 1500
@@ -187,3 +187,25 @@ def test_unknown_forms_are_refused():
         floats.add("f16", 0, 0, rounding="rz")
     with pytest.raises(NotImplementedError, match=r"rounding .rx"):
         floats.add("f32", 0, 0, rounding="rx")
+
+
+ORDINARY = (0.0, -0.0, 1.0, -1.0, 3.0, 0.1, np.inf, -np.inf, np.nan)
+EXTREME = (5e-324, -5e-324, 1e-200, -1e200, 1.7976931348623157e308, 2.0**-401, 2.0**401)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fma_f64_of_zeros_infinities_and_extremes(mode):
+    grid = np.meshgrid(*[np.array([*ORDINARY, *EXTREME])] * 3)
+    x, y, z = (axis.ravel().view(np.uint64) for axis in grid)
+    got = float64.fma(x, y, z, mode)
+    lanes = zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
+    want = np.array([exact.fma(*lane, mode) for lane in lanes], np.uint64)
+    nan = np.isnan(got.view(np.float64)) & np.isnan(want.view(np.float64))
+    assert (nan | (got == want)).all()
+
+
+def test_fma_f64_leaves_ordinary_zeros_out_of_the_slow_path(monkeypatch):
+    """A masked tile of zeros took 40 microseconds a lane."""
+    monkeypatch.setattr(exact, "fma", None)
+    x, y, z = (axis.ravel().view(np.uint64) for axis in np.meshgrid(*[np.array(ORDINARY)] * 3))
+    assert float64.fma(x, y, z, "rn").size == len(ORDINARY) ** 3
