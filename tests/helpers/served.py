@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,16 +96,24 @@ def expected(model: Model, asks: Sequence[Ask]) -> list[Expected]:
 
 
 def serve(
-    backend: Backend, model: Model, asks: Sequence[Ask]
+    backend: Backend,
+    model: Model,
+    asks: Sequence[Ask],
+    at_end: Callable[[], None] = lambda: None,
 ) -> tuple[list[Completion], list[Mapping[str, Bytes]]]:
-    """The requests through the host loop; the states of every lane at the end."""
+    """The requests through the host loop; the states of every lane at the end.
+
+    `at_end` looks at the backend when all requests are done, before it is closed.
+    """
     dispatcher = Dispatcher(backend, slots=model.lowered.slots, lanes=model.lowered.lanes)
     try:
         futures = [
             dispatcher.submit(inputs_of(model, ask), trace=ask.trace, lane=ask.lane) for ask in asks
         ]
         done = [future.result(60) for future in futures]
-        return done, [dispatcher.read_states(lane) for lane in range(model.lowered.lanes)]
+        states = [dispatcher.read_states(lane) for lane in range(model.lowered.lanes)]
+        at_end()
+        return done, states
     finally:
         dispatcher.close(wait=False)
 
