@@ -1,10 +1,11 @@
 """What kernel-level plans on slices of one GPU bring for a mix of prompts and answers.
 
     python -m benchmarks.gain capture FOLDER     # on the GPU: tiles, traces
+    python -m benchmarks.gain_pairs FOLDER/pairs.json   # on the GPU: two kernels side by side
     python -m benchmarks.gain profile FOLDER     # on the GPU: profiles
     python -m benchmarks.gain plan FOLDER        # anywhere: plans for all mixes, splits, baselines
     python -m benchmarks.gain run FOLDER         # on the GPU: all plans in turns
-    python -m benchmarks.gain report FOLDER      # anywhere: gain.json
+    python -m benchmarks.gain report FOLDER FILE # anywhere: gain.json
 
 A mix is a step of `gain_model`: one token for each of 128 sequences with 4096 tokens of context,
 and so many tokens of a prompt. `serial` is the whole GPU, one request after the other, as a plain
@@ -139,14 +140,8 @@ def jobs() -> list[dict[str, Any]]:
 def capture(folder: Path) -> None:
     """Tune, then capture every step; several processes, since most of it is the host's work."""
     (folder / "jobs.json").write_text(json.dumps(jobs()))
-    tune = [
-        sys.executable,
-        "-m",
-        "benchmarks.gain_tune",
-        folder / "jobs.json",
-        folder / "tiles.json",
-    ]
-    subprocess.run(tune, check=True)
+    tune = [sys.executable, "-m", "benchmarks.gain_tune", f"{folder}/jobs.json"]
+    subprocess.run([*tune, f"{folder}/tiles.json"], check=True)
     tiles = json.loads((folder / "tiles.json").read_text())
     side_by_side("capture-some", folder, list(tiles), 8)
 
@@ -230,7 +225,10 @@ def main() -> None:
         case "run":
             run(folder, float(sys.argv[3]) if len(sys.argv) > 3 else 1e9)
         case "report":
-            report(folder)
+            from benchmarks.gain_report import report
+
+            target = Path(sys.argv[3])
+            target.write_text(json.dumps(report(folder), indent=1) + "\n")
         case _:
             raise SystemExit(__doc__)
 
@@ -259,11 +257,6 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
         found[mix.name] = {"periods_ns": measured, "failed": tried["said"]}
         print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
         (folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
-
-
-def report(folder: Path) -> None:
-    """All figures in one file."""
-    raise NotImplementedError
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class Found:
             "strategy": self.strategy, "split": "+".join(map(str, self.split)),
             "period_ns": round(self.candidate.period_ns, 1),
             "latency_ns": round(self.candidate.latency_ns, 1),
+            "bound_ns": round(self.choice.bound, 1),
             "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
             "placement": placement_of(self), "found": self,
         }  # fmt: skip
