@@ -1,10 +1,11 @@
-"""Launches that store addresses as data which reaches an output or a state.
+"""Steps that store addresses as data which reaches an output or a state.
 
 In: a program and its graph. Out: warnings. An address is another one on every device and in every
 slot, so a result that holds one differs from run to run, and `--verify` finds it. What a launch
-stores is known from its code (`base_words`); where the bytes go is followed along the graph, from
-step to step, but not through steps that take loaded words for pointers: those use an address as
-one. Words of `pointers` records may hold addresses: they are compared by what they point at.
+stores is known from its code (`base_words`); a copy and a library call take words of `pointers`
+records for data. Where the bytes go is followed along the graph, from step to step, but not through
+steps that take loaded words for pointers: those use an address as one. Words of `pointers` records
+may hold addresses: they are compared by what they point at.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tessera.ir.graph import Edge, EdgeKind, KernelGraph, Node
 from tessera.ir.ptx import Instruction
 from tessera.passes import intervals
 from tessera.passes.base_words import Word, stored_words
+from tessera.passes.lanes import Array
 from tessera.passes.regions import regions_bytes
 
 _RESULTS = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -27,7 +29,22 @@ Stored = list[tuple[Instruction, frozenset[Word]]]
 
 
 def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
-    """A warning for each instruction of a launch whose address gets into a result."""
+    """A warning for each instruction or copy whose address gets into a result."""
+    return (*_by_launches(program, graph), *_by_copies(program, graph))
+
+
+def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Diagnostic]:
+    for step in program.work() if program.pointer_tables else ():
+        node = graph.nodes[step.id]
+        if isinstance(step, ir.Memcpy | ir.LibraryCall) and any(
+            access.kind.reads and _has_words(program, access) for access in node.accesses
+        ):
+            result = _result(program, graph, node, None)
+            if result is not None:
+                yield _finding(node, node.span, result, "copies")
+
+
+def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
     known: dict[tuple[int, str], Stored] = {}
     found: dict[tuple[int, str, int], Diagnostic] = {}
     for step in program.launches():
@@ -43,7 +60,7 @@ def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnosti
             result = _result(program, graph, node, module.span(instruction.at))
             if result is not None:
                 span = module.span(instruction.at, len(str(instruction.opcode)))
-                found[*key, instruction.at] = _finding(node, span, result)
+                found[*key, instruction.at] = _finding(node, span, result, "stores")
     return tuple(found.values())
 
 
@@ -110,24 +127,36 @@ def _writes(node: Node) -> Iterator[int]:
 
 def _are_words(program: ir.Program, access: Access) -> bool:
     """Whether an access stays within words of `pointers` records."""
-    words = intervals.from_pairs(
+    return not len(intervals.subtract(_touched(program, access), _words(program, access)))
+
+
+def _has_words(program: ir.Program, access: Access) -> bool:
+    """Whether an access touches words of `pointers` records."""
+    return bool(len(intervals.intersect(_touched(program, access), _words(program, access))))
+
+
+def _touched(program: ir.Program, access: Access) -> Array:
+    return regions_bytes([access.region], program.buffers[access.buffer].bytes)
+
+
+def _words(program: ir.Program, access: Access) -> Array:
+    return intervals.from_pairs(
         (word.offset, word.offset + ir.POINTER_BYTES)
         for table in program.pointer_tables
         if table.buffer == access.buffer
         for word in table.words
     )
-    touched = regions_bytes([access.region], program.buffers[access.buffer].bytes)
-    return not len(intervals.subtract(touched, words))
 
 
-def _finding(node: Node, span: Span | None, result: ir.Buffer) -> Diagnostic:
+def _finding(node: Node, span: Span | None, result: ir.Buffer, how: str) -> Diagnostic:
+    launch = () if node.span is None or span is node.span else (Label(node.span, "in this launch"),)
     return warning(
         "TSR2015",
-        f"`{node.name}` stores an address as data, which may get into {result.role.value} "
+        f"`{node.name}` {how} an address as data, which may get into {result.role.value} "
         f"`{result.name}`",
         span or node.span,
         "an address is another one on every device",
-        secondary=() if node.span is None else (Label(node.span, "in this launch"),),
+        secondary=launch,
         notes=("results that hold it differ from device to device, and from slot to slot",),
         hint="store an offset into the buffer, or declare the words with a `pointers` record",
     )

@@ -1,0 +1,93 @@
+"""Addresses that are stored as data: which results they may get into."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.passes.stored_addresses import stored_addresses
+from tests.helpers.traces import COPY, dependences, trace
+
+KERNELS = (
+    COPY
+    + """
+.visible .entry store(.param .u64 y, .param .u64 x)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [x];
+    add.s64 %rd3, %rd2, 16;
+    mov.b64 {%r1, %r2}, %rd3;
+    st.global.u32 [%rd1], %r1;
+    st.global.u32 [%rd1+4], %r2;
+    ret;
+}
+.visible .entry spill(.param .u64 y, .param .u64 x)
+{
+    .local .align 8 .b8 stack[8];
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [x];
+    st.local.u64 [stack], %rd2;
+    ld.local.u64 %rd3, [stack];
+    st.global.u32 [%rd1], 5;
+    ret;
+}
+.visible .entry follow(.param .u64 y, .param .u64 table)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [table];
+    ld.global.u64 %rd3, [%rd2];
+    ld.global.u32 %r1, [%rd3];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+"""
+)
+BUFFERS = """
+buffer x bytes=64 role=input
+buffer t bytes=64 role=temp
+buffer s bytes=64 role=state
+buffer y bytes=64 role=output
+pointers s @{0:x}
+"""
+STORE = "launch m.store grid=1,1,1 block=1,1,1 args="
+COPY_ON = "launch m.copy grid=1,1,1 block=16,1,1 args="
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (f"{STORE}[y, x]", "`m.store` stores an address as data, which may get into output `y`"),
+        (f"{STORE}[s+8, x]", "may get into state `s`"),
+        (f"{STORE}[t, x]\nmemcpy y t bytes=8", "may get into output `y`"),
+        (f"{STORE}[t, x]\n{COPY_ON}[s+16, t, u32:2]", "may get into state `s`"),
+        ("memcpy y s bytes=16", "`memcpy` copies an address as data"),
+    ],
+)
+def test_an_address_in_a_result(steps: str, said: str) -> None:
+    program = trace(BUFFERS, KERNELS, steps)
+    found = stored_addresses(program, dependences(program).graph)
+    assert found
+    assert {one.code for one in found} == {"TSR2015"}
+    assert all(said in one.headline for one in found)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        f"{STORE}[t, x]\nmemcpy y t+8 bytes=8",  # other bytes
+        f"{STORE}[t, x]\nlaunch m.follow grid=1,1,1 block=1,1,1 args=[y, t]",  # used as an address
+        f"{STORE}[s, x]",  # a word that is declared
+        f"{STORE}[y, u64:1234]",  # a number
+        "launch m.spill grid=1,1,1 block=1,1,1 args=[y, x]",  # into memory of the thread's own
+        "memcpy y s+8 bytes=16",
+        f"{STORE}[t, x]\nmemset t bytes=64 value=0\nmemcpy y t bytes=8",
+    ],
+)
+def test_no_address_in_a_result(steps: str) -> None:
+    program = trace(BUFFERS, KERNELS, steps)
+    assert stored_addresses(program, dependences(program).graph) == ()
