@@ -36,8 +36,9 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
 def verdict_text(verdict: Verdict) -> str:
     """One line on a verification that passed."""
     states = f" and the states of {_count(verdict.lanes, 'lane')}" if verdict.lanes else ""
+    equal = "equals" if verdict.requests == 1 and not states else "equal"
     return (
-        f"verified: {_count(verdict.requests, 'request')}{states} equal the run on one device "
+        f"verified: {_count(verdict.requests, 'request')}{states} {equal} the run on one device "
         f"{verdict.how} ({format_bytes(verdict.bytes)} compared)"
     )
 

@@ -131,6 +131,7 @@ def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagno
         "TSR5054",
         f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
         f"`{buffer.name}` by more than the tolerance",
-        notes=(f"recorded in `{name}`", apart.text()),
+        notes=(f"recorded in `{name}`", apart.text(),
+               "the run agrees with one device, so its plan is not the cause"),
         hint="if the model has changed since, trace it again with `tessc trace`",
     )  # fmt: skip
