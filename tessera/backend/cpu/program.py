@@ -245,13 +245,13 @@ class ProgramBuilder:
         flow = build_control_flow(flat, self.reached.leaders[name])
         labels = {label.name: label.index for label in flat.labels}
         starts = {block.start: block.index for block in flow.blocks}
+        targets = {
+            label: f"{name}:{starts[index]}" if index in starts else EXIT
+            for label, index in labels.items()
+        }
         for number in flow.order:
             block = flow.blocks[number]
             after = f"{name}:{number + 1}" if number + 1 < len(flow.blocks) else EXIT
-            targets = {
-                label: f"{name}:{starts[index]}" if index in starts else EXIT
-                for label, index in labels.items()
-            }
             emitter = Emitter(self, layout)
             emitter.after = after
             emitter.labels = targets

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
+from tessera.backend.cpu.program import compile_kernel
 from tessera.diagnostics import TesseraError
-from tests.helpers.cpu_kernels import run
+from tessera.frontend.ptx import parse_module
+from tests.helpers.cpu_kernels import module_text, run
 
 STORE = "st.global.u32 [%rd2], %r10;"
 
@@ -240,3 +244,18 @@ def test_large_local_arrays_in_many_threads():
         block=128,
     )
     assert (out == lanes(200 * 128)).all()
+
+
+def test_compiling_costs_in_proportion_to_the_labels():
+    """What `nvcc -G` writes has thousands; a table of all of them per block took a minute."""
+
+    def seconds(count: int) -> float:
+        step = "setp.eq.u32 %p1, %r1, {0};\n@%p1 bra L{0};\nadd.u32 %r10, %r10, {0};\nL{0}:\n"
+        body = "".join(step.format(i) for i in range(count)) + STORE
+        module = parse_module(module_text(body))
+        start = time.process_time()
+        compile_kernel(module, "k")
+        return time.process_time() - start
+
+    seconds(20)
+    assert seconds(1600) < 10 * min(seconds(400), seconds(400))
