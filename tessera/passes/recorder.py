@@ -209,28 +209,47 @@ class Recorder:
 
     def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Array) -> None:
         span = lanes.spans(address)
+        common = self.zones.between(*address.bounds())
+        self.work += address.size + may.size
+        if common is not None and (span == U64(MASK[64])).all() and may.any():
+            entry = self._entry(index, effect, common[0])
+            entry.always, entry.whole = False, address.why
+            return
         shape = np.broadcast_shapes(address.lo.shape, span.shape, may.shape)
         chosen = np.broadcast_to(may, shape)
         lo = np.broadcast_to(address.lo, shape)[chosen]
         reach = np.broadcast_to(span, shape)[chosen]
-        self.work += 4 * lo.size
+        self.work += 8 * lo.size
+        if common is not None:
+            offset = (lo - U64(common[1])).view(np.int64)
+            self._open_bytes(index, effect, common[0], offset, reach, width, address.why)
+            return
+        self.work += 16 * lo.size
         zone, offset = self.zones.decode(lo)
         for place in np.unique(zone):
             here = zone == place
             if place == 0:
                 self.unresolved.setdefault((index, effect), address.why)
-                continue
-            entry = self._entry(index, effect, int(place))
-            entry.always = False
-            wide = reach[here]
-            start = offset[here]
-            full = wide == U64(MASK[64])
-            if full.any():
-                entry.whole = address.why
-            near = ~full
-            start, end = start[near], start[near] + wide[near].astype(np.int64) + width
-            if len(start):
-                entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
+            else:
+                self._open_bytes(
+                    index, effect, int(place), offset[here], reach[here], width, address.why
+                )
+
+    def _open_bytes(
+        self, index: int, effect: int, zone: int, start: Array, reach: Array, width: int, why: int
+    ) -> None:
+        """Bytes of one object, as far as each thread may reach from its start."""
+        if start.size == 0:
+            return
+        entry = self._entry(index, effect, zone)
+        entry.always = False
+        full = reach == U64(MASK[64])
+        if full.any():
+            entry.whole = why
+        near = ~full
+        start, end = start[near], start[near] + reach[near].astype(np.int64) + width
+        if len(start):
+            entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
 
     def move_zone(self, zone: int, objects: frozenset[int], why: int) -> None:
         """What was touched in a zone was touched somewhere in one of these objects."""
