@@ -66,7 +66,10 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
 
     The search is made again with the times that its best placement makes.
     """
-    pool = {_key(one): settle(setting, attempt, one) for one in choice.candidates}
+    pool: dict[object, Settled] = {}
+    for one in choice.candidates:  # of those with the same placements, the first
+        if _key(one) not in pool:
+            pool[_key(one)] = settle(setting, attempt, one)
     for _ in range(_SEARCHES if search is not None else 0):
         split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)

@@ -106,6 +106,15 @@ def test_a_plan_for_the_whole_gpu_is_written_and_runs(tmp_path: Path, before: Pl
     assert tessc("check", str(target)).code == 0
 
 
+def test_a_strategy_keeps_its_name_beside_another_with_the_same_placement(
+    tmp_path: Path, before: Plan
+) -> None:
+    # One slice is so slow that every strategy of one replica leaves it alone but for a step.
+    for strategy in ("single", "layers", "kernel"):
+        found = profiled(tmp_path, before, {84: 10.0, 48: 1e6}, busy=2.0, strategy=strategy)
+        assert found.plan.strategy.partition(":")[0] == strategy
+
+
 def test_times_between_neighbours() -> None:
     cost = Duration(ns=15.0, source=CostSource.PROFILE, error=0.1, beside=(10.0, 20.0))
     plain = replace(cost, beside=None)
