@@ -234,8 +234,12 @@ class SharedImage:
         lo = np.where(part == _HIGH, value.lo >> U64(32), lo)
         if value.span is None:
             return Lanes(lo)
-        span = np.where((part != _WHOLE) & (value.span > 0), full, value.span)
-        return Lanes(np.where(span == full, lo & full, lo), span, value.why)
+        # Where the interval passes a multiple of 2**32, either half can be anything.
+        low = value.lo & full
+        near = value.span <= full - low
+        span = np.where(part == _HIGH, np.where(near, U64(0), full), value.span)
+        span = np.where((part == _LOW) & ~near, full, span)
+        return Lanes(np.where(span == full, U64(0), lo), span, value.why)
 
 
 def _only(cells: Array, threads: Array) -> Array:
@@ -269,10 +273,12 @@ def _take(value: Lanes, owners: Array) -> Lanes:
 
 
 def _paste(low: Lanes, high: Lanes, why: int) -> Lanes:
-    """8 bytes from two exact halves, else anything."""
+    """8 bytes from two halves of which something is known of the lower and all of the upper."""
     lo = low.lo | (high.lo << U64(32))
     if low.span is None and high.span is None:
         return Lanes(lo)
-    open_ = (lanes.spans(low) > 0) | (lanes.spans(high) > 0)
-    span = np.where(open_, U64(MASK[64]), U64(0))
+    span = lanes.spans(low)
+    full = U64(MASK[32])
+    open_ = (lanes.spans(high) > 0) | (span >= full) | (span > full - low.lo)
+    span = np.where(open_, U64(MASK[64]), span)
     return Lanes(np.where(open_, U64(0), lo), span, why)

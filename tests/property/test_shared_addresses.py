@@ -7,6 +7,8 @@ warp, `%r5`. `%r6` is a number from `data`, and `%p1` whether it is even.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from tessera.backend.cpu.run import run_program
 from tessera.diagnostics import TesseraError
 from tessera.ir import program as ir
 from tessera.ir.access import AddressClass
-from tessera.passes import intervals
+from tessera.passes import access_regions, intervals
 from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
 from tessera.passes.launch_report import StepAccesses
@@ -480,6 +482,17 @@ def test_pinned_where_anything_may_be_there(name: str) -> None:
     assert step.pins
     assert "comes from memory (loaded by `ld." in step.pins[0].reason
     check(given, step)
+
+
+@pytest.mark.parametrize("name", [*FOLLOWED, *JOINED])
+def test_one_row_of_threads_for_all_ctas(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = partial(access_regions.find_footprint, exact_budget=0)
+    monkeypatch.setattr(access_regions, "find_footprint", coarse)
+    given = program({**FOLLOWED, **JOINED}[name][0])
+    step = analysed(given)
+    assert not step.pins
+    assert "TSR2006" in [d.code for d in step.diagnostics]
+    assert check(given, step) == 3
 
 
 def test_an_index_through_shared_memory_is_direct() -> None:
