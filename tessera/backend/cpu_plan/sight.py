@@ -32,19 +32,26 @@ def buffers_in_sight(
     always = {b for b, place in places.items() if place.kind is not AreaKind.SLOT}
     carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
     present: set[int] = set()
+    filled: set[int] = set()
     found: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
     for one in device.operations:
         match one.operation:
             case Receive(transfer):
+                filled.add(carried[transfer])
                 present.add(carried[transfer])
             case Fill(buffer, _):
+                filled.add(int(buffer))
                 present.add(int(buffer))
             case Free(buffer):
+                filled.discard(int(buffer))
                 present.discard(int(buffer))
             case Run(number):
                 step = work[number]
                 used = set(_used(served.program, step, served.arches[number])) & places.keys()
-                used -= {b for b in used - present if _covered(b, present, served, places)}
+                # A launch may be given an address and touch nothing there, so what was only used
+                # before does not say that the bytes are its own.
+                owners = filled | (present & used)
+                used -= {b for b in used - present if _covered(b, owners, served, places)}
                 shown = (always | present | used) & places.keys()
                 found[step.id] = frozenset(ir.BufferId(b) for b in shown)
                 present |= used - always
@@ -54,13 +61,13 @@ def buffers_in_sight(
 
 
 def _covered(
-    buffer: int, present: set[int], served: ServedTrace, places: Mapping[int, Place]
+    buffer: int, owners: set[int], served: ServedTrace, places: Mapping[int, Place]
 ) -> bool:
     """Whether the bytes of a buffer are another's at this time."""
     if places[buffer].kind is not AreaKind.SLOT:
         return False
     start, end = _extent(buffer, served, places)
-    private = (b for b in present if b in places and places[b].kind is AreaKind.SLOT)
+    private = (b for b in owners if b in places and places[b].kind is AreaKind.SLOT)
     others = (_extent(other, served, places) for other in private)
     return any(first < end and start < last for first, last in others)
 

@@ -16,6 +16,7 @@ from tessera.ir import program as ir
 from tessera.ir.launch_program import Await, Fill, Queue, Receive
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
+from tests.helpers.traces import COPY, trace
 
 PLACEMENTS = 6
 REQUESTS = 3
@@ -95,6 +96,30 @@ def test_thousands_of_placements() -> None:
     for seed in range(500):
         check_placements(seed, variable=seed % 5 == 0)
         check_two_traces(seed)
+
+
+def test_an_address_that_is_given_and_not_used() -> None:
+    """The first launch touches nothing of `t`, whose bytes are still those of `u`."""
+    buffers = """
+    buffer x bytes=64 role=input
+    buffer t bytes=64 role=temp
+    buffer u bytes=128 role=temp
+    buffer y bytes=64 role=output
+    buffer z bytes=64 role=output
+    """
+    steps = """
+    launch m.copy grid=1,1,1 block=16,1,1 args=[t, x, u32:0]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[u+64, x, u32:16]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[y, u+64, u32:16]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[t, y, u32:16]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[z, t, u32:16]
+    """
+    model = model_of([trace(buffers, COPY, steps)], [["a"] * 5], slots=1)
+    offsets = {int(place.buffer): place.offset for place in model.lowered.places}
+    assert offsets[1] == offsets[2]
+    asks = [Ask(0), Ask(1)]
+    done, states = serve(InlineBackend(model, seed=1), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
 
 
 def test_bytes_move_in_most_traces() -> None:
