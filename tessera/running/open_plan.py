@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -21,9 +21,10 @@ from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import read_plan
 from tessera.frontend.tsp_machine import machine_flaws
 from tessera.ir.graph import KernelGraph
-from tessera.ir.plan import Plan, PlannedTrace, Replica, memory_on, text_digest
+from tessera.ir.plan import Plan, PlannedTrace, Replica, memory_on
 from tessera.ir.plan_text import FORMAT
 from tessera.ir.program import Program
+from tessera.ir.verify_plan import Flaw, verify_plan
 from tessera.ir.verify_predictions import verify_predictions
 from tessera.passes.check_plan import check_plan
 from tessera.passes.check_plan_findings import Locate, nowhere
@@ -96,7 +97,9 @@ def open_plan(
         plan, name = read.plan, source.name
         folder = os.path.dirname(os.path.abspath(source.name))
     locate = nowhere if read is None else read.span
-    _check_claims(plan, locate)
+    if read is None:
+        _check_flaws(verify_plan(plan), locate)  # reading a file has done that
+    _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
     _check_numbers(plan, slots, lanes)
     programs, findings = _programs(plan, name)
     if data is None:
@@ -114,9 +117,8 @@ def open_plan(
     )  # fmt: skip
 
 
-def _check_claims(plan: Plan, locate: Locate) -> None:
-    """What a plan says of times, money and GPUs holds together."""
-    flaws = chain(verify_predictions(plan), machine_flaws(plan))
+def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
+    """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
     found = [
         error("TSR4013", flaw.message, locate(flaw.record),
               hint="the plan was edited or damaged: plan again with `tessc plan`")
@@ -171,12 +173,6 @@ def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnos
     programs: list[Program] = []
     findings: list[Diagnostic] = []
     for trace in plan.traces:
-        if text_digest(trace.text) != trace.digest:
-            raise TesseraError(
-                error("TSR5057", f"trace `{trace.name}` in `{name}` is not the one planned for",
-                      notes=("its text does not have the digest that the plan states",),
-                      hint="plan again with `tessc plan`")
-            )  # fmt: skip
         program, found = read_program(Source(f"{name}({trace.name})", trace.text))
         programs.append(program)
         findings += found

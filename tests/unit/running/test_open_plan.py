@@ -70,8 +70,16 @@ def test_a_plan_without_one_of_its_sends_is_refused(plan: Plan) -> None:
 def test_a_plan_with_another_trace_inside_is_refused(plan: Plan) -> None:
     (trace,) = plan.traces
     other = replace(trace, text=trace.text + "//! memset y0+0 bytes=4 value=0x00\n")
-    with pytest.raises(TesseraError, match="TSR5057"):
+    with pytest.raises(TesseraError, match=r"TSR4013.* digests differ"):
         open_plan(replace(plan, traces=(other,)))
+
+
+def test_a_plan_made_by_hand_with_names_that_are_not_there(plan: Plan) -> None:
+    devices = (replace(plan.devices[0], card="nowhere"), *plan.devices[1:])
+    with pytest.raises(TesseraError, match=r"TSR4013.*there is no card `nowhere`"):
+        open_plan(replace(plan, devices=devices))
+    with pytest.raises(TesseraError, match="at least one replica"):
+        open_plan(replace(plan, replicas=()))
 
 
 def test_a_policy_that_is_not_there(plan: Plan) -> None:
