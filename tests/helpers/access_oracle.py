@@ -47,6 +47,7 @@ def run_logged(
                 launch.block,
                 [parameter(argument, arrays) for argument in launch.args],
                 shared=launch.smem,
+                cooperative=launch.cooperative,
                 max_steps=max_steps,
             )
             .accesses

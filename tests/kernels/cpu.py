@@ -42,7 +42,12 @@ def run_case(case: Case, run: Run) -> tuple[dict[str, NDArray], str]:
         for launch in run.launches:
             args = [parameter(argument, arrays) for argument in launch.args]
             result = module[launch.kernel].launch(
-                launch.grid, launch.block, args, shared=launch.smem, max_steps=MAX_STEPS
+                launch.grid,
+                launch.block,
+                args,
+                shared=launch.smem,
+                cooperative=launch.cooperative,
+                max_steps=MAX_STEPS,
             )
             printed += result.output
         return {name: array.numpy() for name, array in arrays.items()}, printed

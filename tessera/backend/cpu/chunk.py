@@ -228,6 +228,8 @@ for _axis, _letter in enumerate("xyz"):
     _SPECIAL[f"%cluster_nctaid.{_letter}"] = _of_launch("cluster", _axis)
     _SPECIAL[f"%clusterid.{_letter}"] = _cluster(_axis)
     _SPECIAL[f"%nclusterid.{_letter}"] = _clusters(_axis)
+_SPECIAL["%envreg1"] = lambda chunk: _scalar(chunk.launch.workspace >> 32)
+_SPECIAL["%envreg2"] = lambda chunk: _scalar(chunk.launch.workspace)
 
 
 def _now_ns(chunk: Chunk) -> int:

@@ -54,6 +54,7 @@ class KernelProgram:
     shared_static: int
     shared_dynamic: bool
     reserved_shared: int
+    uses_workspace: bool
     parameters: tuple[tuple[int, int], ...]
     parameter_size: int
     function_entries: Array

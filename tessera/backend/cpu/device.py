@@ -15,11 +15,11 @@ loading the same module on another device costs nothing.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,7 @@ from tessera.backend.cpu.arguments import pack_arguments
 from tessera.backend.cpu.borrowed import Borrowed
 from tessera.backend.cpu.compiled import KernelProgram
 from tessera.backend.cpu.faults import refuse
+from tessera.backend.cpu.grid_workspace import grid_workspace, without_workspace
 from tessera.backend.cpu.initialize import initial_bytes, sized
 from tessera.backend.cpu.kinds import Unsupported
 from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
@@ -53,12 +54,9 @@ from tessera.backend.cpu.misuse import (
     whole_number,
     wrong,
 )
-from tessera.backend.cpu.program import compile_kernel
+from tessera.backend.cpu.program_cache import compiled, digest_of
 from tessera.backend.cpu.watch import Checks, Shadow, Watch
 from tessera.ir import ptx
-
-_PROGRAMS: dict[tuple[str, str], KernelProgram] = {}
-_MOST_PROGRAMS = 512
 
 
 class DeviceArray:
@@ -213,7 +211,7 @@ class LoadedModule:
         """Load; a variable that `shared` has in the same size is that one, as it is now."""
         self.device = device
         self.module = module
-        self.digest = _digest(module)
+        self.digest = digest_of(module)
         if module.address_size == 32:
             raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
         self.variables: dict[str, DeviceArray] = {}
@@ -305,7 +303,7 @@ class Kernel:
     def program(self) -> KernelProgram:
         """The compiled kernel; `program.source` is the Python that runs."""
         if self._program is None:
-            self._program = _compiled(self.module.module, self.module.digest, self.name)
+            self._program = compiled(self.module.module, self.module.digest, self.name)
         return self._program
 
     def compile(self) -> None:
@@ -320,6 +318,7 @@ class Kernel:
         *,
         shared: int = 0,
         cluster: tuple[int, ...] | None = None,
+        cooperative: bool = False,
         max_steps: int = DEFAULT_STEPS,
     ) -> LaunchResult:
         """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
@@ -335,7 +334,11 @@ class Kernel:
         check_shared(program, shared)
         limit = whole_number("`max_steps`", max_steps, 1)
         device, given = self.module.device, sequence(args)
-        with device.lock, closing(Borrowed(device, program.kernel.parameters, given)) as borrowed:
+        with (
+            device.lock,
+            closing(Borrowed(device, program.kernel.parameters, given)) as borrowed,
+            grid_workspace(device, program, cooperative) as workspace,
+        ):
             launch = Launch(
                 program=program,
                 space=device.space,
@@ -345,6 +348,7 @@ class Kernel:
                 cluster=cluster_size,
                 explicit_cluster=cluster_size != (1, 1, 1),
                 dynamic_shared=shared,
+                workspace=workspace,
                 parameter_bytes=pack_arguments(program, borrowed.args),
                 symbols=self._symbols(program),
                 number=device.launches,
@@ -358,7 +362,7 @@ class Kernel:
             )
             result = device.run(launch)
             borrowed.fetch(result.accesses)
-            return result
+            return replace(result, accesses=without_workspace(result.accesses, workspace))
 
     def _watch(self, block: tuple[int, int, int]) -> Watch | None:
         device = self.module.device
@@ -374,23 +378,3 @@ class Kernel:
                 raise refuse("TSR5018", f"`{name}` is declared `.extern` and defined nowhere")
             found.append(np.array([[variable.address]], dtype=np.uint64))
         return found
-
-
-def _compiled(module: ptx.Module, digest: str | None, name: str) -> KernelProgram:
-    if digest is None:
-        return compile_kernel(module, name)
-    program = _PROGRAMS.get((digest, name))
-    if program is None:
-        program = compile_kernel(module, name)
-        if len(_PROGRAMS) >= _MOST_PROGRAMS:
-            _PROGRAMS.pop(next(iter(_PROGRAMS)))
-        _PROGRAMS[digest, name] = program
-    return program
-
-
-def _digest(module: ptx.Module) -> str | None:
-    """A name for the module's text; None for one that was not read from text."""
-    if module.source is None:
-        return None
-    place = f"{module.source.name}:{module.source.first_line}\n"
-    return hashlib.sha256((place + module.source.text).encode("utf-8", "replace")).hexdigest()

@@ -205,6 +205,8 @@ class Emitter:
         width = SPECIAL_WIDTHS[name]
         if name.startswith("%reserved_smem"):
             self.program.uses_reserved = True
+        if name.startswith("%envreg"):
+            self.program.uses_workspace = True
         value = f"cx.take(cx.chunk.special({name!r}))"
         if kind.form == "p":
             return value
@@ -216,6 +218,8 @@ class Emitter:
         """The address of a variable or function in its own space."""
         place = self.layout.place(name)
         if place is None:
+            if any(f.is_entry and f.name == name for f in self.program.module.functions()):
+                raise Unsupported(f"kernel `{name}`: launches by the device are not supported")
             raise Unsupported(f"`{name}`: not declared")
         if place.space == "frame":
             return self.frame_address(place.offset, kind)

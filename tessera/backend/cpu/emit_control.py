@@ -18,6 +18,7 @@ from tessera.ir import ptx
 from tessera.ir.control_flow import branch_targets
 
 _WIDE = Kind("u", 8)
+_DEVICE_RUNTIME = ("__cudaCDP2", "cudaGetParameterBuffer", "cudaLaunchDevice")
 
 
 def _emit_bra(e: Emitter, i: ptx.Instruction) -> None:
@@ -130,6 +131,8 @@ def _emit_call(e: Emitter, i: ptx.Instruction) -> None:
         call_builtin(e, name, arguments, results)
         e.control = Control("goto", (e.after,))
     else:
+        if name.startswith(_DEVICE_RUNTIME):
+            raise Unsupported(f"call of `{name}`: launches by the device are not supported")
         raise Unsupported(f"call of `{name}`: it has no body")
 
 

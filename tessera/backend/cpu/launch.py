@@ -53,6 +53,7 @@ class Launch:
     cluster: tuple[int, int, int] = (1, 1, 1)
     explicit_cluster: bool = False
     dynamic_shared: int = 0
+    workspace: int = 0
     parameter_bytes: Array
     symbols: list[Array]
     number: int = 0

@@ -118,7 +118,9 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
             f"{_SHARED_STATIC} at most",
             hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
         )
-    if dynamic < 0 or total > limit:
+    if dynamic < 0:
+        raise refuse("TSR5009", f"dynamic shared memory cannot be negative: {dynamic}")
+    if total > limit:
         raise refuse(
             "TSR5009",
             f"`{name}` needs {total} bytes of shared memory: {limit} exist",

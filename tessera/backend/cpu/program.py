@@ -84,6 +84,7 @@ class ProgramBuilder:
         self.shared_static = 0
         self.shared_dynamic = False
         self.uses_reserved = False
+        self.uses_workspace = False
         self.problems: list[Any] = []
         self.probed: set[str] = set()
 
@@ -312,6 +313,7 @@ class ProgramBuilder:
             shared_static=self.shared_static,
             shared_dynamic=self.shared_dynamic,
             reserved_shared=1024 if self.uses_reserved else 0,
+            uses_workspace=self.uses_workspace,
             parameters=tuple(offsets.values()),
             parameter_size=parameter_size,
             function_entries=self._function_entries(numbers),

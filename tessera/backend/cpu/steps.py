@@ -116,6 +116,7 @@ class StepRunner:
             [self._argument(a) for a in launch.arguments],
             shared=launch.shared_bytes,
             cluster=launch.cluster,
+            cooperative=launch.cooperative,
             max_steps=self.max_steps,
         )
 

@@ -35,6 +35,8 @@ def test_sizes_must_be_whole_numbers(size):
 
 def test_dynamic_shared_memory_must_be_a_whole_number():
     assert code_of(lambda: run(STORE, shared=1.5)) == "TSR5009"
+    with pytest.raises(TesseraError, match="cannot be negative: -1"):
+        run(STORE, shared=-1)
 
 
 def test_numbers_beyond_every_float_are_refused():

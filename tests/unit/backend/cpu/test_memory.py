@@ -260,3 +260,16 @@ def test_all_threads_store_to_one_shared_word():
 def test_forms_that_do_not_exist_are_refused(body: str):
     with pytest.raises(TesseraError, match="TSR5001"):
         run(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["mov.u64 %rd5, child;", "{ .param .b32 r; call.uni (r), cudaLaunchDeviceV2, (); }"],
+)
+def test_launches_by_the_device_are_refused_by_name(body: str):
+    before = ".visible .entry child() { ret; }\n.extern .func (.param .b32 r) cudaLaunchDeviceV2();"
+    with pytest.raises(TesseraError) as caught:
+        run(body, before=before)
+    label = caught.value.diagnostics[0].primary
+    assert label is not None
+    assert "launches by the device are not supported" in label.text

@@ -314,3 +314,55 @@ def test_cluster_barrier_and_remote_shared_memory():
     )
     ranks = np.arange(6) % 2 ^ 1
     assert (out.reshape(6, 32) == ranks[:, None] * 100 + np.arange(32)).all()
+
+
+GRID_BARRIER = """
+    mov.u32 %r30, %envreg1;
+    mov.u32 %r31, %envreg2;
+    mov.b64 %rd10, {%r31, %r30};
+    setp.eq.u64 %p9, %rd10, 0;
+    @%p9 trap;
+    st.global.u32 [%rd2], %r3;
+    bar.sync 0;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra met;
+    mov.u32 %r5, %nctaid.x;
+    setp.eq.u32 %p2, %r2, 0;
+    sub.u32 %r6, 0x80000001, %r5;
+    selp.b32 %r7, %r6, 1, %p2;
+    atom.add.release.gpu.u32 %r8, [%rd10 + 4], %r7;
+wait:
+    ld.acquire.gpu.u32 %r9, [%rd10 + 4];
+    xor.b32 %r9, %r9, %r8;
+    setp.gt.s32 %p3, %r9, -1;
+    @%p3 bra wait;
+met:
+    bar.sync 0;
+    mov.u32 %r5, %nctaid.x;
+    mad.lo.u32 %r6, %r5, %r4, -1;
+    sub.u32 %r6, %r6, %r3;
+    mad.wide.u32 %rd3, %r6, 4, %rd1;
+    ld.global.u32 %r10, [%rd3];
+    bar.sync 0;
+    add.u32 %r10, %r10, 7;
+    mad.wide.u32 %rd4, %r5, %r4, 0;
+    shl.b64 %rd4, %rd4, 2;
+    add.u64 %rd2, %rd2, %rd4;
+"""
+
+
+def test_a_cooperative_launch_has_memory_for_a_barrier_over_the_grid():
+    """As cooperative_groups does it; more CTAs than one chunk holds."""
+    grid, block = 70, 1024
+    threads = grid * block
+    out, result = run(
+        GRID_BARRIER + STORE, grid=grid, block=block, count=2 * threads, cooperative=True
+    )
+    assert (out[threads:] == np.arange(threads)[::-1] + 7).all()
+    assert [access.buffer for access in result.accesses] == ["out"]
+
+
+def test_without_a_cooperative_launch_there_is_no_such_memory():
+    with pytest.raises(TesseraError) as caught:
+        run(GRID_BARRIER + STORE, grid=2, count=128)
+    assert caught.value.diagnostics[0].code == "TSR5012"
