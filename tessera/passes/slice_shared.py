@@ -8,8 +8,8 @@ memory point into.
 A barrier orders the threads of a CTA where all of them surely come to it, with one number; once
 some threads of a CTA came to a barrier without the others, barriers of that number order nothing
 any more, since it is not known who waits for whom. What happens on one side of a branch that data
-decides may happen. Inside a loop that data ends nothing is followed, nor in clusters, where another
-CTA may write.
+decides may happen. Inside a loop that data ends loads are unknown, and so is what is stored there.
+Clusters, where another CTA may write, are not followed.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.
@@ -97,7 +97,6 @@ class SharedFollower:
         address = write_address(runner, step, effect, mask)
         if address is None:
             return
-        self._check_settled(runner)
         words = words_of_store(step)
         if words is not None:
             for place, element in enumerate(words[1]):
@@ -105,11 +104,6 @@ class SharedFollower:
                 self._store(runner, step, moved, words[0], element, mask)
             return
         self._overwrite(runner, step, effect, address, mask)
-
-    def _check_settled(self, runner: StepRunner) -> None:
-        """In a loop that data ends, what is in shared memory would have to be run to an end."""
-        if (runner.arriving.may & ~runner.arriving.strong).any():
-            raise SharedTrouble
 
     def _store(
         self,
@@ -124,12 +118,13 @@ class SharedFollower:
         if step.index not in self.use.opaque:
             value = runner.value(element, 8 * width, -1)
         cells = self._cells(address, width, mask)
+        looping = _in_open_loop(runner)
+        if width == 8 and (cells is None or looping) and not _is_anything(value):
+            raise SharedTrouble
         if cells is None:
-            if width == 8 and not _is_anything(value):
-                raise SharedTrouble
             self._overwrite_near(address, mask, forever=False)
-        elif width < CELL:
-            self.image.overwrite(cells, 1, mask)
+        elif looping or width < CELL:
+            self.image.overwrite(cells, max(1, width // CELL), mask)
         else:
             self.image.store(cells, width, value, mask, sure=runner.side is None)
 
@@ -240,7 +235,6 @@ class SharedFollower:
 
     def load(self, runner: StepRunner, step: Step, mask: Mask) -> None:
         """Write the words that a load gives."""
-        self._check_settled(runner)
         type = load_type(step)
         if type is None:
             runner.unknown_results(step, mask)
@@ -251,14 +245,17 @@ class SharedFollower:
             if name in runner.code.needed:
                 moved = lanes.add(address, lanes.scalar(place * width, 32), 32)
                 bits = runner.code.widths.get(name, 64)
-                runner.write(step, name, self._word(step, moved, type, bits, mask), mask)
+                runner.write(step, name, self._word(runner, step, moved, type, bits, mask), mask)
         runner.work += self.image.work
         self.image.work = 0
 
-    def _word(self, step: Step, address: Lanes, type: str, bits: int, mask: Mask) -> Lanes:
+    def _word(
+        self, runner: StepRunner, step: Step, address: Lanes, type: str, bits: int, mask: Mask
+    ) -> Lanes:
         width = (type_bits(type) + 7) // 8
         cells = self._cells(address, width, mask)
-        if cells is None or self.image.disturbed(cells, width, mask):
+        unsafe = cells is None or _in_open_loop(runner)
+        if cells is None or unsafe or self.image.disturbed(cells, width, mask):
             if width == 8:
                 raise SharedTrouble
             return any_of_type(type, bits, step.index)
@@ -273,6 +270,11 @@ class SharedFollower:
             anything = any_of_type(type, bits, step.index)
             return lanes.merge(open_, anything, lanes.truncate(extend(found, type), bits))
         return lanes.truncate(extend(found, type), bits) if bits > 8 * width else found
+
+
+def _in_open_loop(runner: StepRunner) -> bool:
+    """Whether this is a loop that data ends: what is stored in a round is not run to an end."""
+    return bool((runner.arriving.may & ~runner.arriving.strong).any())
 
 
 def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> Lanes:

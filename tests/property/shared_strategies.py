@@ -187,4 +187,27 @@ def index_word(rng: random.Random, writer: Writer, depth: int) -> None:
         writer.emit(f"{_guard(rng, writer)}st.global.u32 [{address}], {value};")
 
 
-KINDS = (pointer_word, pointer_word, exchange, exchange, index_word)
+def phases(rng: random.Random, writer: Writer, depth: int) -> None:
+    """Layout changes in a loop with a known end, or in some CTAs: all threads come to them."""
+    if depth > 0 or writer.leaves:
+        exchange(rng, writer, depth)
+        return
+    known = len(writer.integers), len(writer.predicates)
+    counter, test = writer.fresh("r"), writer.fresh("p")
+    start, end = (f"L{writer.fresh('l')[2:]}" for _ in range(2))
+    first = rng.choice(["0", "0", "%ctaid.x"])
+    writer.emit(f"mov.u32 {counter}, {first};")
+    writer.emit(f"setp.ge.u32 {test}, {counter}, {rng.choice([1, 2, 3])};")
+    writer.emit(f"@{test} bra {end};")
+    writer.lines.append(f"{start}:")
+    writer.integers.append(counter)
+    for _ in range(rng.randint(1, 2)):
+        rng.choice((exchange, pointer_word, index_word))(rng, writer, 0)
+    del writer.integers[known[0] :], writer.predicates[known[1] :]
+    writer.emit(f"add.s32 {counter}, {counter}, 1;")
+    writer.emit(f"setp.lt.u32 {test}, {counter}, 3;")
+    writer.emit(f"@{test} bra {start};")
+    writer.lines.append(f"{end}:")
+
+
+KINDS = (pointer_word, pointer_word, exchange, exchange, index_word, phases, phases)

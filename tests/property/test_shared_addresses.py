@@ -216,6 +216,12 @@ FOLLOWED: dict[str, tuple[str, Expected]] = {
         f"st.shared.b64 [%r4], %rd12; {BAR} {GET} {READ}",
         {"a": [(0, 508)]},
     ),
+    "before a loop that data ends": (
+        f"{PUT_A} {BAR} {GET} {READ} {BAR} ld.global.u32 %r14, [%rd4]; and.b32 %r15, %r14, 3;"
+        f"mov.u32 %r13, 0; L: st.shared.b32 [%r4], %r6; {BAR} ld.shared.b32 %r12, [%r5]; {BAR}"
+        "add.s32 %r13, %r13, 1; setp.lt.u32 %p3, %r13, %r15; @%p3 bra L;",
+        {"a": WORDS},
+    ),
     "a write through an address": (
         f"st.shared.b64 [%r4], %rd8; {BAR} {GET} st.global.u32 [%rd10], %r1;",
         {"out": [(16 * i, 16 * i + 4) for i in range(128)]},
@@ -361,6 +367,11 @@ LOST: dict[str, str] = {
     "nothing was stored there": (
         f"{PUT_B} {BAR} {PUT_A} {GET} {READ} ld.shared.b64 %rd11, [more];"
         "ld.global.u32 %r10, [%rd11];"
+    ),
+    "data over an address, in a loop that data ends": (
+        f"{PUT_A} {BAR} ld.global.u32 %r14, [%rd4]; and.b32 %r15, %r14, 3; mov.u32 %r13, 0;"
+        f"L: ld.shared.b32 %r12, [%r4]; {BAR} st.shared.b32 [%r5], %r12; {BAR}"
+        f"add.s32 %r13, %r13, 1; setp.lt.u32 %p3, %r13, %r15; @%p3 bra L; {BAR} {GET} {READ}"
     ),
     "data over an address": f"{PUT_A} {BAR} st.shared.b32 [%r4], %r6; {BAR} {GET} {READ}",
     "a byte over an address": (
