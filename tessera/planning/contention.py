@@ -62,7 +62,7 @@ def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
 
 
 def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Search | None) -> Choice:
-    """All candidates with times that fit them, the best first; without a search, the first stays.
+    """Of each name the best, with times that fit it, ranked; without a search, the first stays.
 
     The search is made again with the times that its best placement makes.
     """
@@ -70,7 +70,8 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     for one in choice.candidates:  # of those with the same placements, the first
         if _key(one) not in pool:
             pool[_key(one)] = settle(setting, attempt, one)
-    for _ in range(_SEARCHES if search is not None else 0):
+    again = search is not None and choice.ended not in ("clock", "interrupted")
+    for _ in range(_SEARCHES if again else 0):
         split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)
         found = None if best is None or search is None else search(best.attempt.planning.problem)
@@ -78,13 +79,15 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
         pool |= {_key(one): settle(setting, attempt, one) for one in fresh}
     settled = list(pool.values())
     first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
-    ranked = [one.candidate for one in (*first, *sorted(rest, key=_period))]
+    ranked: dict[str, Candidate] = {}
+    for candidate in (one.candidate for one in (*first, *sorted(rest, key=_period))):
+        ranked.setdefault(candidate.name, candidate)
+    fastest = tuple(ranked.values())
     # Nobody disturbs anybody: no plan is faster.
-    idle = _at(setting, attempt, ranked[0], (0.0,) * len(setting.machine.devices))
+    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices))
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
-    return replace(
-        choice, candidates=tuple(ranked), bound=min(least, *(one.period_ns for one in ranked))
-    )
+    least = min(least, *(one.period_ns for one in fastest))
+    return replace(choice, candidates=fastest, bound=least)
 
 
 def _key(one: Candidate) -> object:

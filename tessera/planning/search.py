@@ -92,7 +92,7 @@ def _first_proved(
         timed, tried = setting, attempt
         if has_neighbours(setting):
             settled = settle(setting, attempt, chosen)
-            timed, tried, chosen = settled.setting, settled.attempt, settled.candidate
+            timed, tried = settled.setting, settled.attempt
         plan = assemble(timed, tried, choice, chosen)
         findings = findings_of(timed, plan)
         if not findings:

@@ -70,6 +70,8 @@ def test_the_bound_holds_for_every_candidate(tmp_path: Path, before: Plan) -> No
     periods = [found.plan.period_ns, *(one.period_ns for one in found.plan.baselines)]
     assert min(periods) == found.plan.period_ns
     assert found.plan.bound <= found.plan.period_ns
+    names = [found.plan.strategy, *(one.name for one in found.plan.baselines)]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(("whole", "devices"), [(100.0, 1), (10_000.0, 2)])
