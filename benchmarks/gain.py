@@ -4,6 +4,7 @@
     python -m benchmarks.gain_pairs FOLDER/pairs.json   # on the GPU: two kernels side by side
     python -m benchmarks.gain profile FOLDER     # on the GPU: profiles
     python -m benchmarks.gain plan FOLDER        # anywhere: plans for all mixes, splits, baselines
+    python -m benchmarks.gain predict FOLDER     # the same, but nothing is made ready to run
     python -m benchmarks.gain run FOLDER         # on the GPU: all plans in turns
     python -m benchmarks.gain report FOLDER FILE # anywhere: gain.json
 
@@ -218,10 +219,11 @@ def main() -> None:
             profile(folder, sys.argv[3:])
         case "plan":
             side_by_side("plan-some", folder, [mix.name for mix in MIXES], processes=5)
-        case "plan-some":
+        case "predict" | "plan-some":
             from benchmarks.gain_plan import plan_all
 
-            plan_all(folder, sys.argv[3:])
+            names = sys.argv[3:] or [mix.name for mix in MIXES]
+            plan_all(folder, names, prepare=stage == "plan-some")
         case "run":
             run(folder, float(sys.argv[3]) if len(sys.argv) > 3 else 1e9)
         case "report":

@@ -28,7 +28,7 @@ from tessera.planning.search import build_problem, choose_best, findings_of
 from tessera.planning.traces import LoadedTrace, load_traces
 
 KERNEL_LEVEL = ("tessera", "kernel")
-SLOTS = {"serial": (1,), "streams": (2, 3, 4), "kernel": (2, 3, 4)}
+SLOTS = {"serial": (1,), "streams": (1, 2, 4), "kernel": (2, 3, 4)}
 OTHER_SLOTS = (2, 4)
 
 
@@ -69,8 +69,8 @@ def placement_of(found: Found) -> dict[str, dict[str, int]]:
     return counts
 
 
-def plan_all(folder: Path, names: Sequence[str]) -> None:
-    """Plan some mixes, and write what was found for each."""
+def plan_all(folder: Path, names: Sequence[str], *, prepare: bool = True) -> None:
+    """Plan some mixes, and write what was found for each; `prepare` what is to be run, too."""
     for mix in (mix for mix in MIXES if mix.name in names):
         found = [one.row() for one in candidates(folder, mix)]
         strategies = dict.fromkeys(row["strategy"] for row in found)
@@ -86,6 +86,8 @@ def plan_all(folder: Path, names: Sequence[str]) -> None:
         }  # fmt: skip
         (folder / f"{mix.name}_plans.json").write_text(json.dumps(row, indent=1) + "\n")
         print(mix.name, us, "->", decision(us), row["split"], flush=True)
+        if not prepare:
+            continue
         prepared = [one for name, row in chosen.items() for one in prepare_all(name, row["found"])]
         (folder / f"{mix.name}_plans.pkl").write_bytes(pickle.dumps(prepared))
 
