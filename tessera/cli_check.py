@@ -62,7 +62,7 @@ def _check_plan(messages: Messages, file: str, as_json: bool, data: str | None) 
 
     with messages.waiting(file):
         opened = open_plan(file, data=data)
-    messages.show(opened.diagnostics)
+    messages.show((*opened.diagnostics, *opened.stored_addresses()))
     text = check_json(opened) if as_json else check_text(opened)
     write_data(text.encode(errors="replace"), "-")
     return 0

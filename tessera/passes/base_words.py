@@ -12,10 +12,9 @@ into an allocation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tessera.ir import ptx
-from tessera.ir.flatten import FlatFunction
 from tessera.ir.opcodes import Meaning, Role
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.inline_calls import inline_calls
@@ -33,12 +32,11 @@ _ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "p
 def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozenset[int] | None]:
     """The words of each parameter that reach an address."""
     flat = inline_calls(module, function)
-    meanings = [known_meaning(instruction) for instruction in flat.instructions]
     names = frozenset(parameter.name for parameter in function.parameters)
-    taints = _carried(flat, meanings, names)
+    taints, reached = _carried(flat.instructions, names)
     used: set[Word] = set()
-    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
-        used.update(_addressed(instruction, meaning, names, taints))
+    for index, meaning in reached.items():
+        used.update(_addressed(flat.instructions[index], meaning, names, taints))
     return {
         name: None
         if (name, None) in used
@@ -54,14 +52,24 @@ def stored_words(
 
     The same words as above, sums with them included: stored, they are data.
     """
-    flat = inline_calls(module, function)
-    meanings = [known_meaning(instruction) for instruction in flat.instructions]
+    body = function.body or ()
+    written = [one for one in ptx.walk_statements(body) if isinstance(one, ptx.Instruction)]
+    # As it stands, registers of equal name count as one: what is not found so is not there.
+    if not any(one.opcode.name == "call" for one in written) and not _stored(written, function):
+        return []
+    return _stored(inline_calls(module, function).instructions, function)
+
+
+def _stored(
+    instructions: Sequence[ptx.Instruction], function: ptx.Function
+) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
     names = frozenset(parameter.name for parameter in function.parameters)
-    taints = _carried(flat, meanings, names)
+    taints, reached = _carried(instructions, names)
     found = []
-    for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+    for index, meaning in sorted(reached.items()):
         if not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
             continue
+        instruction = instructions[index]
         words: frozenset[Word] = frozenset()
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
             if role is Role.SOURCE and not isinstance(operand, ptx.Address):
@@ -72,20 +80,28 @@ def stored_words(
 
 
 def _carried(
-    flat: FlatFunction, meanings: list[Meaning], names: frozenset[str]
-) -> dict[str, frozenset[Word]]:
-    """The words that each register may carry."""
+    instructions: Sequence[ptx.Instruction], names: frozenset[str]
+) -> tuple[dict[str, frozenset[Word]], dict[int, Meaning]]:
+    """The words that each register may carry, and the instructions that they get to."""
+    users: dict[str, list[int]] = {}
+    for index, instruction in enumerate(instructions):
+        for operand in instruction.operands:
+            for name in registers_in(operand):
+                users.setdefault(name, []).append(index)
     taints: dict[str, frozenset[Word]] = {}
-    changed = True
-    while changed:
-        changed = False
-        for instruction, meaning in zip(flat.instructions, meanings, strict=True):
-            for name, found in _flow(instruction, meaning, names, taints):
-                old = taints.get(name, frozenset())
-                if not found <= old:
-                    taints[name] = old | found
-                    changed = True
-    return taints
+    reached: dict[int, Meaning] = {}
+    pending = [index for name in names for index in users.get(name, ())]
+    while pending:
+        index = pending.pop()
+        instruction = instructions[index]
+        if index not in reached:
+            reached[index] = known_meaning(instruction)
+        for name, found in _flow(instruction, reached[index], names, taints):
+            old = taints.get(name, frozenset())
+            if not found <= old:
+                taints[name] = old | found
+                pending += users[name]
+    return taints, reached
 
 
 def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:

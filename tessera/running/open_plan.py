@@ -52,6 +52,11 @@ class OpenPlan:
     replicas: tuple[Replica, ...]
     diagnostics: tuple[Diagnostic, ...]
 
+    def stored_addresses(self) -> list[Diagnostic]:
+        """Warnings of addresses that steps store as data and that may get into results."""
+        pairs = zip(self.programs, self.graphs, strict=True)
+        return [one for program, graph in pairs for one in stored_addresses(program, graph)]
+
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
         placed = {one.trace: one for one in replica.traces}
@@ -110,10 +115,9 @@ def open_plan(
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
-    stored = [one for pair in zip(programs, graphs, strict=True) for one in stored_addresses(*pair)]
     return OpenPlan(
         name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
-        replicas=_chosen(plan, policy, name), diagnostics=(*findings, *stored),
+        replicas=_chosen(plan, policy, name), diagnostics=findings,
     )  # fmt: skip
 
 

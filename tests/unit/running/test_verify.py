@@ -331,7 +331,7 @@ def test_a_stored_address_is_named_where_results_differ() -> None:
     memcpy y t bytes=64
     """
     prepared = verify_stored(steps, ["a", "a", "b"])
-    assert [found.code for found in prepared.notes] == ["TSR2015"]
+    assert [found.code for found in prepared.opened.stored_addresses()] == ["TSR2015"]
     (model,) = models_of(prepared.opened, prepared.materials)
     with pytest.raises(TesseraError) as failure:
         verify_run(run_inline(prepared, model), prepared)
