@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tessera.backend.cpu_plan import workers
+from tessera.backend.cpu_plan.messages import Faulted
 from tessera.backend.cpu_plan.workers import CpuBackend
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServiceFault
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import TesseraError, error
 from tessera.ir.launch_program import Send
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.random_traces import random_program
@@ -228,6 +229,16 @@ def test_processes_that_the_system_refuses(what: str, monkeypatch: pytest.Monkey
         CpuBackend(two_steps("doze", "doze"))
     assert failure.value.exit_code == 6
     assert all(process.poll() is not None for process in made)
+
+
+def test_a_device_out_of_memory_says_what_it_was_doing() -> None:
+    with running(two_steps("doze", "doze")) as (_, backend):
+        device = backend._devices["b"]
+        device.status.running(3, 1)
+        fault = backend._faulted(device, Faulted(error("TSR5020", "out of memory"), 6))
+    assert isinstance(fault, ServiceFault)
+    assert (fault.exit_code, fault.device, fault.request, fault.step) == (6, "b", 3, 1)
+    assert "device `b`, request 3" in fault.diagnostics[0].notes[0]
 
 
 def test_closing_in_the_middle() -> None:
