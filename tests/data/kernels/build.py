@@ -47,6 +47,8 @@ CUDA = {
     "async": ("async", "nvcc", "sm_80"),
     "hopper": ("hopper", "nvcc", "sm_90a"),
     "system": ("system", "nvcc", "sm_75"),
+    "unusual": ("unusual", "nvcc", "sm_80"),
+    "unusual_90": ("unusual_90", "nvcc", "sm_90"),
 }
 
 
