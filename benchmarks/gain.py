@@ -12,7 +12,8 @@ A mix is a step of `gain_model`: one token for each of 128 sequences with 4096 t
 and so many tokens of a prompt. `serial` is the whole GPU, one request after the other, as a plain
 graph that is replayed with no host in between; `streams` are requests side by side on the whole
 GPU; all others are plans for two slices. Every plan has the number of slots and, within what the
-profile predicts, the slices that are best for it.
+profile predicts, the slices that are best for it. `results/gain_inputs.tar.xz` has what the stages
+up to `profile` left on an H200.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ class Served:
         ends: list[float] = []
         begun = time.perf_counter()
         turns = itertools.cycle(self.prepared.turns)
-        skip = 2 * lowered.slots * len(self.prepared.turns)
+        skip = 2 * dispatcher.capacity * len(self.prepared.turns)
         futures = []
         for number in itertools.count():
             if time.perf_counter() - begun > seconds and number > 3 * skip:
