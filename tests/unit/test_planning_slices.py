@@ -96,16 +96,26 @@ def test_slices_stay_where_they_are_asked_for_or_nothing_is_known(
     assert len(plan(MLP, SLICES).plan.devices) == 2
 
 
-def test_a_plan_for_the_whole_gpu_is_written_and_runs(tmp_path: Path, before: Plan) -> None:
-    profiled(tmp_path, before, {132: 100.0, 84: 1000.0, 48: 1000.0})
+@pytest.mark.parametrize("whole", [100.0, 10_000.0])
+def test_what_such_a_plan_says_of_itself_holds(tmp_path: Path, before: Plan, whole: float) -> None:
+    profiled(tmp_path, before, {132: whole, 84: 1000.0, 48: 1500.0}, busy=3.0)
     target = tmp_path / "plan.tsp"
     outcome = tessc(
         "plan", str(MLP), "--gpus", SLICES.gpus, "--profile", str(tmp_path / "times.json"),
-        "-o", str(target),
+        "--pareto", "--explain", "k2", "-o", str(target),
     )  # fmt: skip
     assert outcome.code == 0
-    assert "warning[TSR3021]: slices of `h200-0` do not pay" in outcome.err
+    said = "warning[TSR3021]: slices of `h200-0` do not pay" in outcome.err
+    assert said == (whole == 100.0)
+    assert "in place of this machine:" in outcome.text
     assert tessc("check", str(target)).code == 0
+
+
+def test_three_slices_have_two_neighbours(tmp_path: Path, before: Plan) -> None:
+    options = {"gpus": "h200:64sm,h200:40sm,h200:24sm"}
+    found = profiled(tmp_path, before, {64: 900.0, 40: 1200.0, 24: 2000.0}, busy=2.0, **options)
+    assert len(found.plan.devices) == 3
+    assert found.plan.bound <= found.plan.period_ns
 
 
 def test_a_strategy_keeps_its_name_beside_another_with_the_same_placement(
