@@ -32,6 +32,7 @@ EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
 COARSE_ROUNDS = 64
 _LANES = 1 << 18
+_SHARE_FOR_INDICES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,51 +105,61 @@ class _Launch:
     def footprint(self) -> Footprint:
         """Shared memory is followed exactly; failing that, by the objects that addresses in it
         point into. Loads that may give something else than an address are unknown."""
-        use = self.code.shared
-        if use is None:
-            return self._collect(self._run(lambda: None))
+        use, alone = self.code.shared, self.code.unfollowed
+        if use is None or alone is None:
+            return self._collect(self._run(self.code, self.budget, lambda: None))
+        # Indices and flags are worth less than addresses.
+        budget = self.budget if use.has_addresses else self.budget // _SHARE_FOR_INDICES
         try:
-            return self._collect(self._run(lambda: SharedFollower(use, self.scene)))
+            return self._collect(
+                self._run(self.code, budget, lambda: SharedFollower(use, self.scene))
+            )
         except SharedTrouble:
             pass
+        except OverBudget:
+            if use.has_addresses:
+                raise
         unknown: frozenset[int] = frozenset()
-        while True:
+        while use.has_addresses and unknown != use.loads:
             roots = SharedRoots(use, self.scene, unknown)
-            pins = self._run(roots.follower)
+            pins = self._run(self.code, self.budget, roots.follower)
             more = roots.resolve(self.recorder)
             if not more:
                 return self._collect(pins)
             unknown = use.loads if unknown else more
+        return self._collect(self._run(alone, self.budget, lambda: None))
 
-    def _run(self, follower: Callable[[], Follower | None]) -> dict[int, str]:
+    def _run(
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
+    ) -> dict[int, str]:
         """Run everything; the reasons for which the launch is pinned."""
         self.recorder = Recorder(self.scene.zones)
-        return self._run_coarse(follower()) if self.is_coarse else self._run_all(follower)
+        if self.is_coarse:
+            return self._run_coarse(code, budget, follower())
+        return self._run_all(code, budget, follower)
 
-    def _run_coarse(self, shared: Follower | None) -> dict[int, str]:
-        machine = SliceMachine(
-            self.code, self.scene, None, self.recorder, self.budget, COARSE_ROUNDS, shared
-        )
+    def _run_coarse(self, code: KernelCode, budget: int, shared: Follower | None) -> dict[int, str]:
+        machine = SliceMachine(code, self.scene, None, self.recorder, budget, COARSE_ROUNDS, shared)
         machine.start()
         self.recorder.finish()
         return machine.pins
 
-    def _run_all(self, follower: Callable[[], Follower | None]) -> dict[int, str]:
+    def _run_all(
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
+    ) -> dict[int, str]:
         scene, recorder = self.scene, self.recorder
         pins: dict[int, str] = {}
         most = max(1, _LANES // max(1, scene.threads))
         spent = done = 0
         for box in boxes(scene.grid, most):
-            machine = SliceMachine(
-                self.code, scene, box, recorder, self.budget - spent, shared=follower()
-            )
+            machine = SliceMachine(code, scene, box, recorder, budget - spent, shared=follower())
             machine.start()
             pins.update(machine.pins)
             recorder.finish()
             spent += machine.work
             done += prod(last - first for first, last in box)
             # The work so far tells early that the rest will not fit.
-            if (spent + recorder.work) * (scene.cta_count / done) > 2 * self.budget:
+            if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
                 raise OverBudget
         return pins
 

@@ -13,7 +13,7 @@ Invariant: an instruction that may write a register in `needed` is a step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.ir import ptx
 from tessera.ir.control_flow import ControlFlow, build_control_flow
@@ -65,7 +65,8 @@ class KernelCode:
     """A kernel cut down to what its accesses hang on.
 
     `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
-    `shared` says what happens in shared memory, where something needed is loaded from it.
+    `shared` says what happens in shared memory, where something needed is loaded from it;
+    `unfollowed` is then the kernel without that.
     """
 
     module: ptx.Module
@@ -81,7 +82,8 @@ class KernelCode:
     needs: tuple[KernelNeed, ...]
     calls: CallReach
     shared_writes: frozenset[int]
-    shared: SharedUse | None
+    shared: SharedUse | None = None
+    unfollowed: KernelCode | None = None
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""
@@ -96,26 +98,13 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
-    shared: SharedUse | None = None
-    if shared_loads(flat, meanings, needed):
-        steps = shared_steps(flat, meanings)
-        needed = _needed_registers(flat, meanings, steps)
-        shared = shared_use(module, flat, meanings, needed, steps)
     doomed = doomed_blocks(flat, flow)
-    blocks = tuple(
-        tuple(
-            step
-            for index in range(block.start, block.end)
-            if (step := _step(flat, index, meanings[index], needed, shared)) is not None
-        )
-        for block in flow.blocks
-    )
-    return KernelCode(
+    code = KernelCode(
         module=module,
         function=function,
         flat=flat,
         flow=flow,
-        blocks=blocks,
+        blocks=_blocks(flat, flow, meanings, needed),
         widths=widths,
         needed=frozenset(needed),
         odd_parameters=odd_parameters(flat, meanings),
@@ -126,7 +115,39 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         shared_writes=frozenset(
             i for i, meaning in enumerate(meanings) if may_write_shared(meaning)
         ),
-        shared=shared,
+    )
+    return _with_shared(code, meanings) if shared_loads(flat, meanings, needed) else code
+
+
+def _with_shared(code: KernelCode, meanings: list[Meaning]) -> KernelCode:
+    """The kernel with what happens in shared memory, since something needed is loaded from it."""
+    flat = code.flat
+    steps = shared_steps(flat, meanings)
+    needed = _needed_registers(flat, meanings, steps)
+    return replace(
+        code,
+        blocks=_blocks(flat, code.flow, meanings, needed, steps),
+        needed=frozenset(needed),
+        shared=shared_use(code.module, flat, meanings, needed, steps),
+        unfollowed=code,
+    )
+
+
+def _blocks(
+    flat: FlatFunction,
+    flow: ControlFlow,
+    meanings: list[Meaning],
+    needed: set[str],
+    kept: frozenset[int] = frozenset(),
+) -> tuple[tuple[Step, ...], ...]:
+    """The instructions that matter, and those to be `kept` in any case, block by block."""
+    return tuple(
+        tuple(
+            step
+            for index in range(block.start, block.end)
+            if (step := _step(flat, index, meanings[index], needed, kept)) is not None
+        )
+        for block in flow.blocks
     )
 
 
@@ -213,7 +234,7 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
 
 
 def _step(
-    flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], shared: SharedUse | None
+    flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], kept: frozenset[int]
 ) -> Step | None:
     instruction = flat.instructions[index]
     targets = written_registers(instruction, meaning)
@@ -224,7 +245,7 @@ def _step(
         or any(name in needed for name in targets)
         or Role.TENSOR_MAP in meaning.roles
         or instruction.opcode.name == "tensormap"
-        or (shared is not None and index in shared.steps)
+        or index in kept
     )
     if not matters:
         return None

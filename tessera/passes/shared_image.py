@@ -68,7 +68,7 @@ class SharedImage:
         `sure`: those that are strong in the mask surely do it.
         """
         for some in self._one_each(cells, width, value, mask):
-            raced = self._note_write(some, width, mask)
+            raced = self._note_write(some, _cells_of(width), mask)
             final = value
             uniform = mask.strong.size == mask.strong.shape[-1] and _same(mask.strong, mask.may)
             if not sure or not uniform or raced.any():
@@ -76,16 +76,19 @@ class SharedImage:
             threads = np.nonzero(some >= 0)[0]
             self._put(threads, some[threads], width, final)
 
-    def _note_write(self, cells: Array, width: int, mask: Mask) -> Array:
-        """Who writes; True for threads whose cell another one wrote since the last barrier."""
+    def _note_write(self, cells: Array, count: int, mask: Mask) -> Array:
+        """Who writes, `count` cells each; True for threads of which another one wrote a cell since
+        the last barrier."""
         raced = np.zeros(cells.shape, dtype=np.bool_)
+        self.work += 16 * count * len(cells)
         for phase, threads in self.phases.present(cells, mask):
-            for half in range(_cells_of(width)):
-                places = cells[threads] + half
-                if phase.read.others(places, threads).any():
-                    raise SharedTrouble
-                raced[threads] |= phase.written.others(places, threads)
-                phase.written.add(places, threads)
+            places = (cells[threads][:, None] + np.arange(count)).reshape(-1)
+            everybody = np.repeat(threads, count)
+            if phase.read.others(places, everybody).any():
+                raise SharedTrouble
+            found = phase.written.others(places, everybody).reshape(-1, count)
+            raced[threads] |= found.any(axis=1)
+            phase.written.add(places, everybody)
         return raced
 
     def _one_each(self, cells: Array, width: int, value: Lanes, mask: Mask) -> Iterator[Array]:
@@ -105,7 +108,7 @@ class SharedImage:
         ):
             # All threads that store to a cell store the same: the first one does for all.
             yield _only(cells, threads[first])
-            self._note_write(cells, width, mask)
+            self._note_write(cells, _cells_of(width), mask)
             return
         order = np.argsort(which, kind="stable")
         starts = np.searchsorted(which[order], np.arange(len(first)))
@@ -156,13 +159,11 @@ class SharedImage:
         self, cells: Array, count: int, mask: Mask, *, later: bool = False, forever: bool = False
     ) -> None:
         """Put something unknown in `count` cells of each thread, now or `later`."""
-        for place in range(count):
-            moved = np.where(cells >= 0, cells + place, -1)
-            self._note_write(moved, CELL, mask)
-            here = moved[moved >= 0]
-            self.record[here] = _UNKNOWN
-            self.landing[here] |= later
-            self.forever[here] |= forever
+        self._note_write(cells, count, mask)
+        here = (cells[cells >= 0][:, None] + np.arange(count)).reshape(-1)
+        self.record[here] = _UNKNOWN
+        self.landing[here] |= later
+        self.forever[here] |= forever
 
     def overwrite_range(self, first: int, last: int, *, forever: bool = False) -> None:
         """Put something unknown in any of the cells from `first` to before `last`."""

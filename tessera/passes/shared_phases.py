@@ -74,6 +74,8 @@ class Touch:
 
     def others(self, cells: Array, threads: Array) -> Array:
         """Where somebody touched the cell of a thread that it is not ordered with."""
+        if self.is_clear:
+            return np.zeros(cells.shape, dtype=np.bool_)
         low, high = self.low[cells], self.high[cells]
         own = (low == threads) & (high == threads)
         warp = threads // WARP
@@ -82,6 +84,8 @@ class Touch:
 
     def meet(self, warps: Array) -> None:
         """These warps (a flag each) were at a barrier of their own."""
+        if self.is_clear:
+            return
         touched = np.nonzero(self.high >= 0)[0]
         first, last = self.low[touched] // WARP, self.high[touched] // WARP
         same = first == last

@@ -42,14 +42,16 @@ class SharedVariable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedUse:
     """The instructions that matter: `steps` may write shared memory or wait for others, `loads`
-    give what the slice needs. `opaque` stores write an address of shared memory, which counts as
-    unknown. Without `is_plain`, addresses of shared memory are unknown."""
+    give what the slice needs; `has_addresses`: one of them gives words of 8 bytes. `opaque` stores
+    write an address of shared memory, which counts as unknown. Without `is_plain`, addresses of
+    shared memory are unknown."""
 
     steps: frozenset[int]
     loads: frozenset[int]
     opaque: frozenset[int]
     variables: dict[str, SharedVariable]
     is_plain: bool
+    has_addresses: bool
 
 
 def may_write_shared(meaning: Meaning) -> bool:
@@ -131,12 +133,16 @@ def shared_use(
     # Variables of a function that is inlined twice are one variable under two names.
     renamed = any("@" in variable.name for variable in declared)
     odd, opaque = _odd_uses(flat, meanings, needed, declared)
+    loads = shared_loads(flat, meanings, needed)
     return SharedUse(
         steps=steps,
-        loads=shared_loads(flat, meanings, needed),
+        loads=loads,
         opaque=opaque,
         variables=variables,
         is_plain=not odd and not renamed and len(variables) <= _MOST_VARIABLES,
+        has_addresses=any(
+            flat.instructions[load].opcode.modifiers[-1].endswith("64") for load in loads
+        ),
     )
 
 
