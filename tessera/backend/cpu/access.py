@@ -117,6 +117,15 @@ def join_words(parts: Sequence[Array], width: int) -> Array:
     return joined.view(WORDS[width * len(parts)]).reshape(shape)
 
 
+def strong(cx: Lanes, on: bool) -> None:
+    """Around a strong load or store: it races with no other of its kind, and orders threads."""
+    watch = cx.chunk.launch.watch
+    if watch is not None:
+        watch.atomic = on
+        if not on:
+            watch.synchronised()
+
+
 def store(
     cx: Lanes,
     scatter: Scatter,

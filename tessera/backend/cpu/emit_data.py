@@ -24,7 +24,7 @@ _SPACES = {
     "const": "const",
 }
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-_STRONG = frozenset({"volatile", "relaxed", "acquire", "mmio"})
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _WINDOW_BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 _ADDRESS = Kind("u", 8)
 
@@ -66,13 +66,21 @@ def unpack(e: Emitter, targets: tuple[ptx.Operand, ...], value: str, width: int)
 
 
 def _emit_ld(e: Emitter, i: ptx.Instruction) -> None:
+    if not _STRONG & set(i.opcode.modifiers):
+        _emit_load(e, i)
+        return
+    e.polls = True
+    e.line("strong(cx, True)")
+    _emit_load(e, i)
+    e.line("strong(cx, False)")
+
+
+def _emit_load(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     kind = kind_of(t)
     if kind.form == "p":
         raise Unsupported("load of a predicate")
     count = vector_of(i)
-    if _STRONG & set(i.opcode.modifiers):
-        e.polls = True
     target = i.operands[0]
     fixed = parameter_offset(e, i.operands[1]) if count == 1 else None
     if fixed is not None and kind.width <= 8 and not isinstance(target, ptx.Vector):
@@ -163,7 +171,10 @@ def _emit_st(e: Emitter, i: ptx.Instruction) -> None:
     source = i.operands[1]
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)
     values = ", ".join(e.value(element, t) for element in elements)
-    e.line(f"store(cx, scatter_{space}, {e.site}, {address}, {width}, [{values}], {e.guard})")
+    line = f"store(cx, scatter_{space}, {e.site}, {address}, {width}, [{values}], {e.guard})"
+    strong = bool(_STRONG & set(i.opcode.modifiers))
+    for text in ("strong(cx, True)", line, "strong(cx, False)") if strong else (line,):
+        e.line(text)
 
 
 def _emit_cvta(e: Emitter, i: ptx.Instruction) -> None:

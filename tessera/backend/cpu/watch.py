@@ -7,9 +7,9 @@ Races: per byte, the last writer and the last reader are remembered with the tim
 access. Two accesses of different threads, at least one of them a write, race unless something
 orders them. Taken as ordering, so that correct programs are not accused: lanes of one warp are
 ordered; threads of one CTA are ordered by any barrier or completed mbarrier wait of the CTA in
-between; all threads by any atomic, strong load or poll in between, whoever does it. Lanes of
+between; all threads by any atomic, strong access or poll in between, whoever does it. Lanes of
 one store that write the same value to a place do not race. So what is reported is a race; a
-race can be missed. Atomics and operations on mbarriers do not race.
+race can be missed. Atomics, strong accesses and operations on mbarriers do not race.
 
 The checks cost several times the run without them and are off by default.
 """

@@ -81,3 +81,35 @@ def test_ctas_race_in_global_memory():
 
 def test_same_value_and_atomics_do_not_race():
     launch("st.global.u32 [%rd1], 7; red.global.add.u32 [%rd1+4], %r1;", grid=3)
+
+
+@pytest.mark.parametrize(
+    ("store", "load"),
+    [("st.release.cta", "ld.acquire.cta"), ("st.relaxed.gpu", "ld.relaxed.gpu"),
+     ("st.volatile", "ld.volatile")],
+)  # fmt: skip
+def test_strong_accesses_do_not_race_with_each_other(store: str, load: str):
+    """One thread of the last warp sets a flag that the others poll at once (cuda::barrier)."""
+    launch(
+        f"""
+        setp.ne.u32 %p1, %r1, 63;
+        @%p1 bra others;
+        {store}.global.u32 [%rd1], 1;
+    others:
+        {load}.global.u32 %r10, [%rd1];
+        """
+    )
+
+
+def test_weak_accesses_of_the_same_place_do():
+    with pytest.raises(TesseraError, match="TSR5016"):
+        launch(
+            """
+            setp.ne.u32 %p1, %r1, 63;
+            @%p1 bra others;
+            st.global.u32 [%rd1], 1;
+        others:
+            ld.global.u32 %r10, [%rd1];
+            st.global.u32 [%rd2 + 1024], %r10;
+            """
+        )
