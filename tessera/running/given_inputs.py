@@ -1,6 +1,6 @@
 """Inputs of requests from a file that the user names.
 
-In: an open plan and a `.npz` or `.safetensors` file. Out: bytes by input, or by `TRACE/INPUT`; as
+In: an open plan and a `.npz` or `.safetensors` file. Out: `Given` by input, or by `TRACE/INPUT`: as
 many copies of the input as requests are given, one after the other.
 
 An array has the input's shape, or that behind an axis of requests; rows may be flat. Its elements
@@ -10,7 +10,8 @@ raw bytes of any input, in any shape: that is how types are given which NumPy la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tessera.backend.service import Bytes
@@ -23,7 +24,25 @@ from tessera.ir.program import Buffer, Role
 from tessera.running.open_plan import OpenPlan
 
 
-def read_given(opened: OpenPlan, path: str) -> dict[str, Bytes]:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Bytes for requests, one after the other; `axis`: even one stands behind an axis of them."""
+
+    content: Bytes
+    axis: bool
+
+    def rows(self, buffer: Buffer) -> int | None:
+        """For how many requests they are; None: for any one."""
+        count = len(self.content) // buffer.bytes if buffer.bytes else 1
+        return count if count > 1 or self.axis else None
+
+    def row(self, buffer: Buffer, turn: int) -> Bytes:
+        """The bytes for one request; a single row is for all."""
+        first = buffer.bytes * (turn if len(self.content) > buffer.bytes else 0)
+        return self.content[first : first + buffer.bytes]
+
+
+def read_given(opened: OpenPlan, path: str) -> dict[str, Given]:
     """The arrays of a file; one that is no input of the plan, or does not fit it, is an error."""
     wanted = _wanted(opened)
     arrays = open_arrays(path)
@@ -35,7 +54,10 @@ def read_given(opened: OpenPlan, path: str) -> dict[str, Bytes]:
         ]
         if problems:
             raise TesseraError(problems[:20])
-        return {name: arrays.read(name) for name in arrays.sizes}
+        return {
+            name: Given(arrays.read(name), _has_axis(wanted[name], kind))
+            for name, kind in arrays.types.items()
+        }
     finally:
         arrays.close()
 
@@ -99,6 +121,12 @@ def _is_shape(buffer: Buffer, array: ArrayType) -> bool:
     elements = buffer.bytes // array.bytes if array.bytes else 0
     own = {(elements,)} if buffer.shape is None else {(elements,), buffer.shape}
     return array.shape in own or array.shape[1:] in own
+
+
+def _has_axis(buffers: Sequence[Buffer], array: ArrayType) -> bool:
+    """Whether an array has an axis more than the input."""
+    shapes = {one.shape for one in buffers} | {(one.bytes // array.bytes,) for one in buffers}
+    return array.shape not in shapes and array.shape[1:] in shapes
 
 
 def _described(buffer: Buffer) -> str:

@@ -24,7 +24,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents import Contents, open_arrays, open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.program import Buffer, Program, Role
-from tessera.running.given_inputs import read_given
+from tessera.running.given_inputs import Given, read_given
 from tessera.running.open_plan import OpenPlan
 from tessera.running.schedule import Turn
 
@@ -37,7 +37,7 @@ class Materials:
     states: tuple[Mapping[str, Bytes], ...]
     fillings: tuple[Mapping[str, Bytes], ...]
     first_inputs: tuple[Mapping[str, Bytes], ...]
-    given_inputs: Mapping[str, Bytes]
+    given_inputs: Mapping[str, Given]
     programs: tuple[Program, ...]
     names: tuple[str, ...]
     seed: int
@@ -49,8 +49,7 @@ class Materials:
             if buffer.role is Role.INPUT:
                 given = self._given(buffer, trace)
                 if given is not None:
-                    row = turn if len(given) > buffer.bytes else 0
-                    found[buffer.name] = given[row * buffer.bytes : (row + 1) * buffer.bytes]
+                    found[buffer.name] = given.row(buffer, turn)
                 else:
                     found[buffer.name] = self._seeded(buffer, trace, request)
         return found
@@ -62,7 +61,7 @@ class Materials:
         seeded = seeded_bytes(buffer, self.seed + request)
         return seeded if first is None or seeded.any() else first
 
-    def _given(self, buffer: Buffer, trace: int) -> Bytes | None:
+    def _given(self, buffer: Buffer, trace: int) -> Given | None:
         named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
         return self.given_inputs.get(buffer.name) if named is None else named
 
@@ -70,14 +69,15 @@ class Materials:
         """How many requests the inputs are for, if they say so; None for several traces."""
         if len(self.programs) > 1:
             return None
-        counts = {count: buffer.name for buffer, count in self._counts(0) if count > 1}
+        known = {count: buffer.name for buffer, count in self._counts(0)}
+        counts = {count: name for count, name in known.items() if count > 1}
         if len(counts) > 1:
             said = ", ".join(f"`{name}` for {count}" for count, name in sorted(counts.items()))
             raise TesseraError(
                 error("TSR5053", f"inputs are given for different numbers of requests: {said}",
                       hint="say how many to run with `--requests N`")
             )  # fmt: skip
-        return min(counts, default=None)
+        return max(known, default=None)
 
     def check_enough(self, turns: Sequence[Turn]) -> None:
         """Refuse a run that has more requests of a trace than inputs for them."""
@@ -91,8 +91,9 @@ class Materials:
         """The inputs of a trace that are given, and for how many requests."""
         for buffer in self.programs[trace].buffers:
             given = self._given(buffer, trace) if buffer.role is Role.INPUT else None
-            if given is not None and buffer.bytes:
-                yield buffer, len(given) // buffer.bytes
+            rows = None if given is None else given.rows(buffer)
+            if rows is not None:
+                yield buffer, rows
 
 
 def read_materials(

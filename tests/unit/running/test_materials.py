@@ -149,7 +149,8 @@ def test_inputs_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("array", "requests"),
     [
-        (np.ones(16, np.float32), 1),
+        (np.ones(16, np.float32), None),
+        (np.ones(64, np.uint8).view(np.uint8), None),
         (np.ones((5, 16), np.float32), 5),
         (np.ones((1, 16), np.float32), 1),
         (np.full((5, 16), 0x3F800000, np.uint32), 5),  # bits
@@ -158,12 +159,13 @@ def test_inputs_that_cannot_be_used(
         (np.asfortranarray(np.ones((5, 16), np.float32)), 5),
     ],
 )
-def test_inputs_that_can_be_used(tmp_path: Path, array: np.ndarray, requests: int) -> None:
+def test_inputs_that_can_be_used(tmp_path: Path, array: np.ndarray, requests: int | None) -> None:
     np.savez(tmp_path / "in.npz", x=array)
     found = materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
-    assert (found.requests_given() or 1) == requests
-    row = found.inputs(requests - 1, 0, requests - 1)["x"]
-    assert row.view(np.float32).tolist() == [1.0] * 16
+    assert found.requests_given() == requests
+    last = (requests or 7) - 1
+    row = found.inputs(last, 0, last)["x"]
+    assert row.tobytes() == np.ascontiguousarray(array).tobytes()[-64:]
 
 
 def test_inputs_for_different_numbers_of_requests(tmp_path: Path) -> None:
@@ -171,6 +173,9 @@ def test_inputs_for_different_numbers_of_requests(tmp_path: Path) -> None:
     found = materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
     with pytest.raises(TesseraError, match="`i` for 3, `x` for 5"):
         found.requests_given()
+    np.savez(tmp_path / "in.npz", x=np.ones((5, 16), np.float32), i=np.ones((1, 2), np.uint32))
+    found = materials(tmp_path, make_plan(), inputs=str(tmp_path / "in.npz"))
+    assert found.requests_given() == 5  # one row is for all
 
 
 def test_a_file_of_inputs_that_is_not_there(tmp_path: Path) -> None:
@@ -206,3 +211,14 @@ def test_contents_that_the_machine_cannot_hold(
     with pytest.raises(TesseraError, match="TSR5020") as failure:
         materials(tmp_path, make_plan())
     assert failure.value.exit_code == 6
+
+
+def test_an_input_of_two_traces_that_differ_in_size(tmp_path: Path) -> None:
+    """One array: two rows for the one, and one for the other."""
+    text = "buffer x bytes={0} role=input\nbuffer y bytes={0} role=output\n"
+    programs = [trace(text.format(n), COPY, f"memcpy y x bytes={n}") for n in (64, 128)]
+    plan = plan_of(programs, [["a"], ["a"]], shares=[0.5, 0.5])
+    np.savez(tmp_path / "in.npz", x=np.arange(128, dtype=np.uint8))
+    found = materials(tmp_path, plan, inputs=str(tmp_path / "in.npz"))
+    assert found.inputs(0, 0, 1)["x"].tolist() == list(range(64, 128))
+    assert found.inputs(1, 1, 1)["x"].tolist() == list(range(128))
