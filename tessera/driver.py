@@ -160,6 +160,7 @@ def run(
     on_step: Callable[[int, int], None] | None = None,
 ) -> RunReport:
     """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
+    from tessera.backend.cpu.faults import RUN_FAULT
     from tessera.backend.cpu.launch import DEFAULT_STEPS
     from tessera.backend.cpu.run import run_program
 
@@ -180,9 +181,8 @@ def run(
             max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
         )  # fmt: skip
     except MemoryError:
-        raise TesseraError(
-            error("TSR5020", "the machine has no memory for the buffers of the trace")
-        ) from None
+        found = error("TSR5020", "the machine has no memory for the buffers of the trace")
+        raise TesseraError(found, exit_code=RUN_FAULT) from None
     seconds = time.perf_counter() - started
     return RunReport(
         name=source.name, program=program, result=result, seconds=seconds, diagnostics=diagnostics

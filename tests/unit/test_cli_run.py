@@ -36,6 +36,16 @@ def test_the_seed_decides_the_contents(tmp_path: Path) -> None:
     assert digests[0] != digests[2]
 
 
+def test_memory_that_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("tessera.backend.cpu.run.run_program", refuse)
+    result = tessc("run", MLP)
+    assert result.code == 6
+    assert "TSR5020" in result.err
+
+
 def test_a_launch_that_goes_wrong_leaves_no_output(tmp_path: Path) -> None:
     outputs = tmp_path / "out.npz"
     result = tessc("run", MLP, "--outputs", str(outputs), "--max-steps", "3")
