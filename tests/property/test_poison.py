@@ -47,8 +47,16 @@ def test_all_kernels_keep_their_promise(case: Case) -> None:
     assert problems(case_work(case)) == []
 
 
-def test_a_trace_keeps_its_promise() -> None:
-    assert problems(trace_work(ROOT / "examples" / "traces" / "mlp.ptx")) == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp",
+        pytest.param("llama_prefill", marks=pytest.mark.slow),
+        pytest.param("vision_language", marks=pytest.mark.slow),
+    ],
+)
+def test_a_trace_keeps_its_promise(name: str) -> None:
+    assert problems(trace_work(ROOT / "examples" / "traces" / f"{name}.ptx")) == []
 
 
 def _changed(work: Work, **regions: object) -> Work:
