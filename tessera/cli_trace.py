@@ -86,7 +86,7 @@ def _trace(
     place = find_model(model)
     arguments = dict(_size(text) for text in sizes)
     options = tracing.TraceOptions(
-        route=route, archs=_archs(gpus, archs), ptx=tuple(map(_text, texts))
+        route=route, archs=_archs(gpus, archs), ptx=tuple(map(_text, texts)), data=not no_data
     )
     suffix = f".{contents}"
     _check_places(Path(output), (str(place[0]), *texts), suffix, data=not no_data)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
@@ -41,13 +39,15 @@ class TraceOptions:
     by the libraries; `eager`: no compiler; `as-is`: the callable is called as it stands.
 
     `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
-    with a name for errors, for kernels whose PTX is not found otherwise.
+    with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
+    model's memory holds stays on the GPU: the trace has sizes only.
     """
 
     route: str = "ptx"
     archs: tuple[str, ...] = ()
     warm_ups: int = 3
     ptx: tuple[tuple[str, str], ...] = ()
+    data: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +95,12 @@ def trace(
 def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
     call = _capture(function, inputs, options)
     draft = draft_program(call.raw, call.read)
-    found = call.run(buffer.name for buffer in draft.program.declared_buffers())
+    names = (buffer.name for buffer in draft.program.declared_buffers())
+    found = call.run(names, data=options.data)
     check_drawn(found.drawn, draft.draws)
-    changed = [n for n, old in found.before.items() if not np.array_equal(old, found.after[n])]
-    program = settle_roles(draft, call.raw, changed)
+    program = settle_roles(draft, call.raw, found.changed)
     before, after = dict(found.before), dict(found.after)
-    if draft.random is not None and call.raw.random is not None:
+    if options.data and draft.random is not None and call.raw.random is not None:
         before[draft.random] = state_bytes(call.raw.random)
         after[draft.random] = state_bytes(call.raw.random, found.drawn)
     return Trace(

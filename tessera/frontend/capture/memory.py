@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import re
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,9 @@ Bytes = npt.NDArray[np.uint8]
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")
 # Variables of the trace's modules are named like this.
 _VARIABLE = re.compile(r"m\d+\.")
+# Words of a digest at a time (128 MiB), and what makes the factors of neighbours differ.
+_DIGEST_WORDS = 1 << 24
+_SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class Memory:
@@ -93,13 +97,26 @@ class Memory:
 
     def read(self, buffer: RawBuffer) -> Bytes:
         """The bytes of a buffer, on the host."""
+        flat = self._on_gpu(buffer)
+        if flat is None:
+            return _read_block(buffer.address, buffer.bytes)
+        return flat.cpu().numpy().copy()
+
+    def digest(self, buffer: RawBuffer) -> bytes:
+        """A mark of a buffer's bytes, made where they are: another one when they have changed."""
+        flat = self._on_gpu(buffer)
+        if flat is None:
+            return hashlib.sha256(_read_block(buffer.address, buffer.bytes).tobytes()).digest()
+        return digest_of(flat)
+
+    def _on_gpu(self, buffer: RawBuffer) -> Any:
+        """The bytes of a buffer as a tensor; None for memory that PyTorch does not know."""
         import torch
 
         storage = self._storages.get(buffer.address)
         if storage is None:
-            return _read_block(buffer.address, buffer.bytes)
-        flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-        return flat.cpu().numpy().copy()
+            return None
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
     def _add(self, buffer: RawBuffer) -> None:
         """Note a buffer; one that begins inside it becomes a part of it."""
@@ -125,6 +142,25 @@ class Memory:
             tried = f"{name}_{number}"
         self._names.add(tried)
         return tried
+
+
+def digest_of(flat: Any) -> bytes:
+    """A digest of a tensor of bytes, computed where it is; little leaves the device.
+
+    Words times odd numbers that depend on their place, added up modulo 2^64: any one word that
+    changes shows, and several that change cancel each other with a chance of about 2^-64.
+    """
+    import torch
+
+    whole = flat.numel() // 8 * 8
+    words = flat[:whole].view(torch.int64)
+    factors = torch.arange(min(words.numel(), _DIGEST_WORDS), device=flat.device) * _SPREAD | 1
+    found = hashlib.sha256(flat[whole:].cpu().numpy().tobytes())
+    for start in range(0, words.numel(), _DIGEST_WORDS):
+        part = words[start : start + _DIGEST_WORDS]
+        total = (part * factors[: part.numel()]).sum()
+        found.update(int(total).to_bytes(8, "little", signed=True))
+    return found.digest()
 
 
 def live_tensors() -> dict[int, Any]:

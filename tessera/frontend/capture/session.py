@@ -36,6 +36,7 @@ from tessera.frontend.capture.memory import (
 from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
 from tessera.frontend.capture.ptx_sources import read_variables
 from tessera.frontend.capture.raw import (
+    RawBuffer,
     RawCapture,
     RawLaunch,
     RawMemcpy,
@@ -51,11 +52,14 @@ from tessera.ir.program import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallBytes:
-    """What memory held before the call and after it, by buffer name; `drawn` counts how far the
-    generator of random numbers moved."""
+    """What memory held before the call and after it, by buffer name, and what of it changed.
+
+    `drawn` counts how far the generator of random numbers moved.
+    """
 
     before: dict[str, Bytes]
     after: dict[str, Bytes]
+    changed: frozenset[str]
     drawn: int
 
 
@@ -73,28 +77,45 @@ class Call:
         """What a buffer holds now."""
         return self.memory.read(next(b for b in self.raw.buffers if b.name == name))
 
-    def run(self, names: Iterable[str]) -> CallBytes:
-        """Run it once, and read the named buffers that last or are returned."""
+    def run(self, names: Iterable[str], *, data: bool = True) -> CallBytes:
+        """Run it once, and look at the named buffers that last or are returned.
+
+        Without `data` they stay on the GPU, where they may be larger than the host's memory: what
+        changed is then known from digests.
+        """
+        wanted = set(names)
+        lasting = [b for b in self.raw.buffers if b.name in wanted and b.lasting]
+        returned = [b for b in self.raw.buffers if b.name in wanted and b.role is Role.OUTPUT]
+        begun = _generator().get_offset()
+        before: dict[str, Bytes] = {}
+        after: dict[str, Bytes] = {}
+        if data:
+            before = {b.name: self.memory.read(b) for b in lasting}
+            self._replay()
+            for buffer in (*lasting, *returned):
+                after[buffer.name] = self._unless_same(buffer, before.get(buffer.name))
+            changed = [name for name, old in before.items() if after[name] is not old]
+        else:
+            marks = {b.name: self.memory.digest(b) for b in lasting}
+            self._replay()
+            changed = [b.name for b in lasting if self.memory.digest(b) != marks[b.name]]
+        drawn = _generator().get_offset() - begun
+        return CallBytes(before=before, after=after, changed=frozenset(changed), drawn=drawn)
+
+    def _replay(self) -> None:
         import torch
 
-        wanted = set(names)
-        buffers = [b for b in self.raw.buffers if b.name in wanted]
-        before = {b.name: self.memory.read(b) for b in buffers if b.lasting}
-        begun = _generator().get_offset()
         try:
             self.graph.instantiate()
             self.graph.replay()
             torch.cuda.synchronize()
         except RuntimeError as problem:
             raise not_captured(problem) from problem
-        after = {}
-        for buffer in buffers:
-            if buffer.lasting or buffer.role is Role.OUTPUT:
-                old, new = before.get(buffer.name), self.memory.read(buffer)
-                # What has not changed need not be there twice.
-                same = old is not None and np.array_equal(old, new)
-                after[buffer.name] = old if old is not None and same else new
-        return CallBytes(before=before, after=after, drawn=_generator().get_offset() - begun)
+
+    def _unless_same(self, buffer: RawBuffer, old: Bytes | None) -> Bytes:
+        """What a buffer holds; the old bytes where they are the same, which need not be twice."""
+        new = self.memory.read(buffer)
+        return old if old is not None and np.array_equal(old, new) else new
 
 
 @contextmanager

@@ -156,3 +156,23 @@ def test_attention_is_taken_apart_by_the_route_that_needs_ptx(route: str, is_who
     names = [str(node.target) for node in graph.nodes]
     assert any("_scaled_dot_product" in name for name in names) == is_whole
     assert ("aten.bmm.default" in names) != is_whole
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 1000, 4096])
+def test_a_digest_sees_every_byte_and_every_swap(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_DIGEST_WORDS", 16)
+    flat = torch.arange(size, dtype=torch.int64).mul(37).to(torch.uint8)
+    seen = {memory.digest_of(flat)}
+    assert memory.digest_of(flat.clone()) in seen
+    changes = range(0, size, max(1, size // 50))
+    for at in changes:
+        other = flat.clone()
+        other[at] += 1
+        seen.add(memory.digest_of(other))
+    assert len(seen) == 1 + len(changes)
+    if size >= 512:
+        swapped = torch.cat([flat[8:16], flat[:8], flat[16:]])
+        shifted = torch.cat([flat[128:256], flat[:128], flat[256:]])
+        assert len({*seen, memory.digest_of(swapped), memory.digest_of(shifted)}) == len(seen) + 2

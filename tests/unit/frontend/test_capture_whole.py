@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from tessera import driver as tessera_driver
 from tessera import tracing
 from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.memory import Memory
 from tessera.ir.program import LibraryCall, Role
 from tessera.tracing import GraphNodes, TraceOptions, write_trace
 
@@ -166,6 +168,20 @@ def test_from_a_module_to_bytes(tmp_path: Path) -> None:
     assert kept.keys() == found.reference.keys() == {"out", "out1"}
     for name, content in found.reference.items():
         np.testing.assert_array_equal(kept[name], content)
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_state_is_what_a_replay_changes_with_and_without_data(
+    gpu: Driver, monkeypatch: pytest.MonkeyPatch, data: bool
+) -> None:
+    x, read = torch.ones(9), Memory.read
+    reads: list[str] = []
+    monkeypatch.setattr(Memory, "read", lambda me, b: reads.append(b.name) or read(me, b))
+    monkeypatch.setattr(torch.cuda.CUDAGraph(True), "replay", lambda: x.add_(1))
+    found = tracing.trace(torch.relu, x, options=replace(EAGER, data=data))
+    roles = {buffer.name: buffer.role for buffer in found.program.declared_buffers()}
+    assert Role.STATE in roles.values()
+    assert bool(reads) == bool(found.contents) == bool(found.reference) == data
 
 
 def test_numbers_that_are_drawn_otherwise_are_refused(
