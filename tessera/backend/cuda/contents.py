@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from tessera.backend.address_words import Home, plain_word
 from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.memory import Memory
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
 from tessera.ir.launch_program import AreaKind, Place
-from tessera.ir.program import Buffer, PointerTable, Program, Role
+from tessera.ir.program import POINTER_BYTES, Buffer, PointerTable, PointerWord, Program, Role
 
 
 class Contents:
@@ -134,7 +135,7 @@ class Contents:
     # --- between requests ---------------------------------------------------------------------
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
-        """The states of a lane, from their homes; words that are as given read as zero."""
+        """The states of a lane, from their homes; words for addresses as `address_words` says."""
         found: dict[str, Bytes] = {}
         for trace, served in enumerate(self._model.traces):
             for buffer in served.program.buffers:
@@ -144,33 +145,47 @@ class Contents:
 
     def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
         content = _flat(self._model.states[lane][buffer.name]).copy()
-        holder: str | None = None
-        for home in self._model.lowered.homes:
-            if (home.trace, home.buffer) != (trace, buffer.id):
-                continue
-            holder = home.device
+        homes = [
+            home
+            for home in self._model.lowered.homes
+            if (home.trace, home.buffer) == (trace, buffer.id)
+        ]
+        for home in homes:
             self._driver.use(self._devices[home.device].context)
             address = self._memory.address(trace, home.device, buffer.id, 0, lane)
             for start, end in home.bytes:
                 content[start:end] = self._driver.download(address + start, end - start)
-        program = self._model.traces[trace].program
-        for table in program.pointer_tables:
-            if table.buffer == buffer.id:
-                self._clear_words(content, trace, table, holder, lane)
+        for table in self._model.traces[trace].program.pointer_tables:
+            for word in table.words if table.buffer == buffer.id else ():
+                here = content[word.offset : word.offset + POINTER_BYTES]
+                at = word.offset
+                holders = (h.device for h in homes if any(s <= at < e for s, e in h.bytes))
+                plain = self._plain_word(here.tobytes(), trace, word, next(holders, None), lane)
+                here[:] = np.frombuffer(plain, np.uint8)
         return content
 
-    def _clear_words(
-        self, content: Bytes, trace: int, table: PointerTable, holder: str | None, lane: int
-    ) -> None:
-        for word in table.words:
-            here = content[word.offset : word.offset + 8]
-            targets = {0}
-            if holder is not None:
-                for slot in range(self._model.lowered.slots):
-                    base = self._memory.address(trace, holder, word.target.buffer, slot, lane)
-                    targets.add(base + word.target.offset)
-            if holder is None or int.from_bytes(here.tobytes(), "little") in targets:
-                here[:] = 0
+    def _plain_word(
+        self, held: bytes, trace: int, word: PointerWord, holder: str | None, lane: int
+    ) -> bytes:
+        """What a word of a state stands for; its request may have been in any slot."""
+        nothing = bytes(POINTER_BYTES)
+        if holder is None or held == nothing:
+            return nothing
+        for slot in range(self._model.lowered.slots):
+            base = self._memory.address(trace, holder, word.target.buffer, slot, lane)
+            homes = self._homes(trace, holder, slot, lane)
+            plain = plain_word(held, base + word.target.offset, homes)
+            if plain != held:
+                return plain
+        return held
+
+    def _homes(self, trace: int, device: str, slot: int, lane: int) -> Iterator[Home]:
+        """The buffers of a request that are on a device, and where."""
+        for place in self._model.lowered.places:
+            if (place.trace, place.device) == (trace, device):
+                buffer = self._buffer(place)
+                address = self._memory.address(trace, device, place.buffer, slot, lane)
+                yield buffer.name, address, buffer.bytes
 
     # --- places -------------------------------------------------------------------------------
 

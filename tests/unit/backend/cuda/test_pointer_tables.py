@@ -11,6 +11,7 @@ from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
 from tests.helpers.traces import COPY, trace
 from tests.unit.backend.cpu_plan.test_pointer_tables import VIA
+from tests.unit.running.test_verify import STORE, STORE_BUFFERS
 
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
 
@@ -41,4 +42,21 @@ def test_tables(role: str, target: str, placement: str) -> None:
     graphs = CudaOptions(graphs=placement == "abab")
     backend = CudaBackend(model, options, cuda=graphs, driver=Driver(FakeCuda(seed=1)))
     done, states = serve(backend, model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+
+
+@pytest.mark.parametrize("target", ["t+512", "s+8"])
+def test_words_of_states_that_steps_overwrite(target: str) -> None:
+    """They read as what they point at, as on one device."""
+    steps = f"""
+    memset t bytes=1024 value=1
+    launch m.store grid=1,1,1 block=1,1,1 args=[s, {target}]
+    memcpy y t bytes=64
+    """
+    model = model_of([trace(STORE_BUFFERS, STORE, steps)], [["a", "a", "b"]], slots=2, lanes=2)
+    asks = [Ask(n, lane=n % 2) for n in range(4)]
+    options = BackendOptions(targets=TARGETS, timeline=False)
+    backend = CudaBackend(model, options, driver=Driver(FakeCuda(seed=1)))
+    done, states = serve(backend, model, asks)
+    assert states[0]["s"][:16].any()
     assert_equal(model, asks, expected(model, asks), done, states)
