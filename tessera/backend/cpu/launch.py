@@ -127,7 +127,8 @@ class Launch:
                 stuck = 0
             else:
                 pending.append(runner)
-                stuck = stuck + 1 if runner.stuck else 0
+                # What it did before it got stuck may set others free: they count anew.
+                stuck = (1 if runner.moved else stuck + 1) if runner.stuck else 0
                 if stuck >= len(pending) and start >= total:
                     raise runner.deadlock()
         return longest, slept

@@ -87,6 +87,11 @@ class Stillness:
             self._still[block.number] = still
         self._moved = not still
 
+    @property
+    def moved(self) -> bool:
+        """Whether the turn may have changed what other chunks see."""
+        return self._moved or self._registers is None
+
     def repeated(self, registers: list[Array], standing: Standing) -> bool:
         """Whether the turn that ends here changed nothing."""
         if self._registers is None or self._moved or standing.keys() != self._standing.keys():

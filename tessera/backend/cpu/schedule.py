@@ -60,6 +60,7 @@ class ChunkRunner:
         self.stillness = Stillness(chunk.launch.program)
         self.endless = Rounds(chunk.launch.program)
         self.stuck = False
+        self.moved = True
 
     @property
     def barriers(self) -> Barriers:
@@ -86,9 +87,11 @@ class ChunkRunner:
             number = self._pick()
             if number is None:
                 self.stuck = self.stillness.repeated(self.registers, self.waiting)
+                self.moved = self.stillness.moved
                 return YIELDED
             if self.steps >= self.endless.due and self.endless.look(number, self):
                 self.stuck = True
+                self.moved = self.stillness.moved
                 return YIELDED
             lanes = self.waiting.pop(number)
             block = self.blocks[number]

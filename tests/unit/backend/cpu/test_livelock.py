@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tessera.backend.cpu import launch
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import run
 
@@ -176,3 +177,36 @@ def test_long_loops_are_left_alone():
         """
     )
     assert (out[:32] == 40000).all()
+
+
+RING = """
+    mov.u32 %r5, 0;
+round:
+    mov.u32 %r6, %nctaid.x;
+    sub.u32 %r7, %r6, %r2;
+    sub.u32 %r7, %r7, 1;
+    mad.lo.u32 %r7, %r5, %r6, %r7;
+wait:
+    ld.acquire.gpu.global.u32 %r8, [%rd1];
+    setp.ne.u32 %p1, %r8, %r7;
+    @%p1 bra wait;
+    bar.sync 0;
+    setp.eq.u32 %p2, %r1, 0;
+    @%p2 atom.add.release.gpu.global.u32 %r9, [%rd1], 1;
+    add.u32 %r5, %r5, 1;
+    setp.lt.u32 %p3, %r5, 4;
+    @%p3 bra round;
+"""
+
+
+def test_a_chunk_that_writes_and_then_polls_sets_the_others_free(monkeypatch):
+    """A token goes round six CTAs, each a chunk of its own, four times, last CTA first."""
+    monkeypatch.setattr(launch, "LANES", 32)
+    out, _ = run(RING, grid=6, block=32)
+    assert out[0] == 24
+
+
+def test_a_token_that_nobody_has_still_ends(monkeypatch):
+    monkeypatch.setattr(launch, "LANES", 32)
+    code, _ = failure_of(RING.replace("%r7, %r7, 1;", "%r7, %r7, 2;"), grid=6, block=32)
+    assert code in ("TSR5010", "TSR5011")
