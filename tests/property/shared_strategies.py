@@ -9,6 +9,7 @@ address, waits, and loads that of another one; sometimes the wait is missing.
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -211,3 +212,19 @@ def phases(rng: random.Random, writer: Writer, depth: int) -> None:
 
 
 KINDS = (pointer_word, pointer_word, exchange, exchange, index_word, phases, phases)
+
+
+def warps_apart(text: str, second: int) -> str:
+    """The same kernel in another order: the even or the odd warps run the code first, each stretch
+    up to a barrier. They have a copy each of the code, which the CPU backend runs one by one."""
+    head, body = text.split(DECLARATIONS, 1)
+    body = body.rsplit("    ret;\n}", 1)[0]
+    copy = re.sub(r"\b(L\d+)\b", r"\1_copy", body)
+    choice = (
+        "    .reg .b32 %q<4>;\n    .reg .pred %apart;\n"
+        "    mov.u32 %q1, %tid.z;\n    mov.u32 %q2, %ntid.y;\n    mov.u32 %q3, %tid.y;\n"
+        "    mad.lo.s32 %q1, %q1, %q2, %q3;\n    mov.u32 %q2, %ntid.x;\n    mov.u32 %q3, %tid.x;\n"
+        "    mad.lo.s32 %q1, %q1, %q2, %q3;\n    bfe.u32 %q1, %q1, 5, 1;\n"
+        f"    setp.eq.u32 %apart, %q1, {second};\n    @%apart bra SECOND;\n"
+    )
+    return f"{head}{DECLARATIONS}{choice}{body}    ret;\nSECOND:\n{copy}    ret;\n}}\n"

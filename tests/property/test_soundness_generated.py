@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
@@ -15,6 +17,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.launch_report import StepAccesses
 from tests.helpers.access_oracle import Log, compare
 from tests.property.kernel_strategies import WORDS, Kernel, kernels
+from tests.property.shared_strategies import warps_apart
 
 SIZES = {"out": 4 * WORDS + 256, "data": 4 * WORDS, "wide": 512}
 
@@ -82,7 +85,7 @@ def test_logged_bytes_are_in_the_regions(kernel: Kernel) -> None:
 @settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=3 * settings.default.max_examples,
+    max_examples=2 * settings.default.max_examples,
 )
 @given(kernels(through_shared=True))
 def test_addresses_through_shared_memory_stay_in_the_regions(kernel: Kernel) -> None:
@@ -90,6 +93,9 @@ def test_addresses_through_shared_memory_stay_in_the_regions(kernel: Kernel) -> 
     (step,) = AnalysisManager(program).get(AccessRegions).steps
     for contents in ("zeros", "ones", "random", "small"):
         check_log(program, step, log_of(program, kernel, contents), contents)
+    for second in (0, 1):
+        other = replace(kernel, text=warps_apart(kernel.text, second))
+        check_log(program, step, log_of(program_of(other), other, "random"), f"order {second}")
 
 
 def check_log(program: ir.Program, step: StepAccesses, log: Log, contents: str) -> None:
