@@ -99,9 +99,11 @@ def _matrix(
         runner.note(step, number, address, extent.rows * row, mask)
         return
     stride = runner.value(step.instruction.operands[extent.stride_operand], 32, step.index)
-    wide = lanes.mul(
-        lanes.zero_extend(stride, 32), lanes.scalar(max(extent.element_bits // 8, 1)), 64
-    )
+    low, high = lanes.unsigned_bounds(stride, 32)
+    inside_bytes = extent.element_bits < 8 and stride.span is not None
+    if inside_bytes or ((low * U64(extent.element_bits)) & U64(7)).any():
+        row += 1  # a row may begin inside a byte
     for place in range(extent.rows):
-        moved = lanes.add(address, lanes.mul(wide, lanes.scalar(place), 64), 64)
-        runner.note(step, number, moved, row, mask)
+        bits = U64(place * extent.element_bits)
+        offset = lanes.from_bounds(low * bits >> U64(3), high * bits >> U64(3), 64, stride.why)
+        runner.note(step, number, lanes.add(address, offset, 64), row, mask)

@@ -1,0 +1,51 @@
+"""Matrix loads with rows a stride apart: the regions are the bytes that the CPU backend reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tessera.backend.cpu.run import run_program
+from tessera.passes import intervals
+from tessera.passes.access_regions import AccessRegions
+from tessera.passes.base import AnalysisManager
+from tests.helpers.access_oracle import compare
+from tests.helpers.traces import trace
+
+# Shape and type, what the part holds, and registers of the fragment.
+FORMS = {
+    "a.sync.aligned.row.m8n8k32": ("s4", 1),
+    "b.sync.aligned.col.m8n8k32": ("u4", 1),
+    "a.sync.aligned.row.m8n8k128": ("b1", 1),
+    "b.sync.aligned.col.m8n8k128": ("b1", 1),
+    "a.sync.aligned.row.m16n16k16": ("s8", 2),
+    "b.sync.aligned.row.m16n16k16": ("f16", 8),
+    "a.sync.aligned.col.m16n16k8": ("tf32", 4),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("stride", [128, 256, None])
+def test_regions_are_what_is_read(form: str, stride: int | None) -> None:
+    kind, count = FORMS[form]
+    registers = ", ".join(f"%r{i}" for i in range(count))
+    tail = "" if stride is None else ", %r9"
+    code = f"""
+    .visible .entry k(.param .u64 x, .param .u32 stride) {{
+        .reg .b32 %r<10>;
+        .reg .b64 %rd<3>;
+        ld.param.u64 %rd1, [x];
+        ld.param.u32 %r9, [stride];
+        wmma.load.{form}.global.{kind} {{{registers}}}, [%rd1+64]{tail};
+        ret;
+    }}
+"""
+    buffers = "buffer x bytes=32768 role=input"
+    steps = f"launch m.k grid=1,1,1 block=32,1,1 smem=0 args=[x, u32:{stride or 0}]"
+    program = trace(buffers, code, steps)
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    (record,) = run_program(program, {"x": np.zeros(32768, np.uint8)}).launches
+    (entry,) = compare(program, step, record.result.accesses)
+    assert not step.pins
+    assert intervals.pairs(entry.may_read) == intervals.pairs(entry.read)
+    assert intervals.size(entry.read) >= 128
