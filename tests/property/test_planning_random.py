@@ -86,7 +86,7 @@ def run(folder: Path, seed: int) -> str:
     path.write_text(random_trace(rng))
     chosen = rng.sample(GPUS, rng.randint(1, 3))
     memory = tuple(
-        (name, rng.randrange(5, 60) * GIGA) for name in {n.partition(":")[0] for n in chosen}
+        (name, rng.randrange(5, 49) * GIGA) for name in {n.partition(":")[0] for n in chosen}
     )
     objective = rng.choice(list(VALUE))
     options = PlanOptions(

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import gc
-import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences import Dependences
 from tessera.passes.last_touch import MOST_KEPT, LastTouch
+from tests.helpers.timing import cpu_seconds
 
 PTX = """
 //! module m
@@ -120,24 +120,14 @@ def test_edges_grow_with_launches() -> None:
 
 
 def test_time_grows_with_launches() -> None:
-    """CPU time, and with room: four times the launches in less than seven times the time.
-
-    The best of three, without the collector: it walks over all that other tests left.
-    """
+    """CPU time, and with room: four times the launches in less than seven times the time."""
     graph_of(trace(20))
-    gc.collect()
-    gc.disable()
-    try:
-        few, many = (min(_seconds(trace(n)) for _ in range(3)) for n in (250, 1000))
-    finally:
-        gc.enable()
+    few, many = (cpu_seconds(partial(_print, trace(n))) for n in (250, 1000))
     assert many < 7 * few
 
 
-def _seconds(program: ir.Program) -> float:
-    start = time.process_time()
+def _print(program: ir.Program) -> None:
     print_graph(graph_of(program))
-    return time.process_time() - start
 
 
 def test_writes_that_may_leave_bytes_alone_keep_edges_few() -> None:
