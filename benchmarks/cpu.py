@@ -3,8 +3,9 @@
     python -m benchmarks.cpu [--repeats 5] [--out benchmarks/results/cpu.json]
 
 Each case checks its result, then times launches (compiling done before) and NumPy in turn in
-one process, and reports medians. The last case runs vector addition at three sizes to show
-that cost grows linearly with threads.
+one process, and reports medians. Between the two there is a rest: the threads of NumPy's matrix
+product spin for a while after their work, and would take time from what is measured next. The last
+case runs vector addition at three sizes to show that cost grows linearly with threads.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tessera.frontend.ptx import parse_module
 ROOT = Path(__file__).resolve().parent.parent
 PTX = ROOT / "tests" / "data" / "kernels" / "ptx"
 RESULTS = ROOT / "benchmarks" / "results" / "cpu.json"
+_REST_S = 0.5
 
 
 def kernel(device: Device, file: str, name: str):
@@ -47,7 +49,9 @@ def compare(name: str, goal: float, ours, numpy, repeats: int) -> dict:
     numpy()
     mine, theirs = [], []
     for _ in range(repeats):
+        time.sleep(_REST_S)
         mine += timed(ours, 1)
+        time.sleep(_REST_S)
         theirs += timed(numpy, 3)
     ratio = statistics.median(mine) / statistics.median(theirs)
     return {
