@@ -27,7 +27,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 ZOO = {

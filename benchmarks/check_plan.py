@@ -26,7 +26,7 @@ from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Program, Role
 from tessera.ir.region import Affine, Descriptor, Dimension, Interval
 from tessera.passes.check_plan import check_replica
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Effect, build, random_case
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_simulator import Request, Stuck, reference, simulate

@@ -16,7 +16,7 @@ from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Program
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 from tessera.planning.assemble import variant_on
 
 

@@ -20,7 +20,7 @@ from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Program, Role
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 
 PTX = Path(__file__).parent / "kernels" / "model.ptx"
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tessera.frontend.gpus import machine_of
 from tessera.ir.costs import LaunchWork
 from tessera.ir.machine import Gpu
-from tessera.passes.device_model import (
+from tessera.passes.costs.device_model import (
     FITTED,
     CallWork,
     Constants,

@@ -19,9 +19,9 @@ from tessera.backend.service import ServedTrace
 from tessera.frontend.profile import parse_profile
 from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration
 from tessera.ir.plan import Plan
-from tessera.passes.adjust_costs import merge_profiles
-from tessera.passes.estimate_costs import estimate_costs
-from tessera.passes.partition_plans import Candidate, Choice
+from tessera.passes.costs.adjust_costs import merge_profiles
+from tessera.passes.costs.estimate_costs import estimate_costs
+from tessera.passes.partition.plans import Candidate, Choice
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
 from tessera.planning.search import build_problem, choose_best, findings_of

@@ -73,7 +73,7 @@ def measure_trace(gpu: Gpu, path: str) -> list[dict[str, object]]:
     from tessera.driver import load
     from tessera.ir.program import Launch, for_arch
     from tessera.ir.ptx_text import print_module
-    from tessera.passes.estimate_costs import best_variant
+    from tessera.passes.costs.estimate_costs import best_variant
 
     program = load(path)
     addresses = [gpu.ask("cuMemAlloc", max(b.bytes, 16)) for b in program.buffers]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tessera.frontend.gpus import machine_of
 from tessera.ir.machine import Machine
-from tessera.passes.partition_problem import (
+from tessera.passes.partition.problem import (
     Pipe,
     Problem,
     Resident,

@@ -47,7 +47,7 @@ from tessera.frontend.contents import open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import LibraryCall, Program, Role
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT / "examples" / "traces"

@@ -27,8 +27,8 @@ from typing import Any
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.region import Unknown, WholeBuffer
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tests.helpers.access_oracle import Comparison, compare, run_logged
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Case

@@ -26,9 +26,9 @@ from tessera.backend.cpu.run import run_program
 from tessera.frontend.contents import open_contents
 from tessera.frontend.trace import read_trace
 from tessera.ir import program as ir
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 
 ROOT = Path(__file__).resolve().parent.parent

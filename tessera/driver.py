@@ -40,7 +40,7 @@ from tessera.ir.program import (
 )
 from tessera.ir.ptx_text import print_module
 from tessera.ir.trace_text import print_program
-from tessera.passes.summarise_program import ProgramSummary, summarise_program
+from tessera.passes.kernels.summarise_program import ProgramSummary, summarise_program
 from tessera.settings import read_settings
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def analyze(path: str | os.PathLike[str]) -> Report:
     graph: KernelGraph | None = None
     if any(isinstance(step, WORK) for step in program.steps):
         # Imported here because it needs NumPy, which `--help` shall not wait for.
-        from tessera.passes.dependences import Dependences
-        from tessera.passes.stored_addresses import stored_addresses
+        from tessera.passes.launches.dependences import Dependences
+        from tessera.passes.launches.stored_addresses import stored_addresses
 
         with collector_paused():
             manager = analysis_manager(program, os.path.dirname(source.name) or ".")
@@ -91,7 +91,7 @@ def analysis_manager(program: Program, folder: str) -> AnalysisManager:
 
     A file of contents that is missing or cannot be used is left to whoever needs it.
     """
-    from tessera.passes.access_regions import AccessRegions
+    from tessera.passes.launches.access_regions import AccessRegions
 
     manager = _remembering(program)
     tried: set[int] = set()
@@ -108,8 +108,8 @@ def analysis_manager(program: Program, folder: str) -> AnalysisManager:
 
 def _remembering(program: Program) -> AnalysisManager:
     """The analyses of a program, with what the cache holds of its kernels."""
-    from tessera.passes.access_regions import AccessRegions
     from tessera.passes.base import AnalysisManager
+    from tessera.passes.launches.access_regions import AccessRegions
 
     settings = read_settings()
     folder = settings.cache_dir if settings.use_cache else None
@@ -160,9 +160,9 @@ def run(
     on_step: Callable[[int, int], None] | None = None,
 ) -> RunReport:
     """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
-    from tessera.backend.cpu.faults import RUN_FAULT
     from tessera.backend.cpu.launch import DEFAULT_STEPS
     from tessera.backend.cpu.run import run_program
+    from tessera.backend.cpu.simt.faults import RUN_FAULT
 
     options = options or RunOptions()
     source = read_source(path)
@@ -245,8 +245,8 @@ def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
 
 def describe_kernels(report: Report) -> str:
     """What the kernels of a report access, in terms of their parameters."""
-    from tessera.passes.describe_kernel import describe_kernel
-    from tessera.passes.kernel_code import prepare_kernel
+    from tessera.passes.kernels.describe_kernel import describe_kernel
+    from tessera.passes.kernels.kernel_code import prepare_kernel
 
     blocks: list[str] = []
     variants = (v for module in report.program.modules for v in module.variants)

@@ -30,8 +30,8 @@ from tessera.ir.machine import Gpu
 from tessera.ir.plan import text_digest
 from tessera.ir.program import Launch, Program, Role, Work
 from tessera.ir.trace_text import print_program
-from tessera.passes.dependences import Dependences
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.lowering.plan import lower_replica
 from tessera.planning.assemble import variant_on
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from tessera.diagnostics import Diagnostic
 from tessera.driver import Report
 from tessera.ir import ptx
 from tessera.ir.ptx_text import print_operand
-from tessera.passes.summarise_kernels import (
+from tessera.passes.kernels.summarise_kernels import (
     Count,
     FunctionSummary,
     ModuleSummary,
     ParameterSummary,
     VariableSummary,
 )
-from tessera.passes.summarise_program import LaunchTotal, ProgramSummary, VariantSummary
+from tessera.passes.kernels.summarise_program import LaunchTotal, ProgramSummary, VariantSummary
 from tessera.render import in_order, safe, to_json
 from tessera.report_graph import graph_blocks, graph_value
 

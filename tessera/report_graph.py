@@ -14,7 +14,7 @@ from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph import Edge, GraphBuffer, KernelGraph, Node
 from tessera.ir.region import region_text
 from tessera.passes import intervals
-from tessera.passes.prefix_cuts import prefix_cuts
+from tessera.passes.launches.prefix_cuts import prefix_cuts
 from tessera.passes.regions import regions_bytes
 
 _MOST_EDGES = 400

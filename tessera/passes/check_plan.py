@@ -26,15 +26,15 @@ from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import Area, AreaKind, LoweredReplica
 from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
-from tessera.passes.check_plan_effects import find_effects
-from tessera.passes.check_plan_findings import Findings, Locate, nowhere
-from tessera.passes.check_plan_homes import check_homes, writes_variables
-from tessera.passes.check_plan_memory import check_capacity, check_memory
-from tessera.passes.check_plan_order import find_order
-from tessera.passes.check_plan_pins import check_pins, check_words
-from tessera.passes.check_plan_sequence import find_sequence
-from tessera.passes.check_plan_shape import find_shape
-from tessera.passes.check_plan_versions import check_versions
+from tessera.passes.judge.effects import find_effects
+from tessera.passes.judge.findings import Findings, Locate, nowhere
+from tessera.passes.judge.homes import check_homes, writes_variables
+from tessera.passes.judge.memory import check_capacity, check_memory
+from tessera.passes.judge.order import find_order
+from tessera.passes.judge.pins import check_pins, check_words
+from tessera.passes.judge.sequence import find_sequence
+from tessera.passes.judge.shape import find_shape
+from tessera.passes.judge.versions import check_versions
 
 
 def check_plan(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tessera.passes.lanes import Array
+from tessera.passes.threads.lanes import Array
 
 EMPTY: Array = np.zeros((0, 2), dtype=np.int64)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
 from tessera.passes import intervals
-from tessera.passes.lanes import Array
+from tessera.passes.threads.lanes import Array
 
 MOST_PIECES = 2048
 _MOST_INTERVALS = 1 << 20

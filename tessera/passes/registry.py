@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 ANALYSES: dict[str, str] = {
-    "kernel-codes": "tessera.passes.kernel_codes:KernelCodes",
-    "register-values": "tessera.passes.register_values:RegisterValues",
-    "loop-bounds": "tessera.passes.loop_bounds:LoopBounds",
-    "kernel-accesses": "tessera.passes.kernel_accesses:KernelAccesses",
-    "indirect": "tessera.passes.indirect:IndirectAccesses",
-    "access-regions": "tessera.passes.access_regions:AccessRegions",
-    "dependences": "tessera.passes.dependences:Dependences",
+    "kernel-codes": "tessera.passes.kernels.kernel_codes:KernelCodes",
+    "register-values": "tessera.passes.kernels.register_values:RegisterValues",
+    "loop-bounds": "tessera.passes.kernels.loop_bounds:LoopBounds",
+    "kernel-accesses": "tessera.passes.kernels.kernel_accesses:KernelAccesses",
+    "indirect": "tessera.passes.kernels.indirect:IndirectAccesses",
+    "access-regions": "tessera.passes.launches.access_regions:AccessRegions",
+    "dependences": "tessera.passes.launches.dependences:Dependences",
 }

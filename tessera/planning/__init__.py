@@ -16,7 +16,7 @@ from tessera.diagnostics import Diagnostic
 from tessera.ir.costs import CostSource
 from tessera.ir.machine import Machine
 from tessera.ir.plan import OBJECTIVES, Baseline, Plan
-from tessera.passes.partition_solve import write_lp
+from tessera.passes.partition.solve import write_lp
 from tessera.planning.alternatives import alone, frontier
 from tessera.planning.assemble import Setting
 from tessera.planning.durations import find_costs, unmeasured

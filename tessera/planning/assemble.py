@@ -24,11 +24,11 @@ from tessera.ir.plan import (
     memory_on,
 )
 from tessera.ir.program import Launch, Program, Work
-from tessera.passes.estimate_costs import best_variant
-from tessera.passes.lower_plan import lower_replica
-from tessera.passes.partition_plans import Candidate, Choice, ReplicaPlan
-from tessera.passes.partition_problem import transfers_of
-from tessera.passes.plan_problem import Planning
+from tessera.passes.costs.estimate_costs import best_variant
+from tessera.passes.lowering.plan import lower_replica
+from tessera.passes.partition.plan_problem import Planning
+from tessera.passes.partition.plans import Candidate, Choice, ReplicaPlan
+from tessera.passes.partition.problem import transfers_of
 from tessera.planning.options import PlanOptions
 from tessera.planning.traces import LoadedTrace
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 
 from tessera.ir.costs import Duration
 from tessera.ir.machine import Machine
-from tessera.passes.adjust_costs import beside_neighbours
-from tessera.passes.partition_plans import Candidate, Choice, candidate_of
-from tessera.passes.partition_problem import INFINITY, Problem, contract, measure
-from tessera.passes.partition_solve import lower_bound
+from tessera.passes.costs.adjust_costs import beside_neighbours
+from tessera.passes.partition.plans import Candidate, Choice, candidate_of
+from tessera.passes.partition.problem import INFINITY, Problem, contract, measure
+from tessera.passes.partition.solve import lower_bound
 from tessera.planning.assemble import Attempt, Setting
 
 _START = 0.5

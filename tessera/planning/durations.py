@@ -13,8 +13,8 @@ from tessera.frontend.profile import bad_profile, parse_profile
 from tessera.frontend.readfile import read_source
 from tessera.ir.costs import Costs, CostSource, Duration, Profile
 from tessera.ir.machine import Machine
-from tessera.passes.adjust_costs import merge_profiles, restrict_steps
-from tessera.passes.estimate_costs import estimate_costs
+from tessera.passes.costs.adjust_costs import merge_profiles, restrict_steps
+from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.planning.options import PlanOptions
 from tessera.planning.traces import LoadedTrace
 

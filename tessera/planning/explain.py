@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.costs import Cost, LaunchWork
 from tessera.ir.graph import Edge
-from tessera.passes.partition_plans import candidate_of
+from tessera.passes.partition.plans import candidate_of
 from tessera.planning.assemble import Setting, split_placement, variant_on
 from tessera.planning.search import Decision
 

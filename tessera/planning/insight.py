@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tessera.ir.costs import Costs, Duration, StepCosts
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
-from tessera.passes.partition_sensitivity import Sensitivity, sensitivities
+from tessera.passes.partition.sensitivity import Sensitivity, sensitivities
 from tessera.planning.assemble import Setting
 from tessera.planning.placements import GIVEN
 from tessera.planning.search import Decision

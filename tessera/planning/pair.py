@@ -15,7 +15,7 @@ from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.ir.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan import Plan, Replica
 from tessera.ir.program import Program
-from tessera.passes.partition_plans import Candidate, Choice
+from tessera.passes.partition.plans import Candidate, Choice
 from tessera.planning.assemble import Attempt, Setting, assemble, lower_candidate, used_bytes
 from tessera.planning.options import PAIR, Watch
 from tessera.planning.refusals import NO_PLAN, no_plan

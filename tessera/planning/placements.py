@@ -16,9 +16,9 @@ from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import parse_plan
 from tessera.ir.plan import Plan
 from tessera.ir.plan_text import FORMAT
-from tessera.passes.adjust_costs import names_device
-from tessera.passes.partition_plans import Candidate, Choice, candidate_of, strategy_candidate
-from tessera.passes.partition_problem import INFINITY, Placement, measure
+from tessera.passes.costs.adjust_costs import names_device
+from tessera.passes.partition.plans import Candidate, Choice, candidate_of, strategy_candidate
+from tessera.passes.partition.problem import INFINITY, Placement, measure
 from tessera.planning.assemble import Attempt, Setting
 from tessera.planning.refusals import NO_PLAN
 

@@ -8,8 +8,8 @@ from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.quantities import format_bytes
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Machine
-from tessera.passes.partition_infeasible import Obstacle, find_obstacle
-from tessera.passes.plan_problem import RESERVED_BYTES, Planning
+from tessera.passes.partition.infeasible import Obstacle, find_obstacle
+from tessera.passes.partition.plan_problem import RESERVED_BYTES, Planning
 
 NO_PLAN = 3
 _MOST_REASONS = 4

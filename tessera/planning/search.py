@@ -16,10 +16,10 @@ from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
-from tessera.passes.partition_plans import Candidate, Choice, choose, slots_needed
-from tessera.passes.partition_problem import Problem
-from tessera.passes.partition_solve import SolveOptions
-from tessera.passes.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.passes.partition.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.passes.partition.plans import Candidate, Choice, choose, slots_needed
+from tessera.passes.partition.problem import Problem
+from tessera.passes.partition.solve import SolveOptions
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
 from tessera.planning.contention import has_neighbours, settle, settle_all
 from tessera.planning.options import Watch

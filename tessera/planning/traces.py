@@ -22,8 +22,8 @@ from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
 from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.trace_text import print_program
-from tessera.passes.dependences import Dependences
-from tessera.passes.stored_addresses import stored_addresses
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.launches.stored_addresses import stored_addresses
 
 GRAPH_ENDING = ".tsg"
 PLAN_ENDING = ".tsp"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.plan import Plan

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.cpu.launch import LaunchResult
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.run import OneDevice
 from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.cpu_plan.reference import Reference

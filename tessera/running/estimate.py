@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.program import Launch, Program
-from tessera.passes.count_work import count_work
+from tessera.passes.costs.count_work import count_work
 from tessera.running.open_plan import OpenPlan
 from tessera.running.schedule import Turn
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.service import RUN_FAULT, Bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents import Contents, open_arrays, open_contents

@@ -27,10 +27,10 @@ from tessera.ir.program import Program
 from tessera.ir.verify_plan import Flaw, verify_plan
 from tessera.ir.verify_predictions import verify_predictions
 from tessera.passes.check_plan import check_plan
-from tessera.passes.check_plan_findings import Locate, nowhere
-from tessera.passes.dependences import Dependences
-from tessera.passes.lower_plan import lower_replica
-from tessera.passes.stored_addresses import stored_addresses
+from tessera.passes.judge.findings import Locate, nowhere
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.launches.stored_addresses import stored_addresses
+from tessera.passes.lowering.plan import lower_replica
 
 MOST_SLOTS = 64
 MOST_LANES = 4096

@@ -19,8 +19,8 @@ from tessera.ir import ptx
 from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import DeviceProgram, Run
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.lowering.plan import lower_replica
 from tessera.running import Prepared
 from tessera.running.backends import Choice, find_gpus, make_backend
 from tessera.running.launches import compare_launches

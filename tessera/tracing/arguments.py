@@ -13,7 +13,7 @@ from tessera.frontend.capture.raw import RawLaunch
 from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.data_type import DataType
-from tessera.passes.base_words import base_words
+from tessera.passes.kernels.base_words import base_words
 from tessera.tracing.addresses import Addresses
 
 _SCALARS = frozenset(kind.value for kind in DataType)

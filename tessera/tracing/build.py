@@ -31,9 +31,9 @@ from tessera.ir import program as ir
 from tessera.ir.operators import OperatorMismatch, bind
 from tessera.ir.region import Unknown
 from tessera.ir.trace_text import print_program
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 from tessera.tracing.addresses import Addresses
 from tessera.tracing.arguments import Arguments
 from tessera.tracing.codes import Codes

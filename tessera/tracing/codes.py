@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.backend.cpu.initialize import initial_bytes
-from tessera.backend.cpu.kinds import Unsupported
+from tessera.backend.cpu.emit.kinds import Unsupported
+from tessera.backend.cpu.memory.initialize import initial_bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawVariant
 from tessera.frontend.ptx import parse_module

@@ -23,7 +23,7 @@ from tessera.ir import program as ir
 from tessera.ir.access import Access
 from tessera.ir.region import Unknown
 from tessera.passes import intervals
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.launch_report import StepAccesses
 from tessera.passes.regions import region_bytes
 
 Bytes = npt.NDArray[np.uint8]

@@ -20,8 +20,8 @@ from tessera.frontend.ptx import parse_module
 from tessera.ir import program as ir
 from tessera.ir.access import Certainty
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tessera.passes.regions import regions_bytes
 
 SIZE = 1024

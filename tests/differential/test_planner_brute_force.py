@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tessera.passes.partition_balance import balance
-from tessera.passes.partition_classes import classes_of
-from tessera.passes.partition_plans import OBJECTIVES, choose
-from tessera.passes.partition_problem import Problem, measure, memory_of
-from tessera.passes.partition_search import State, improve, splice
-from tessera.passes.partition_solve import SolveOptions, lower_bound, solve
+from tessera.passes.partition.balance import balance
+from tessera.passes.partition.classes import classes_of
+from tessera.passes.partition.plans import OBJECTIVES, choose
+from tessera.passes.partition.problem import Problem, measure, memory_of
+from tessera.passes.partition.search import State, improve, splice
+from tessera.passes.partition.solve import SolveOptions, lower_bound, solve
 from tests.helpers.planning import (
     constrained,
     every_placement,

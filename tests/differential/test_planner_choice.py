@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.partition_baselines import STRATEGIES, best_baseline
-from tessera.passes.partition_infeasible import find_obstacle
-from tessera.passes.partition_many import aggregate, equal_parts, solve_many, types_of
-from tessera.passes.partition_plans import (
+from tessera.passes.partition.baselines import STRATEGIES, best_baseline
+from tessera.passes.partition.infeasible import find_obstacle
+from tessera.passes.partition.many import aggregate, equal_parts, solve_many, types_of
+from tessera.passes.partition.plans import (
     OBJECTIVES,
     choose,
 )
-from tessera.passes.partition_problem import Problem, Tensor
-from tessera.passes.partition_solve import SolveOptions, lower_bound
+from tessera.passes.partition.problem import Problem, Tensor
+from tessera.passes.partition.solve import SolveOptions, lower_bound
 from tests.helpers.planning import (
     constrained,
     every_placement,

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from benchmarks.model_graphs import FAMILIES, draft_graph, model_graph
-from tessera.passes.partition_many import aggregate
-from tessera.passes.partition_plans import choose
-from tessera.passes.partition_problem import Problem, measure
-from tessera.passes.partition_solve import SolveOptions, lower_bound, solve
+from tessera.passes.partition.many import aggregate
+from tessera.passes.partition.plans import choose
+from tessera.passes.partition.problem import Problem, measure
+from tessera.passes.partition.solve import SolveOptions, lower_bound, solve
 
 
 @pytest.mark.parametrize("family", FAMILIES)

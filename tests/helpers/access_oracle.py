@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.access_log import BufferAccess
 from tessera.backend.cpu.device import Device
+from tessera.backend.cpu.memory.access_log import BufferAccess
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, Certainty
 from tessera.passes import intervals
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.launch_report import StepAccesses
 from tessera.passes.regions import region_bytes
 from tests.kernels.case import Case, Run
 from tests.kernels.cpu import MAX_STEPS, parameter, read_module, resolve

@@ -22,7 +22,7 @@ from tessera.ir.plan import (
 )
 from tessera.ir.plan_text import print_plan
 from tessera.ir.trace_text import print_program
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.served import graph_of
 
 CAPACITY = 1 << 30

@@ -17,9 +17,9 @@ from tessera.frontend.contents import open_contents
 from tessera.ir import program as ir
 from tessera.ir.access import Access, AccessKind, Certainty
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 from tessera.passes.regions import regions_bytes
 from tests.helpers.case_program import case_program
 from tests.helpers.region_check import Bytes, Step, Work

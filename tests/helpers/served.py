@@ -14,8 +14,8 @@ from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir import program as ir
 from tessera.ir.graph import KernelGraph
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.lowering.plan import lower_replica
 
 _SCRATCH = (ir.Role.OUTPUT, ir.Role.TEMP)
 

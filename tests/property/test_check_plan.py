@@ -22,7 +22,7 @@ from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.program import Role
 from tessera.ir.region import region_intervals
 from tessera.passes.check_plan import check_replica
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races

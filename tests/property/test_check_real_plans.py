@@ -19,7 +19,7 @@ from tessera.frontend.trace import parse_trace
 from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.program import Program, Role
 from tessera.passes.check_plan import check_replica
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races

@@ -10,9 +10,9 @@ from tessera.diagnostics import TesseraError
 from tessera.ir import program as ir
 from tessera.ir.access import AccessKind, Certainty
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.dependences import Dependences
 from tessera.passes.regions import region_bytes
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace

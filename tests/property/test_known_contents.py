@@ -19,8 +19,8 @@ from tessera.frontend.contents import open_contents
 from tessera.frontend.known_contents import check_contents
 from tessera.ir import program as ir
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import HEADER, dependences, trace
 

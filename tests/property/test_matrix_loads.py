@@ -7,8 +7,8 @@ import pytest
 
 from tessera.backend.cpu.run import run_program
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from tessera.frontend.ptx import parse_module
-from tessera.passes.kernel_code import KernelCode, Step, prepare_kernel
-from tessera.passes.lanes import Lanes
-from tessera.passes.launch_scene import build_setting
-from tessera.passes.masks import Mask
-from tessera.passes.recorder import Recorder
-from tessera.passes.slice_machine import SliceMachine
-from tessera.passes.value_ranges import Place, Value, ValueRanges
+from tessera.passes.kernels.kernel_code import KernelCode, Step, prepare_kernel
+from tessera.passes.kernels.value_ranges import Place, Value, ValueRanges
+from tessera.passes.launches.launch_scene import build_setting
+from tessera.passes.slices.machine import SliceMachine
+from tessera.passes.slices.recorder import Recorder
+from tessera.passes.threads.lanes import Lanes
+from tessera.passes.threads.masks import Mask
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_soundness_generated import program_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.diagnostics import Severity
 from tessera.ir.access import AccessKind, NeedKind
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.launch_report import StepAccesses
 from tests.helpers.rule_cases import analyse, check, run_of, touched
 from tests.kernels.case import Launch, Run
 

@@ -16,10 +16,11 @@ from tessera.backend.cpu.run import run_program
 from tessera.diagnostics import TesseraError
 from tessera.ir import program as ir
 from tessera.ir.access import AddressClass
-from tessera.passes import access_regions, intervals
-from tessera.passes.access_regions import AccessRegions
+from tessera.passes import intervals
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches import access_regions
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 

@@ -12,9 +12,9 @@ from tessera.frontend.ptx import parse_module
 from tessera.ir import program as ir
 from tessera.ir.data_type import DataType
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 from tests.helpers.access_oracle import Log, compare
 from tests.property.kernel_strategies import WORDS, Kernel, kernels
 from tests.property.shared_strategies import warps_apart

@@ -13,10 +13,10 @@ from tessera.frontend.trace import read_trace
 from tessera.ir import program as ir
 from tessera.ir.access import AddressClass
 from tessera.passes import intervals
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
-from tessera.passes.lanes import Array
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.threads.lanes import Array
 from tests.helpers.access_oracle import Comparison, compare
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"

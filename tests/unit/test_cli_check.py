@@ -21,7 +21,7 @@ from tessera.ir.plan_text import print_plan
 from tessera.ir.program import Program
 from tessera.passes.base import AnalysisManager
 from tessera.passes.check_plan import check_plan
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 from tessera.planning import PlanOptions, plan
 from tests.helpers.command import tessc
 

@@ -18,7 +18,7 @@ from tessera.ir.plan import Plan
 from tessera.ir.plan_text import print_plan
 from tessera.passes.base import AnalysisManager
 from tessera.passes.check_plan import check_plan
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 from tessera.planning import PlanOptions, plan
 
 MEGA = 1 << 20

@@ -23,8 +23,8 @@ from tessera.ir.launch_program import AreaKind
 from tessera.ir.launch_text import lowered_lines
 from tessera.ir.plan import Plan
 from tessera.ir.plan_text import print_plan
-from tessera.passes import partition_limits
 from tessera.passes.check_plan import check_plan
+from tessera.passes.partition import limits as partition_limits
 from tessera.planning import PlanOptions, Watch, plan
 from tessera.planning import search as planning_search
 from tests.helpers.command import tessc

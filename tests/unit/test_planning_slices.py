@@ -12,8 +12,8 @@ import pytest
 from tessera.ir.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.plan import Plan
 from tessera.ir.program import LaunchId
-from tessera.passes.adjust_costs import beside_neighbours
-from tessera.passes.partition_problem import Problem, Task, contract
+from tessera.passes.costs.adjust_costs import beside_neighbours
+from tessera.passes.partition.problem import Problem, Task, contract
 from tessera.planning import PlanOptions, PlanReport, plan
 from tests.helpers.command import tessc
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tessera.backend.cpu.compiled import KernelProgram
-from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.kinds import kind_of, pack_float
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.emit.compiled import KernelProgram
+from tessera.backend.cpu.emit.kinds import kind_of, pack_float
+from tessera.backend.cpu.memory.memory import Array
+from tessera.backend.cpu.simt.faults import refuse
 from tessera.diagnostics import TesseraError
 from tessera.ir import ptx
 

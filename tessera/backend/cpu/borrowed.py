@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tessera.backend.cpu.access_log import BufferAccess
-from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.kinds import kind_of
+from tessera.backend.cpu.emit.kinds import kind_of
+from tessera.backend.cpu.memory.access_log import BufferAccess
+from tessera.backend.cpu.simt.faults import refuse
 from tessera.ir import ptx
 
 if TYPE_CHECKING:

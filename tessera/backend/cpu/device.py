@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cpu.access_log import AccessLog
 from tessera.backend.cpu.arguments import pack_arguments
 from tessera.backend.cpu.borrowed import Borrowed
-from tessera.backend.cpu.compiled import KernelProgram
-from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.grid_workspace import grid_workspace, without_workspace
-from tessera.backend.cpu.initialize import initial_bytes, sized
-from tessera.backend.cpu.kinds import Unsupported
+from tessera.backend.cpu.emit.compiled import KernelProgram
+from tessera.backend.cpu.emit.kinds import Unsupported
+from tessera.backend.cpu.emit.layout import function_addresses
+from tessera.backend.cpu.emit.program_cache import compiled, digest_of
 from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
-from tessera.backend.cpu.layout import function_addresses
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
-from tessera.backend.cpu.memory import (
+from tessera.backend.cpu.memory.access_log import AccessLog
+from tessera.backend.cpu.memory.grid_workspace import grid_workspace, without_workspace
+from tessera.backend.cpu.memory.initialize import initial_bytes, sized
+from tessera.backend.cpu.memory.memory import (
     ALIGNMENT,
     DEFAULT_CAPACITY,
     DEVICE_SHIFT,
@@ -45,6 +45,7 @@ from tessera.backend.cpu.memory import (
     Allocation,
     Array,
 )
+from tessera.backend.cpu.memory.watch import Checks, Shadow, Watch
 from tessera.backend.cpu.misuse import (
     element_type,
     lengths_of,
@@ -54,8 +55,7 @@ from tessera.backend.cpu.misuse import (
     whole_number,
     wrong,
 )
-from tessera.backend.cpu.program_cache import compiled, digest_of
-from tessera.backend.cpu.watch import Checks, Shadow, Watch
+from tessera.backend.cpu.simt.faults import refuse
 from tessera.ir import ptx
 
 

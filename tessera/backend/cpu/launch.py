@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cpu.access_log import AccessLog, BufferAccess
-from tessera.backend.cpu.chunk import STACK_LIMIT, Chunk
-from tessera.backend.cpu.compiled import KernelProgram
-from tessera.backend.cpu.heap import keep_freed_memory
-from tessera.backend.cpu.memory import UNSIGNED, AddressSpace, Array
+from tessera.backend.cpu.emit.compiled import KernelProgram
+from tessera.backend.cpu.memory.access_log import AccessLog, BufferAccess
+from tessera.backend.cpu.memory.heap import keep_freed_memory
+from tessera.backend.cpu.memory.memory import UNSIGNED, AddressSpace, Array
+from tessera.backend.cpu.memory.watch import Watch
 from tessera.backend.cpu.numerics import quiet
-from tessera.backend.cpu.schedule import DONE, ChunkRunner
-from tessera.backend.cpu.watch import Watch
+from tessera.backend.cpu.simt.chunk import STACK_LIMIT, Chunk
+from tessera.backend.cpu.simt.schedule import DONE, ChunkRunner
 
 LANES = 1 << 16
 CHUNK_BYTES = 256 << 20

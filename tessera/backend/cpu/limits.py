@@ -9,9 +9,9 @@ import operator
 import re
 from typing import Any
 
-from tessera.backend.cpu.compiled import KernelProgram
-from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.kinds import constant_value
+from tessera.backend.cpu.emit.compiled import KernelProgram
+from tessera.backend.cpu.emit.kinds import constant_value
+from tessera.backend.cpu.simt.faults import refuse
 from tessera.ir import ptx
 
 Size = tuple[int, int, int]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cpu.faults import refuse
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory.memory import Array
+from tessera.backend.cpu.simt.faults import refuse
 from tessera.diagnostics import TesseraError
 from tessera.ir import ptx
 

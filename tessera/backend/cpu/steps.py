@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.backend.cpu.device import Device, DeviceArray, LoadedModule, Place
 from tessera.backend.cpu.launch import LaunchResult
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.operators import run as operators
 from tessera.ir import program as ir
 

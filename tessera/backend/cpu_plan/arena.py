@@ -16,7 +16,7 @@ import numpy as np
 
 from tessera.backend.address_words import Home, plain_word
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
+from tessera.backend.cpu.memory.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
 from tessera.backend.cpu.steps import LoadedModules
 from tessera.backend.service import Model
 from tessera.ir import program as ir

@@ -17,7 +17,7 @@ from typing import Protocol, assert_never
 
 from tessera.backend.cpu.device import Device
 from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.steps import StepRunner
 from tessera.backend.cpu_plan.arena import Arena, Seat
 from tessera.backend.cpu_plan.sight import buffers_in_sight

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cpu.memory import Array
+from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu_plan.host import Parts
 from tessera.backend.service import BackendOptions, Model, TimelineEvent
 from tessera.diagnostics import Diagnostic

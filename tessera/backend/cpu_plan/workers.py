@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cpu.host_memory import available_bytes
+from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.cpu_plan.engine import step_name
 from tessera.backend.cpu_plan.host import Host, MemoryExchange, Regions
 from tessera.backend.cpu_plan.inline import stall_fault

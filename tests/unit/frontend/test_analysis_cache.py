@@ -15,8 +15,8 @@ from tessera.driver import read_program
 from tessera.frontend import analysis_cache
 from tessera.frontend.analysis_cache import AnalysisCache
 from tessera.ir.graph_text import print_graph
-from tessera.passes import access_regions
-from tessera.passes.access_regions import AccessRegions
+from tessera.passes.launches import access_regions
+from tessera.passes.launches.access_regions import AccessRegions
 from tests.unit.passes.test_analysis_scale import trace
 
 ROOT = Path(__file__).resolve().parents[3]

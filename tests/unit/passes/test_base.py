@@ -9,7 +9,7 @@ import pytest
 
 from tessera.ir.program import Program
 from tessera.passes.base import AnalysisError, AnalysisManager, Facts
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 from tests.helpers.traces import COPY, trace
 
 

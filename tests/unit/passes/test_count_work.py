@@ -13,10 +13,10 @@ from tessera.ir.costs import Barred, Cost, Duration, LaunchWork
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Launch, Program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.count_work import count_work
-from tessera.passes.dependences import Dependences
-from tessera.passes.device_model import Traffic, launch_ns, resident_ctas
-from tessera.passes.estimate_costs import estimate_costs
+from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.device_model import Traffic, launch_ns, resident_ctas
+from tessera.passes.costs.estimate_costs import estimate_costs
+from tessera.passes.launches.dependences import Dependences
 
 TRACE = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input

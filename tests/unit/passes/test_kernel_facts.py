@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tessera.ir.access import AccessKind, AddressClass
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.indirect import IndirectAccesses
-from tessera.passes.kernel_accesses import KernelAccesses
-from tessera.passes.kernel_codes import KernelCodes
-from tessera.passes.known_bits import KnownBits, constant_bits, result_bits
-from tessera.passes.loop_bounds import Decided, LoopBounds
-from tessera.passes.register_values import Provenance, RegisterValue, RegisterValues
+from tessera.passes.kernels.indirect import IndirectAccesses
+from tessera.passes.kernels.kernel_accesses import KernelAccesses
+from tessera.passes.kernels.kernel_codes import KernelCodes
+from tessera.passes.kernels.known_bits import KnownBits, constant_bits, result_bits
+from tessera.passes.kernels.loop_bounds import Decided, LoopBounds
+from tessera.passes.kernels.register_values import Provenance, RegisterValue, RegisterValues
+from tessera.passes.launches.access_regions import AccessRegions
 from tests.helpers.traces import COPY, trace
 
 BUFFERS = """

@@ -8,8 +8,8 @@ import pytest
 from tessera.backend.cpu.run import run_program
 from tessera.frontend.trace import parse_trace
 from tessera.ir.access import AccessKind, AddressClass, Certainty
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tessera.passes.regions import region_bytes
 
 HEAD = """//! tessera.trace 1

@@ -34,7 +34,7 @@ from tessera.ir.program import (
 )
 from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
 from tessera.passes.check_plan import check_replica
-from tessera.passes.lower_plan import lower_replica
+from tessera.passes.lowering.plan import lower_replica
 
 ROLES = {"i": Role.INPUT, "o": Role.OUTPUT, "w": Role.WEIGHT, "t": Role.TEMP, "s": Role.STATE,
          "v": Role.VARIABLE}  # fmt: skip

@@ -6,9 +6,9 @@ import pytest
 
 from tessera.frontend.trace import parse_trace
 from tessera.ir.program import Program
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launch_report import StepAccesses
+from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.launches.launch_report import StepAccesses
 
 HEAD = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input

@@ -15,12 +15,12 @@ from tessera.ir.costs import Barred, CostSource, Duration
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Program, Role
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
-from tessera.passes.estimate_costs import estimate_costs, runs_on
-from tessera.passes.partition_plans import candidate_of, choose, slots_needed
-from tessera.passes.partition_schedule import request_times
-from tessera.passes.partition_sensitivity import sensitivities
-from tessera.passes.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
+from tessera.passes.costs.estimate_costs import estimate_costs, runs_on
+from tessera.passes.launches.dependences import Dependences
+from tessera.passes.partition.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
+from tessera.passes.partition.plans import candidate_of, choose, slots_needed
+from tessera.passes.partition.schedule import request_times
+from tessera.passes.partition.sensitivity import sensitivities
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tessera.frontend.ptx import parse_module
-from tessera.passes.summarise_kernels import (
+from tessera.passes.kernels.summarise_kernels import (
     Count,
     FunctionSummary,
     ModuleSummary,

@@ -23,7 +23,7 @@ from tessera.ir.data_type import DataType
 from tessera.ir.program import Launch, Program, Role
 from tessera.ir.trace_text import print_program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences import Dependences
+from tessera.passes.launches.dependences import Dependences
 from tessera.tracing.build import draft_program, settle_roles
 from tessera.tracing.random_draws import check_drawn, state_bytes
 

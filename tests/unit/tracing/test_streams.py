@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.frontend.capture.raw import RawBuffer, RawCapture, RawMemset
 from tessera.ir.program import Event, Memset, Program, Role, Wait
-from tessera.passes.happens_before import find_order
+from tessera.passes.launches.happens_before import find_order
 from tessera.tracing.build import build_program
 from tessera.tracing.streams import find_lines
 

@@ -16,8 +16,8 @@ from tessera.frontend.capture.raw import (
     RawVariant,
 )
 from tessera.ir.program import Program, Role
-from tessera.passes.access_regions import AccessRegions
 from tessera.passes.base import AnalysisManager
+from tessera.passes.launches.access_regions import AccessRegions
 from tessera.tracing.build import build_program
 from tessera.tracing.tables import Bytes
 

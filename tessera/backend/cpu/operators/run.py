@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tessera.backend.cpu.access_log import Direction
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.faults import RUN_FAULT, refuse
 from tessera.backend.cpu.launch import LaunchResult
+from tessera.backend.cpu.memory.access_log import Direction
 from tessera.backend.cpu.numerics import quiet
 from tessera.backend.cpu.operators.elementwise import ELEMENTWISE
 from tessera.backend.cpu.operators.matrix import MATRIX
 from tessera.backend.cpu.operators.movement import MOVEMENT, MOVES, IndexOutOfRange
 from tessera.backend.cpu.operators.reduce import REDUCTIONS
 from tessera.backend.cpu.operators.values import COMPLEX, Array, Call, round_to, storage
+from tessera.backend.cpu.simt.faults import RUN_FAULT, refuse
 from tessera.ir import program as ir
 from tessera.ir.operators import bind
 from tessera.ir.operators_records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.watch import Checks
+from tessera.backend.cpu.memory.watch import Checks
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import load
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.program import compile_kernel
+from tessera.backend.cpu.emit.program import compile_kernel
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx import parse_module
 from tests.helpers.cpu_kernels import module_text, run

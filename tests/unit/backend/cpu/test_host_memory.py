@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backend.cpu import host_memory, memory
 from tessera.backend.cpu.device import Device
+from tessera.backend.cpu.memory import host_memory, memory
 from tessera.diagnostics import TesseraError
 
 

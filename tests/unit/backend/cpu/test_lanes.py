@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backend.cpu.lanes import Lanes
+from tessera.backend.cpu.simt.lanes import Lanes
 
 
 @st.composite

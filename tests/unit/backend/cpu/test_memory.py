@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.access_log import merge
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.memory import GUARD, POISON
+from tessera.backend.cpu.memory.access_log import merge
+from tessera.backend.cpu.memory.memory import GUARD, POISON
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import load, run
 

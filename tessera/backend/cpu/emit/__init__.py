@@ -1,0 +1,1 @@
+"""From PTX to Python source that runs on NumPy lanes."""

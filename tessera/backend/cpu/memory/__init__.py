@@ -1,0 +1,1 @@
+"""Device memory: spaces, checked accesses, what is watched and logged."""

@@ -1,0 +1,1 @@
+"""Lanes that run: scheduling, waiting, what warps and CTAs do together."""

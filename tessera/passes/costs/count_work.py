@@ -1,0 +1,367 @@
+"""What a launch does: instructions, arithmetic by unit, bytes asked of memory; loops included.
+
+In: a kernel's PTX and a launch. Out: a `LaunchWork`. A few threads (of the first, a middle and the
+last CTA) are walked through the kernel, one instruction at a time: integers and predicates that
+follow from arguments and indices are computed, everything else is unknown. So a loop whose count
+hangs on an argument is counted exactly. A branch on something unknown goes on, and after some
+rounds leaves; `sure` says that there was none. Work is the mean over the threads times all threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tessera.ir import ptx
+from tessera.ir.costs import LaunchWork
+from tessera.ir.opcodes import Kind, meaning_of
+from tessera.ir.program import Launch, Scalar
+from tessera.passes.costs.integer_values import OPERATIONS, Value
+
+_MOST_STEPS = 60_000
+_ENOUGH_STEPS = 8_000  # after so many in all, no further threads are walked
+_UNKNOWN_ROUNDS = 8
+_LOOK_AHEAD = 40
+_TYPE = re.compile(r"(?:([subf])(\d+)|pred)\Z")
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
+_VECTOR = {"v2": 2, "v4": 4, "v8": 8}
+_MATRIX_UNITS = {
+    "f16": "fp16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8",
+    "s8": "int8", "u8": "int8", "f64": "fp64",
+}  # fmt: skip
+_AXES = ("x", "y", "z")
+
+Registers = dict[str, Value]
+
+
+def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
+    """The work of a launch; None if the module has no body of the kernel."""
+    function = next(
+        (
+            item
+            for item in module.items
+            if isinstance(item, ptx.Function) and item.name == launch.kernel
+        ),
+        None,
+    )
+    if function is None or function.body is None:
+        return None
+    code = list(_flat(function.body))
+    labels = {one.name: n for n, one in enumerate(code) if isinstance(one, ptx.Label)}
+    given = _arguments(function, launch)
+    effects = [_effect_of(statement) for statement in code]
+    samples: list[_Walk] = []
+    for cta in _corners(launch.grid):
+        for thread in _corners(launch.block)[:2]:
+            if sum(sample.instructions for sample in samples) < _ENOUGH_STEPS:
+                walk = _Walk(code, effects, labels, given, launch, cta, thread)
+                samples.append(walk.run())
+    threads = prod(launch.grid) * prod(launch.block)
+
+    def in_all(found: Iterable[float]) -> float:
+        return sum(found) * threads / len(samples)
+
+    units = sorted({unit for sample in samples for unit in sample.units})
+    return LaunchWork(
+        ctas=prod(launch.grid),
+        threads=threads,
+        instructions=in_all(s.instructions for s in samples),
+        memory_instructions=in_all(s.memory for s in samples),
+        asked_bytes=in_all(s.asked for s in samples),
+        units=tuple((unit, in_all(s.units.get(unit, 0.0) for s in samples)) for unit in units),
+        chain=max(s.instructions for s in samples),
+        chain_loads=max(s.loads for s in samples),
+        chain_barriers=max(s.barriers for s in samples),
+        shared_bytes=launch.shared_bytes + static_shared_bytes(module, function),
+        sure=all(s.sure for s in samples),
+    )
+
+
+def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:
+    """Shared memory that a kernel declares; arrays without a size are the launch's."""
+    body = function.body or ()
+    inner = [s for s in _flat(body) if isinstance(s, ptx.Variable)]
+    outer = [item for item in module.items if isinstance(item, ptx.Variable)]
+    used = _names(body)
+    total = 0
+    for variable in (*inner, *(one for one in outer if one.name in used)):
+        if variable.space == "shared":
+            total = _aligned(total, variable) + _size(variable)
+    return total
+
+
+def _names(statements: Iterable[ptx.Statement]) -> frozenset[str]:
+    """Every name that the operands of a body hold."""
+    found: set[str] = set()
+
+    def look(operand: object) -> None:
+        if isinstance(operand, ptx.Name | ptx.Subscript):
+            found.add(operand.name)
+        for part in getattr(operand, "__slots__", ()):
+            value = getattr(operand, part)
+            for one in value if isinstance(value, tuple) else (value,):
+                if hasattr(one, "__slots__"):
+                    look(one)
+
+    for statement in _flat(statements):
+        if isinstance(statement, ptx.Instruction):
+            for operand in statement.operands:
+                look(operand)
+    return frozenset(found)
+
+
+def _aligned(offset: int, variable: ptx.Variable) -> int:
+    align = variable.align or _bits(variable.type) // 8 * (variable.vector or 1)
+    return -(-offset // max(align, 1)) * max(align, 1)
+
+
+def _size(variable: ptx.Variable) -> int:
+    if any(size is None for size in variable.dimensions):
+        return 0
+    count = prod(size or 0 for size in variable.dimensions) * (variable.vector or 1)
+    return count * max(1, _bits(variable.type) // 8)
+
+
+def _bits(name: str) -> int:
+    found = re.search(r"(\d+)", name)
+    return int(found[1]) if found else 8
+
+
+def _flat(statements: Iterable[ptx.Statement]) -> Iterator[ptx.Statement]:
+    for statement in statements:
+        if isinstance(statement, ptx.Block):
+            yield from _flat(statement.statements)
+        else:
+            yield statement
+
+
+def _arguments(function: ptx.Function, launch: Launch) -> Registers:
+    """Values of the scalar parameters by name."""
+    return {
+        parameter.name: argument.bits if isinstance(argument, Scalar) else None
+        for parameter, argument in zip(function.parameters, launch.arguments, strict=False)
+    }
+
+
+def _corners(size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """The first, the last and a middle index."""
+    last = tuple(n - 1 for n in size)
+    middle = tuple(n // 2 for n in size)
+    found = [(0, 0, 0), (last[0], last[1], last[2]), (middle[0], middle[1], middle[2])]
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    """What one execution of an instruction counts for."""
+
+    unit: str = ""
+    operations: float = 0.0
+    asked: int = 0
+    loads: int = 0
+    barriers: int = 0
+    memory: int = 0
+
+
+_NO_EFFECT = _Effect()
+
+
+def _effect_of(statement: ptx.Statement) -> _Effect:
+    if not isinstance(statement, ptx.Instruction):
+        return _NO_EFFECT
+    meaning = meaning_of(statement)
+    kind = None if meaning is None else meaning.kind
+    modifiers = statement.opcode.modifiers
+    if kind is Kind.TENSOR:
+        return _Effect(*_matrix(statement.opcode))
+    if kind in (Kind.FLOAT, Kind.SPECIAL_FUNCTION):
+        unit, operations = _plain(statement.opcode)
+        return _Effect("special" if kind is Kind.SPECIAL_FUNCTION else unit, operations)
+    if kind in (Kind.GLOBAL, Kind.GENERIC, Kind.ATOMIC):
+        loads = int(statement.opcode.name != "st")
+        return _Effect(asked=_width(modifiers), loads=loads, memory=1)
+    if kind is Kind.ASYNC_COPY and "bulk" not in modifiers:
+        size = statement.operands[2] if len(statement.operands) > 2 else None
+        return _Effect(asked=size.value if isinstance(size, ptx.Integer) else 0, memory=1)
+    if kind in (Kind.SHARED, Kind.LOCAL):
+        return _Effect(memory=1)
+    if kind is Kind.BARRIER or "wait_group" in modifiers:
+        return _Effect(barriers=1)
+    return _NO_EFFECT
+
+
+class _Walk:
+    """One thread on its way through the kernel. Private and mutable."""
+
+    def __init__(
+        self,
+        code: list[ptx.Statement],
+        effects: list[_Effect],
+        labels: dict[str, int],
+        given: Registers,
+        launch: Launch,
+        cta: tuple[int, int, int],
+        thread: tuple[int, int, int],
+    ) -> None:
+        self.code, self.effects, self.labels, self.given = code, effects, labels, given
+        self.registers: Registers = {"%warpid": None}
+        for name, values in (
+            ("%tid", thread), ("%ctaid", cta), ("%ntid", launch.block), ("%nctaid", launch.grid),
+        ):  # fmt: skip
+            for axis, value in zip(_AXES, values, strict=True):
+                self.registers[f"{name}.{axis}"] = value
+        self.registers["%laneid"] = thread[0] % 32
+        self.units: dict[str, float] = {}
+        self.instructions = self.memory = self.asked = self.loads = self.barriers = 0.0
+        self.sure = True
+        self.rounds: dict[int, int] = {}
+
+    def run(self) -> _Walk:
+        """Walk to the end of the kernel, or as far as allowed."""
+        at = steps = 0
+        while at < len(self.code):
+            statement = self.code[at]
+            at += 1
+            if not isinstance(statement, ptx.Instruction):
+                continue
+            steps += 1
+            if steps > _MOST_STEPS:
+                self.sure = False
+                break
+            guard = self._guard(statement.guard)
+            name = statement.opcode.name
+            if name in ("bra", "ret", "exit") and guard is None:
+                guard = 1 if self._dies(at) else self._unknown(at)
+            if guard == 0:
+                continue
+            self._count(self.effects[at - 1])
+            if name in ("ret", "exit", "trap"):
+                break
+            if name == "bra":
+                at = self._target(statement, at)
+            else:
+                self._assign(statement, known=guard == 1)
+        return self
+
+    def _count(self, effect: _Effect) -> None:
+        self.instructions += 1
+        self.asked += effect.asked
+        self.memory += effect.memory
+        self.loads += effect.loads
+        self.barriers += effect.barriers
+        if effect.operations:
+            self.units[effect.unit] = self.units.get(effect.unit, 0.0) + effect.operations
+
+    def _guard(self, guard: ptx.Guard | None) -> Value:
+        if guard is None:
+            return 1
+        value = self.registers.get(guard.register)
+        return None if value is None else (value & 1) ^ guard.negated
+
+    def _dies(self, at: int) -> bool:
+        """Whether what follows ends in a trap: launches end normally, so nobody goes there."""
+        for statement in self.code[at : at + _LOOK_AHEAD]:
+            if isinstance(statement, ptx.Instruction):
+                if statement.opcode.name == "trap":
+                    return True
+                if statement.opcode.name in ("bra", "ret", "exit"):
+                    return False
+        return False
+
+    def _unknown(self, at: int) -> int:
+        """Not taken, until that has been so a few times."""
+        self.sure = False
+        self.rounds[at] = self.rounds.get(at, 0) + 1
+        return int(self.rounds[at] > _UNKNOWN_ROUNDS)
+
+    def _target(self, statement: ptx.Instruction, at: int) -> int:
+        operand = statement.operands[0] if statement.operands else None
+        if isinstance(operand, ptx.Name):
+            return self.labels.get(operand.name, at)
+        return at
+
+    def _assign(self, statement: ptx.Instruction, known: bool) -> None:
+        if not statement.operands:
+            return
+        target, *sources = statement.operands
+        if isinstance(target, ptx.Pair):
+            for one in (target.first, target.second):
+                if isinstance(one, ptx.Name):
+                    self.registers[one.name] = None
+            target = target.first
+        if isinstance(target, ptx.Vector):
+            for element in target.elements:
+                if isinstance(element, ptx.Name):
+                    self.registers[element.name] = None
+        if isinstance(target, ptx.Name) and target.component is None:
+            value = self._value_of(statement, sources)
+            before = self.registers.get(target.name)
+            self.registers[target.name] = value if known or value == before else None
+
+    def _value_of(self, statement: ptx.Instruction, sources: list[ptx.Operand]) -> Value:
+        name, modifiers = statement.opcode.name, statement.opcode.modifiers
+        if name == "ld" and modifiers[:1] == ("param",):
+            return self._parameter(sources[0])
+        if name not in OPERATIONS:
+            return None
+        values = [self._read(source) for source in sources]
+        kind = _TYPE.match(modifiers[-1]) if modifiers else None
+        if kind is None or kind[1] == "f" or any(value is None for value in values):
+            return None
+        bits = int(kind[2]) if kind[2] else 1
+        signed = kind[1] == "s"
+        return OPERATIONS[name]([v for v in values if v is not None], modifiers, bits, signed)
+
+    def _parameter(self, operand: ptx.Operand) -> Value:
+        if isinstance(operand, ptx.Address) and len(operand.parts) == 1:
+            part = operand.parts[0]
+            if isinstance(part, ptx.Name):
+                return self.given.get(part.name)
+        return None
+
+    def _read(self, operand: ptx.Operand) -> Value:
+        match operand:
+            case ptx.Integer():
+                return operand.value
+            case ptx.Name():
+                axis = f".{operand.component}" if operand.component else ""
+                return self.registers.get(operand.name + axis)
+            case ptx.Not():
+                value = self.registers.get(operand.operand.name)
+                return None if value is None else 1 - (value & 1)
+            case ptx.Unary(operator="-", operand=ptx.Integer(value=value)):
+                return -value
+            case _:
+                return None
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def _matrix(opcode: ptx.Opcode) -> tuple[str, float]:
+    """The unit of a matrix instruction, and its operations per thread that issues it."""
+    types = [one for one in opcode.modifiers if one in _MATRIX_UNITS or one in ("f32", "s32")]
+    unit = _MATRIX_UNITS.get(types[1] if len(types) > 1 else "", "fp16")
+    for modifier in opcode.modifiers:
+        if found := _SHAPE.match(modifier):
+            rows, columns, depth = (int(part) for part in found.groups())
+            threads = 128 if opcode.name == "wgmma" else 32
+            return unit, 2.0 * rows * columns * depth / threads
+    return unit, 0.0
+
+
+def _plain(opcode: ptx.Opcode) -> tuple[str, float]:
+    operations = 2.0 if opcode.name in ("fma", "mad") else 1.0
+    kind = opcode.modifiers[-1] if opcode.modifiers else ""
+    if kind.endswith("x2"):
+        operations *= 2
+    return ("fp64" if kind == "f64" else "fp32"), operations
+
+
+def _width(modifiers: tuple[str, ...]) -> int:
+    """Bytes that an instruction moves for one thread."""
+    count = next((_VECTOR[m] for m in modifiers if m in _VECTOR), 1)
+    kind = next((m for m in reversed(modifiers) if re.match(r"[busf]\d+", m)), "b32")
+    return count * max(1, _bits(kind) // 8)

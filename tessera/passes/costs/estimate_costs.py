@@ -1,0 +1,253 @@
+"""How long each step takes on each device, where it cannot run, and how far to trust that.
+
+In: a `Program`, its `KernelGraph`, a `Machine`. Out: `Costs`. The work of a launch is counted
+(`count_work`: loops included), that of a library call comes from the table of operators, bytes come
+from the graph; `device_model` turns them into a time. Weights and state are taken to be in no
+cache, unless all of them fit in half of L2: a request touches each of them once. Durations for GPUs
+that the model was fitted on are marked `model`, others `sheet`; the error bar is wider for those,
+and for kernels with branches on data.
+
+A step is barred from a device that has no code for it, too little shared memory for a block, or,
+where blocks wait for each other, not enough room for all of them at once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from tessera.ir.access import NeedKind
+from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
+from tessera.ir.data_type import DataType
+from tessera.ir.graph import KernelGraph, Node
+from tessera.ir.machine import Device, Gpu, Machine
+from tessera.ir.operators import work_of
+from tessera.ir.operators_records import Unit
+from tessera.ir.program import (
+    Launch,
+    LibraryCall,
+    ModuleVariant,
+    Program,
+    Role,
+    Scalar,
+    Work,
+    for_arch,
+)
+from tessera.ir.region import region_intervals
+from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.device_model import (
+    CALIBRATED_ON,
+    CallWork,
+    Traffic,
+    arch_number,
+    call_ns,
+    launch_ns,
+    resident_ctas,
+)
+
+# What a time may be off by, as a fraction: nine of ten held-out measurements are nearer.
+# See `benchmarks/durations.py`.
+_ERROR = 0.9
+_ELSEWHERE = 1.5  # times that on a GPU that was not measured
+_UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
+_SHARED_BYTES = {70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912,
+                 89: 101376, 90: 232448, 100: 232448, 103: 232448, 120: 101376}  # fmt: skip
+_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
+_PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
+_REDUCTIONS = ("softmax", "norm", "var", "std", "sort", "topk", "cumsum", "argmax", "argmin")
+_GATHERS = ("embedding", "index", "gather", "select", "take")
+
+
+def estimate_costs(program: Program, graph: KernelGraph, machine: Machine) -> Costs:
+    """A cost per step and device."""
+    estimator = _Estimator(program, graph, machine)
+    return Costs(
+        tuple(
+            estimator.step(work, node)
+            for work, node in zip(program.work(), graph.nodes, strict=True)
+        )
+    )
+
+
+def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = None) -> int:
+    """The bytes a step may touch, each counted once; of persistent buffers or others alone."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for access in node.accesses:
+        role = graph.buffers[access.buffer].role
+        if persistent is not None and (role in _PERSISTENT) != persistent:
+            continue
+        size = graph.buffers[access.buffer].bytes
+        spans.setdefault(int(access.buffer), []).extend(region_intervals(access.region, size))
+    total = 0
+    for found in spans.values():
+        end = 0
+        for first, last in sorted(found):
+            total += max(0, last - max(first, end))
+            end = max(end, last)
+    return total
+
+
+def runs_on(arch: str, device_arch: str) -> bool:
+    """Whether code for one architecture runs on a GPU of another.
+
+    Plain code runs on that generation and later ones; `a` code on its own alone; `f` code on later
+    ones of the same major number.
+    """
+    code, gpu = _ARCH.match(arch), _ARCH.match(device_arch)
+    if code is None or gpu is None:
+        return False
+    wanted, have = int(code[1]), int(gpu[1])
+    if code[2] == "a":
+        return wanted == have
+    if code[2] == "f":
+        return wanted <= have and wanted // 10 == have // 10
+    return wanted <= have
+
+
+def best_variant(program: Program, launch: Launch, device_arch: str) -> ModuleVariant | None:
+    """The newest code for a launch that runs on a GPU; None if there is none."""
+    usable = [
+        variant
+        for variant in program.modules[launch.module].variants
+        if runs_on(variant.arch, device_arch)
+    ]
+    return max(usable, key=lambda v: (arch_number(v.arch), v.arch), default=None)
+
+
+class _Estimator:
+    """One program on one machine; equal launches are counted once. Private and mutable."""
+
+    def __init__(self, program: Program, graph: KernelGraph, machine: Machine) -> None:
+        self.program, self.graph, self.machine = program, graph, machine
+        self.persistent = sum(b.bytes for b in graph.buffers if b.role in _PERSISTENT)
+        self.counted: dict[object, LaunchWork | None] = {}
+
+    def step(self, work: Work, node: Node) -> StepCosts:
+        """The costs of one step on all devices."""
+        cold = float(distinct_bytes(self.graph, node, persistent=True))
+        warm = float(distinct_bytes(self.graph, node, persistent=False))
+        costs: list[Cost] = []
+        known: dict[tuple[str, int], tuple[Cost, LaunchWork | None]] = {}
+        seen: LaunchWork | None = None
+        for device in self.machine.devices:
+            gpu = self.machine.gpu_of(device)
+            key = gpu.key, device.sms
+            if key not in known:
+                known[key] = self._cost(work, node, _Bytes(warm, cold), gpu, device)
+            costs.append(known[key][0])
+            seen = seen or known[key][1]
+        return StepCosts(
+            step=node.id, name=node.name, on_device=tuple(costs), memory_bytes=warm + cold,
+            work=seen,
+        )  # fmt: skip
+
+    def _cost(
+        self, work: Work, node: Node, moved: _Bytes, gpu: Gpu, device: Device
+    ) -> tuple[Cost, LaunchWork | None]:
+        if not isinstance(work, Launch):
+            call, sure = _call_work(work)
+            limit = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
+            traffic = moved.traffic(gpu, self.persistent, limit)
+            ns = call_ns(call, traffic, gpu, device.sms)
+            return _duration(ns, gpu, sure), None
+        variant = best_variant(self.program, work, gpu.arch)
+        if variant is None:
+            archs = ", ".join(one.arch for one in self.program.modules[work.module].variants)
+            return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
+        launch = for_arch(work, variant.arch)
+        counted = self._counted(variant, launch)
+        if reason := _too_large(launch, counted, node, gpu, device):
+            return Barred(reason), None
+        if counted is None:
+            traffic = moved.traffic(gpu, self.persistent, None)
+            return _duration(call_ns(CallWork(), traffic, gpu, device.sms), gpu, False), None
+        limit = counted.asked_bytes if counted.sure and counted.asked_bytes else None
+        traffic = moved.traffic(gpu, self.persistent, limit)
+        ns = launch_ns(counted, traffic, gpu, device.sms)
+        return _duration(ns, gpu, counted.sure), counted
+
+    def _counted(self, variant: ModuleVariant, launch: Launch) -> LaunchWork | None:
+        scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
+        shape = launch.grid, launch.block, launch.shared_bytes
+        key = int(launch.module), variant.arch, launch.kernel, shape, scalars
+        if key not in self.counted:
+            self.counted[key] = count_work(variant.ptx, launch)
+        return self.counted[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Distinct bytes of a step: of buffers private to a request, and of weights and state."""
+
+    private: float
+    persistent: float
+
+    def traffic(self, gpu: Gpu, everything: float, limit: float | None) -> Traffic:
+        """What of it is in no cache; `limit`: the step asks for no more bytes than these."""
+        total = self.private + self.persistent
+        part = 1.0 if limit is None or total <= limit else limit / total
+        if everything <= gpu.l2_bytes / 2:
+            return Traffic(warm=total * part, working=total * part + everything)
+        return Traffic(warm=self.private * part, cold=self.persistent * part)
+
+
+def _duration(ns: float, gpu: Gpu, sure: bool) -> Duration:
+    calibrated = gpu.key in CALIBRATED_ON
+    error = _ERROR * (1.0 if calibrated else _ELSEWHERE) * (1.0 if sure else _UNSURE)
+    source = CostSource.MODEL if calibrated else CostSource.SHEET
+    return Duration(ns=ns, source=source, error=error)
+
+
+def _too_large(
+    launch: Launch, counted: LaunchWork | None, node: Node, gpu: Gpu, device: Device
+) -> str:
+    """Why a launch cannot run on a device; empty if it can."""
+    shared = launch.shared_bytes if counted is None else counted.shared_bytes
+    limit = _SHARED_BYTES.get(arch_number(gpu.arch), 49152)
+    if shared > limit:
+        return f"{shared} bytes of shared memory per block, {gpu.arch} has {limit}"
+    threads = prod(launch.block)
+    if threads > 1024:
+        return f"{threads} threads per block, at most 1024 can run"
+    kinds = {need.kind for need in node.needs}
+    cluster = launch.cluster is not None or NeedKind.CLUSTER in kinds
+    if cluster and arch_number(gpu.arch) < 90:
+        return f"a launch in clusters, {gpu.arch} has none"
+    if launch.cooperative or NeedKind.GRID in kinds or NeedKind.WAIT in kinds:
+        most = device.sms * resident_ctas(gpu, threads, shared)
+        if prod(launch.grid) > most:
+            what = "a cooperative launch" if launch.cooperative else "a launch that waits inside"
+            return f"{what} of {prod(launch.grid)} blocks; at most {most} fit at once"
+    return ""
+
+
+# --- library calls -----------------------------------------------------------------------------
+
+
+def _call_work(work: Work) -> tuple[CallWork, bool]:
+    """The arithmetic of what is no launch, and whether it is known."""
+    if not isinstance(work, LibraryCall):
+        return CallWork(), True
+    found = work_of(work)
+    elements = float(sum(prod(one.shape) for one in work.writes or work.reads))
+    if found is None or found.unit is not Unit.MATRIX:
+        made = CallWork(
+            operations=elements if found is None else found.operations,
+            tiles=max(1.0, elements / 4096),
+            reduces=any(word in work.operator for word in _REDUCTIONS),
+        )
+        return made, found is not None
+    unit = _MATRIX_UNITS.get(work.reads[0].dtype if work.reads else DataType.F32, "fp32")
+    tiles = max(1.0, elements / (128 * 128))
+    return CallWork(operations=found.operations, unit=unit, tiles=tiles), True
+
+
+_MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16"}
+
+
+def _gathered_bytes(call: LibraryCall) -> float | None:
+    """For calls that read some rows of a table: twice the bytes of the result."""
+    if not any(word in call.operator for word in _GATHERS):
+        return None
+    return 2.0 * sum(one.extent_bytes() for one in call.writes)

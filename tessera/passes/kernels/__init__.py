@@ -1,0 +1,1 @@
+"""What the code of a kernel says, whatever the launch."""

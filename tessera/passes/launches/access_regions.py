@@ -1,0 +1,400 @@
+"""What every step of a program reads and writes.
+
+In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, in order.
+
+A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
+(`footprint`): launches that differ only in which buffers they get share the result, and where
+nothing is to be said about them the regions too (`launch_pattern`). The words of `pointers`
+tables count as pointers until a step may have overwritten them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, assert_never
+
+from tessera.diagnostics import Span
+from tessera.ir import program as ir
+from tessera.ir import ptx
+from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, NeedKind, Pin
+from tessera.ir.graph import ContentsDigest
+from tessera.ir.operators import reaches
+from tessera.ir.operators_records import Reach
+from tessera.ir.region import Interval
+from tessera.passes import findings, intervals
+from tessera.passes.base import Facts
+from tessera.passes.kernels.idle_parameters import idle_parameters, without_values
+from tessera.passes.kernels.initial_pointers import initial_pointers
+from tessera.passes.kernels.kernel_code import KernelCode, prepare_kernel
+from tessera.passes.kernels.kernel_memory import KernelFacts, KernelMemory, Store
+from tessera.passes.launches.launch_needs import launch_needs
+from tessera.passes.launches.launch_pattern import Buffers, Pattern, PatternContents, launch_pattern
+from tessera.passes.launches.launch_report import (
+    LaunchReport,
+    StepAccesses,
+    anywhere,
+    combine_variants,
+)
+from tessera.passes.launches.launch_scene import Setting, TooManyObjects, Words, build_setting
+from tessera.passes.launches.operand_bytes import operand_bytes
+from tessera.passes.regions import may_region, must_region, region_bytes
+from tessera.passes.slices.footprint import Footprint, find_footprint
+
+_WEIGHT = ir.Role.WEIGHT
+_Scene = tuple[ir.ModuleVariant, Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRegions:
+    """The accesses of every step, in program order.
+
+    `contents` are the weights whose known contents (`Program.known`) decided what a step touches;
+    `wanted` are weights whose contents could have, if they were known.
+
+    Example: `AnalysisManager(program).get(AccessRegions).steps[0].accesses`.
+    """
+
+    name: ClassVar[str] = "access-regions"
+    needs: ClassVar[tuple[type[Any], ...]] = ()
+
+    steps: tuple[StepAccesses, ...]
+    contents: tuple[ContentsDigest, ...] = ()
+    wanted: tuple[ir.BufferId, ...] = ()
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Walk the program in order, so that overwritten pointer tables are known."""
+        return cls.remembering(program, None)
+
+    @classmethod
+    def remembering(cls, program: ir.Program, store: Store | None) -> Self:
+        """The same, with what a store holds of kernels seen before; it gets what is new."""
+        walker = _Walker(program, store)
+        while True:
+            steps = tuple(walker.step(step) for step in program.work())
+            if not walker.restart():
+                walker.close()
+                told = tuple(_tell_needs(program, steps))
+                return cls(told, walker.contents(), walker.wanted())
+
+
+def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
+    """The steps, with what each kernel asks of the machine said at its first launch."""
+    seen: set[tuple[str, NeedKind]] = set()
+    for work, step in zip(program.work(), steps, strict=True):
+        new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
+        if not new:
+            yield step
+            continue
+        seen.update((step.name, need.kind) for need in new)
+        found = findings.needs(step.name, new, work.span)
+        yield replace(step, diagnostics=(*step.diagnostics, *found))
+
+
+class _Walker:
+    """The state of the walk: prepared kernels, footprints by scene, intact pointer tables."""
+
+    def __init__(self, program: ir.Program, store: Store | None) -> None:
+        self.program = program
+        self.store = store
+        self.memories: dict[tuple[int, str], KernelMemory] = {}
+        self.codes: dict[tuple[int, str, str], KernelCode] = {}
+        self.facts: dict[tuple[int, str, str], KernelFacts] = {}
+        self.footprints: dict[tuple[object, ...], Footprint] = {}
+        self.patterns: dict[tuple[object, ...], Pattern] = {}
+        self.known = _known_weights(program)
+        self.looked_up: set[ir.BufferId] = set()
+        self.asked: set[ir.BufferId] = set()
+        self.variables = _module_variables(program)
+        self.initial = initial_pointers(program, self.variables)
+        self.tables = self._first_tables()
+
+    def _first_tables(self) -> dict[ir.BufferId, dict[int, ir.Pointer]]:
+        tables = {buffer: dict(words) for buffer, words in self.initial.items()}
+        for table in self.program.pointer_tables:
+            words = {word.offset: word.target for word in table.words}
+            tables[table.buffer] = tables.get(table.buffer, {}) | words
+        return tables
+
+    def contents(self) -> tuple[ContentsDigest, ...]:
+        """The weights whose contents decided something, with their digests."""
+        return tuple(ContentsDigest(b, self.known[b].sha256) for b in sorted(self.looked_up))
+
+    def wanted(self) -> tuple[ir.BufferId, ...]:
+        """The weights that values of slices are loaded from without being known."""
+        weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
+        return tuple(b for b in weights if b not in self.known)
+
+    def _contents(self, step: ir.Launch, scenes: list[_Scene], buffers: Buffers) -> PatternContents:
+        """Which of the buffers of a launch its footprints looked into."""
+        looked_up: set[ir.BufferId | None] = set()
+        asked: set[ir.BufferId | None] = set()
+        for variant, setting in scenes:
+            footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
+            looked_up.update(setting.buffers[zone] for zone in footprint.looked_up)
+            asked.update(setting.buffers.get(zone) for zone in footprint.asked)
+        return PatternContents(
+            looked_up=tuple(i for i, buffer in enumerate(buffers) if buffer in looked_up),
+            asked=tuple(i for i, buffer in enumerate(buffers) if buffer in asked),
+        )
+
+    def _note(self, contents: PatternContents, buffers: Buffers) -> None:
+        self.looked_up.update(buffers[place] for place in contents.looked_up)
+        self.asked.update(buffers[place] for place in contents.asked)
+
+    def close(self) -> None:
+        """Keep what was found out."""
+        for memory in self.memories.values():
+            memory.close()
+
+    def restart(self) -> bool:
+        """Whether a step may write pointers of module variables: they are none then, from the
+        start, because what it writes is still there in the next request."""
+        kept = {
+            buffer: {o: p for o, p in words.items() if o in self.tables.get(buffer, {})}
+            for buffer, words in self.initial.items()
+        }
+        if kept == self.initial:
+            return False
+        self.initial = kept
+        self.tables = self._first_tables()
+        return True
+
+    def step(self, step: ir.Work) -> StepAccesses:
+        """The accesses of one step; pointers that it may overwrite are forgotten."""
+        match step:
+            case ir.Launch():
+                found = self._launch(step)
+            case ir.Memset():
+                found = self._record(step, "memset", _memset(step))
+            case ir.Memcpy():
+                found = self._record(step, "memcpy", _memcpy(step))
+            case ir.LibraryCall():
+                found = self._record(step, step.operator, tuple(_library(step)))
+            case _:
+                assert_never(step)
+        return self._overwrite_tables(found, follows=isinstance(step, ir.Launch))
+
+    def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
+        written = findings.written_weights(self.program, name, accesses)
+        return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
+
+    def _overwrite_tables(self, found: StepAccesses, *, follows: bool) -> StepAccesses:
+        """Forget words that a step may write. A launch may follow what it wrote there itself."""
+        lost: list[Access] = []
+        for access in found.accesses:
+            words = self.tables.get(access.buffer)
+            if not words or not access.kind.writes:
+                continue
+            size = self.program.buffers[access.buffer].bytes
+            written = region_bytes(access.region, size)
+            for offset in list(words):
+                if len(intervals.intersect(written, intervals.interval(offset, offset + 8))):
+                    del words[offset]
+                    lost.append(access)
+        if not lost:
+            return found
+        pins = tuple(
+            Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
+            for a in dict.fromkeys(lost)
+        )
+        more = anywhere(self.program, pins[0].reason, pins[0].span) if follows else ()
+        return StepAccesses(
+            id=found.id,
+            name=found.name,
+            accesses=(*found.accesses, *more),
+            pins=(*found.pins, *pins),
+            needs=found.needs,
+            diagnostics=(*found.diagnostics, *findings.overwritten_pointers(pins, found.name)),
+        )
+
+    # --- launches --------------------------------------------------------------------------
+
+    def _launch(self, step: ir.Launch) -> StepAccesses:
+        """The accesses of a launch whichever variant of its module runs."""
+        variants = self.program.modules[step.module].variants
+        try:
+            scenes = [(variant, self._scene(step, variant)) for variant in variants]
+        except TooManyObjects:
+            code = self._code(step, variants[0])
+            return self._anything(step, code, "it has too many pointers")
+        buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
+        known = self._pattern(step, key, buffers)
+        if known is not None:
+            self._note(known.contents, buffers)
+            return known.report(step.id, buffers)
+        reports = [self._variant(step, *scene) for scene in scenes]
+        contents = self._contents(step, scenes, buffers)
+        self._note(contents, buffers)
+        report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
+        own = {access.buffer for access in report.accesses} <= set(buffers)
+        if report.pins or report.diagnostics or not own:
+            return report
+        found = self._add_pattern(step, key, Pattern(report, buffers, contents))
+        memory = self._memory(step)
+        if memory is not None:
+            memory.keep(key, found)
+        return found.first
+
+    def _pattern(self, step: ir.Launch, key: object, buffers: Buffers) -> Pattern | None:
+        """The pattern of a launch, if one like it was seen before, here or earlier."""
+        known = self.patterns.get((step.module, step.kernel, key))
+        memory = None if known is not None else self._memory(step)
+        if memory is None:
+            return known
+        found = memory.find(key, step.id, self._name(step), buffers)
+        return None if found is None else self._add_pattern(step, key, found)
+
+    def _add_pattern(self, step: ir.Launch, key: object, found: Pattern) -> Pattern:
+        found.first = replace(found.first, pattern=len(self.patterns))
+        self.patterns[step.module, step.kernel, key] = found
+        return found
+
+    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant) -> Setting:
+        facts = self._facts(step, variant)
+        function = _kernel(variant, step.kernel)
+        variables = self.variables.get(step.module, {})
+        tables: dict[ir.BufferId, Words] = dict(self.tables)
+        launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
+        return build_setting(launch, function, variables, tables, facts.odd, self.known)
+
+    def _variant(
+        self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting
+    ) -> StepAccesses:
+        code = self._code(step, variant)
+        key = (step.module, variant.arch, step.kernel, setting.key)
+        footprint = self.footprints.get(key)
+        if footprint is None:
+            footprint = self.footprints[key] = find_footprint(code, setting.scene)
+        if footprint.gave_up:
+            return self._anything(step, code, "following its addresses takes too long")
+        name = self._name(step)
+        return LaunchReport(self.program, step, name, code, setting, footprint).build()
+
+    def _memory(self, step: ir.Launch) -> KernelMemory | None:
+        """What is remembered of a kernel; nothing where its module has no text."""
+        module = self.program.modules[step.module]
+        if self.store is None or not all(variant.text for variant in module.variants):
+            return None
+        key = (int(step.module), step.kernel)
+        if key not in self.memories:
+            self.memories[key] = KernelMemory(self.store, module, step.kernel)
+        return self.memories[key]
+
+    def _facts(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelFacts:
+        key = (int(step.module), variant.arch, step.kernel)
+        if key not in self.facts:
+            memory = self._memory(step)
+            found = None if memory is None else memory.find_facts(variant.arch)
+            if found is None:
+                code = self._code(step, variant)
+                found = KernelFacts(code.odd_parameters, idle_parameters(code))
+                if memory is not None:
+                    memory.keep_facts(variant.arch, found)
+            self.facts[key] = found
+        return self.facts[key]
+
+    def _name(self, step: ir.Launch) -> str:
+        return f"{self.program.modules[step.module].name}.{step.kernel}"
+
+    def _code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
+        key = (int(step.module), variant.arch, step.kernel)
+        code = self.codes.get(key)
+        if code is None:
+            code = self.codes[key] = prepare_kernel(variant.ptx, _kernel(variant, step.kernel))
+        return code
+
+    def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
+        name = self._name(step)
+        pin = Pin(why, code.module.span(code.function.at))
+        return StepAccesses(
+            id=step.id,
+            name=name,
+            accesses=tuple(anywhere(self.program, why, pin.span)),
+            pins=(pin,),
+            needs=launch_needs(code, step),
+            diagnostics=(findings.pinned(name, pin, step.span),),
+        )
+
+
+def _kernel(variant: ir.ModuleVariant, name: str) -> ptx.Function:
+    return next(function for function in variant.ptx.kernels() if function.name == name)
+
+
+def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
+    """Contents that may decide something: of weights, and not of words that are pointers."""
+    tables = {table.buffer for table in program.pointer_tables}
+    return {
+        known.buffer: known
+        for known in program.known
+        if program.buffers[known.buffer].role is _WEIGHT and known.buffer not in tables
+    }
+
+
+def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:
+    modules = {module.name: module.id for module in program.modules}
+    found: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
+    for buffer in program.buffers:
+        if buffer.role is not ir.Role.VARIABLE:
+            continue
+        module, _, symbol = buffer.name.rpartition(".")
+        if module in modules:
+            found.setdefault(modules[module], {})[symbol] = buffer.id
+    return found
+
+
+# --- records that are no launches ----------------------------------------------------------
+
+
+def _plain(
+    pointer: ir.Pointer, count: int, kind: AccessKind, text: str, span: Span | None
+) -> Access:
+    return Access(
+        buffer=pointer.buffer,
+        kind=kind,
+        certainty=Certainty.MUST,
+        address=AddressClass.DIRECT,
+        region=Interval(pointer.offset, pointer.offset + count),
+        text=text,
+        span=span,
+    )
+
+
+def _memset(step: ir.Memset) -> tuple[Access, ...]:
+    if step.bytes == 0:
+        return ()
+    return (_plain(step.target, step.bytes, AccessKind.WRITE, "memset", step.span),)
+
+
+def _memcpy(step: ir.Memcpy) -> tuple[Access, ...]:
+    if step.bytes == 0:
+        return ()
+    return (
+        _plain(step.source, step.bytes, AccessKind.READ, "memcpy", step.span),
+        _plain(step.target, step.bytes, AccessKind.WRITE, "memcpy", step.span),
+    )
+
+
+def _library(step: ir.LibraryCall) -> Iterator[Access]:
+    """Operands as declared, used as the table of operators says.
+
+    A library may leave padding between strides alone, and does.
+    """
+    read, written = reaches(step)
+    uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
+    uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
+    for kind, operand, reach in uses:
+        found = operand_bytes(operand)
+        if len(found) and reach is not Reach.NONE:
+            whole = may_region(found)
+            is_sure = reach is Reach.WHOLE and must_region(found) == whole
+            yield Access(
+                buffer=operand.pointer.buffer,
+                kind=kind,
+                certainty=Certainty.MUST if is_sure else Certainty.MAY,
+                address=AddressClass.DIRECT if reach is Reach.WHOLE else AddressClass.INDEXED,
+                region=whole,
+                text=step.operator,
+                span=step.span,
+            )

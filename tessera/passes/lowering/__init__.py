@@ -1,0 +1,1 @@
+"""From a placement to launch programs."""

@@ -1,0 +1,226 @@
+"""From actions in order to the queues of each device, with the events that keep them in order.
+
+In: the actions of one trace and the places of its buffers. Out: a `DeviceProgram` per device.
+
+Two operations on different queues of a device that touch the same memory, one of them to write,
+are ordered by an event; memory is compared by address, so that buffers that share bytes are ordered
+too. A clock per operation (how much of each queue is done when it is) leaves out events that others
+imply. A buffer is freed when the first operation comes that touches a later user of its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tessera.ir import program as ir
+from tessera.ir.launch_program import (
+    AreaKind,
+    Await,
+    Bytes,
+    DeviceEventId,
+    DeviceProgram,
+    Fill,
+    Free,
+    Operation,
+    Place,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+from tessera.passes import intervals
+from tessera.passes.byte_map import ByteMap
+from tessera.passes.lowering.moves import Action
+from tessera.passes.lowering.places import TraceUse
+
+_QUEUES = (Queue.COMPUTE, Queue.IN, Queue.OUT)
+_Clock = tuple[int, int, int]
+_NONE: _Clock = (-1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Who wrote a byte last and who read it since: the latest operation of each queue, or -1."""
+
+    writes: _Clock = _NONE
+    reads: _Clock = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """Bytes of an area that an operation reads or writes."""
+
+    kind: AreaKind
+    bytes: Bytes
+    writes: bool
+
+
+def find_queues(
+    use: TraceUse,
+    places: Sequence[Place],
+    devices: Sequence[str],
+    sizes: Mapping[tuple[str, AreaKind], int],
+) -> Iterator[DeviceProgram]:
+    """The programs of all devices; `sizes` are those of the areas."""
+    for device in devices:
+        mine = {int(place.buffer): place for place in places if place.device == device}
+        builder = _Builder(use, device, mine, sizes)
+        for action in use.actions:
+            builder.add(action)
+        yield builder.program()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An operation, its number on its queue, what it waits for, and whether others wait for it."""
+
+    queue: Queue
+    operation: Operation
+    awaits: list[tuple[int, int]]
+    event: DeviceEventId | None = None
+
+
+@dataclass(slots=True)
+class _Builder:
+    """One device."""
+
+    use: TraceUse
+    device: str
+    places: dict[int, Place]
+    sizes: Mapping[tuple[str, AreaKind], int]
+    entries: list[_Entry] = field(default_factory=list)
+    queues: tuple[list[_Entry], ...] = field(default_factory=lambda: ([], [], []))
+    clocks: tuple[list[_Clock], ...] = field(default_factory=lambda: ([], [], []))
+    memory: dict[AreaKind, ByteMap[_Use]] = field(default_factory=dict)
+    present: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, action: Action) -> None:
+        """Do this device's part of an action."""
+        match action.what:
+            case Run(step) if action.device == self.device:
+                touches = []
+                for buffer, found in self.use.steps.of(step).items():
+                    self._claim(buffer, Queue.COMPUTE)
+                    reads = intervals.subtract(found.reads, found.writes)
+                    touches += self._touch(buffer, intervals.pairs(reads), writes=False)
+                    touches += self._touch(buffer, intervals.pairs(found.writes), writes=True)
+                self._emit(Queue.COMPUTE, action.what, touches)
+            case Fill(buffer, found) if action.device == self.device:
+                self._claim(buffer, Queue.COMPUTE)
+                touches = self._touch(buffer, found, writes=True)
+                self._emit(Queue.COMPUTE, action.what, touches)
+            case Transfer() as transfer:
+                if transfer.source == self.device:
+                    self._claim(transfer.buffer, Queue.OUT)
+                    touches = self._touch(transfer.buffer, transfer.bytes, writes=False)
+                    self._emit(Queue.OUT, Send(transfer.id), touches)
+                if transfer.target == self.device:
+                    self._claim(transfer.buffer, Queue.IN)
+                    touches = self._touch(transfer.buffer, transfer.bytes, writes=True)
+                    self._emit(Queue.IN, Receive(transfer.id), touches)
+            case _:
+                pass
+
+    def program(self) -> DeviceProgram:
+        """The operations, with records and waits written out."""
+        number = 0
+        for entry in self.entries:
+            for queue, index in entry.awaits:
+                self.queues[queue][index].event = DeviceEventId(-1)
+        for entry in self.entries:
+            if entry.event is not None:
+                entry.event = DeviceEventId(number)
+                number += 1
+        return DeviceProgram(device=self.device, operations=tuple(self._operations()))
+
+    def _operations(self) -> Iterator[Queued]:
+        for entry in self.entries:
+            for queue, index in entry.awaits:
+                event = self.queues[queue][index].event
+                assert event is not None
+                yield Queued(entry.queue, Await(event))
+            yield Queued(entry.queue, entry.operation)
+            if entry.event is not None:
+                yield Queued(entry.queue, Record(entry.event))
+
+    def _claim(self, buffer: int, queue: Queue) -> None:
+        """Free the buffers whose bytes this one takes over."""
+        place = self.places.get(int(buffer))
+        if place is None or place.kind is not AreaKind.SLOT or int(buffer) in self.present:
+            return
+        end = place.offset + self.use.program.buffers[buffer].bytes
+        for other, (start, stop) in list(self.present.items()):
+            if start < end and place.offset < stop:
+                del self.present[other]
+                whole = _Touch(AreaKind.SLOT, ((start, stop),), True)
+                self._emit(queue, Free(ir.BufferId(other)), [whole] if start < stop else [])
+        self.present[int(buffer)] = (place.offset, end)
+
+    def _touch(self, buffer: int, found: Bytes, *, writes: bool) -> list[_Touch]:
+        place = self.places[int(buffer)]
+        if place.kind is AreaKind.WEIGHTS or not found:
+            return []
+        at = place.offset
+        return [_Touch(place.kind, tuple((at + s, at + e) for s, e in found), writes)]
+
+    def _emit(self, queue: Queue, operation: Operation, touches: list[_Touch]) -> None:
+        own = _QUEUES.index(queue)
+        number = len(self.queues[own])
+        clock = self.clocks[own][-1] if self.clocks[own] else _NONE
+        awaits = self._awaits(own, clock, self._conflicts(touches))
+        for other, index in awaits:
+            clock = _later(clock, self.clocks[other][index])
+        clock = _with(clock, own, number)
+        entry = _Entry(queue, operation, awaits)
+        self.entries.append(entry)
+        self.queues[own].append(entry)
+        self.clocks[own].append(clock)
+        for touch in touches:
+            self._note(touch, own, number)
+
+    def _awaits(self, own: int, clock: _Clock, wanted: _Clock) -> list[tuple[int, int]]:
+        """The operations of other queues to wait for, but those that others among them imply."""
+        found = [
+            (other, index)
+            for other, index in enumerate(wanted)
+            if other != own and index > clock[other]
+        ]
+        if len(found) == 2:
+            for (queue, index), (other, after) in (found, reversed(found)):
+                if self.clocks[other][after][queue] >= index:
+                    return [(other, after)]
+        return found
+
+    def _conflicts(self, touches: list[_Touch]) -> _Clock:
+        found = _NONE
+        for touch in touches:
+            for *_, use in self._memory(touch.kind).get(touch.bytes):
+                found = _later(found, use.writes)
+                if touch.writes:
+                    found = _later(found, use.reads)
+        return found
+
+    def _note(self, touch: _Touch, queue: int, number: int) -> None:
+        def read(old: _Use) -> _Use:
+            return replace(old, reads=_with(old.reads, queue, number))
+
+        written = _Use(writes=_with(_NONE, queue, number))
+        change = (lambda _: written) if touch.writes else read
+        self._memory(touch.kind).change(touch.bytes, change)
+
+    def _memory(self, kind: AreaKind) -> ByteMap[_Use]:
+        if kind not in self.memory:
+            self.memory[kind] = ByteMap(self.sizes[self.device, kind], _Use())
+        return self.memory[kind]
+
+
+def _later(left: _Clock, right: _Clock) -> _Clock:
+    return (max(left[0], right[0]), max(left[1], right[1]), max(left[2], right[2]))
+
+
+def _with(clock: _Clock, queue: int, number: int) -> _Clock:
+    return (*clock[:queue], number, *clock[queue + 1 :])  # type: ignore[return-value]

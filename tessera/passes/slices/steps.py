@@ -1,0 +1,391 @@
+"""One step of a slice: registers and local words in, registers and accesses out.
+
+Registers are kept by name, local words (`slice_local`) by offset and width.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tessera.ir import ptx
+from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
+from tessera.ir.opcodes.types import is_type
+from tessera.passes.kernels.kernel_code import KernelCode, Step
+from tessera.passes.slices.both_ways import Guarded, Side, SureWrite, common_writes
+from tessera.passes.slices.calls import run_call
+from tessera.passes.slices.contents import contents_value
+from tessera.passes.slices.local import any_of_type, local_access
+from tessera.passes.slices.made_maps import is_map_step, map_step
+from tessera.passes.slices.memory import extent_accesses
+from tessera.passes.slices.operands import Key, Operands
+from tessera.passes.slices.recorder import Recorder
+from tessera.passes.slices.scene import Box, Scene
+from tessera.passes.slices.shared_access import Follower, convert_shared, in_shared
+from tessera.passes.slices.tensor import tensor_access
+from tessera.passes.slices.zones import LOCAL, PARAMETER, SHARED
+from tessera.passes.threads import lanes
+from tessera.passes.threads.elections import agreeing, choose, elect, merged_choice
+from tessera.passes.threads.lane_ops import PREDICATES, invert, source_bits
+from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.masks import ALL, NONE, Mask
+from tessera.passes.threads.shuffle import shuffle
+
+_LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
+
+
+class StepRunner(Operands):
+    """What each instruction does to the registers.
+
+    `arriving` are the threads that come to the instruction at hand, whatever its guard says;
+    `here` are those that execute it.
+    """
+
+    arriving: Mask = Mask(ALL, ALL, ALL)
+    here: Mask = arriving
+
+    def __init__(
+        self,
+        code: KernelCode,
+        scene: Scene,
+        box: Box | None,
+        recorder: Recorder,
+        shared: Follower | None = None,
+    ) -> None:
+        super().__init__(code, scene, box, recorder)
+        self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
+        self.shared = shared
+
+    # --- results ---------------------------------------------------------------------------
+
+    def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
+        """Write a register: replace where strong, join where it only may happen."""
+        old = self.registers.get(key)
+        if old is None or mask.everybody:
+            self.registers[key] = value
+            return
+        self.work += 4 * max(value.size, mask.may.size)
+        weak = mask.may & ~mask.strong
+        result = lanes.merge(mask.strong, value, old)
+        if weak.any():
+            result = lanes.merge(weak, lanes.join(old, value, self.bits(key)), result)
+        if value.choice is not None and not weak.any():
+            result.choice = merged_choice(mask.strong, value, old)
+        self.registers[key] = result
+
+    def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
+        """Write a register, the result of a step."""
+        self.work += 8 + value.size
+        self.origins[name] = step.index
+        self.assign(name, value, mask)
+
+    def unknown_results(self, step: Step, mask: Mask, anchor: int = 0) -> None:
+        """Let every register that a step writes be anything."""
+        for name in step.targets:
+            if name in self.code.needed:
+                bits = self.code.widths.get(name, 64)
+                self.write(step, name, lanes.unknown(bits, step.index, anchor), mask)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def step(self, step: Step, mask: Mask) -> None:
+        """Execute one instruction that is no branch."""
+        here = self.guarded(step.instruction, mask)
+        if here is None:
+            return
+        self.arriving, self.here = mask, here
+        name = step.instruction.opcode.name
+        if self.shared is not None and in_shared(self, self.shared, step, here):
+            return
+        if step.meaning.flow is Flow.CALL:
+            run_call(self, step, here)
+        elif step.effects:
+            self._access(step, here)
+            if is_map_step(step.instruction):
+                map_step(self, step, here)
+        elif is_map_step(step.instruction):
+            map_step(self, step, here)
+        elif Role.TENSOR_MAP in step.meaning.roles:
+            self.pins[step.index] = "its bytes are described by a tensor map"
+            self.unknown_results(step, here)
+        elif name == "mov" and self._is_vector_move(step):
+            self._vector_move(step, here)
+        elif name == "cvta":
+            self._convert_address(step, here)
+        elif name == "shfl":
+            self._shuffle(step, here)
+        elif name == "elect":
+            self._elect(step, here)
+        elif name == "mapa":
+            # The same variable of another CTA of the cluster: shared memory again.
+            self.unknown_results(step, here, self.scene.zones.address(SHARED))
+        elif step.function is not None and len(step.targets) >= 1:
+            self._compute(step, here)
+        else:
+            self.unknown_results(step, here)
+
+    def _compute(self, step: Step, mask: Mask) -> None:
+        values = list(self._source_values(step))
+        if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
+            self.unknown_results(step, mask)
+            return
+        if self.elections:
+            results = choose(lambda given: self._evaluate(step, given), values)
+        else:
+            results = self._evaluate(step, values)
+        for name, result in zip(step.targets, results, strict=False):
+            self.write(step, name, result, mask)
+
+    def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
+        """The results of a step on the values of its sources."""
+        assert step.function is not None
+        if step.instruction.opcode.name == "setp":
+            return self._predicates(step, step.function(values[:2]), values[2:])
+        return (self._fit(step.function(values), step.targets[0]),)
+
+    def _fit(self, value: Lanes, name: str) -> Lanes:
+        bits = self.code.widths.get(name, 64)
+        return value if bits == 64 else lanes.truncate(value, bits)
+
+    def _predicates(self, step: Step, test: Lanes, third: Sequence[Lanes]) -> tuple[Lanes, Lanes]:
+        results = (test, invert(test))
+        modifiers = step.instruction.opcode.modifiers
+        for operator in ("and", "or", "xor"):
+            if operator in modifiers and third:
+                combine = PREDICATES[operator]
+                results = (combine([results[0], third[0]]), combine([results[1], third[0]]))
+        return results
+
+    def _source_values(self, step: Step) -> Iterator[Lanes]:
+        sources = self._sources.get(step.index)
+        if sources is None:
+            sources = self._sources[step.index] = tuple(_sources(step))
+        return (
+            operand if isinstance(operand, Lanes) else self.value(operand, bits, step.index)
+            for operand, bits in sources
+        )
+
+    def _is_vector_move(self, step: Step) -> bool:
+        return any(isinstance(o, ptx.Vector) for o in step.instruction.operands)
+
+    def _vector_move(self, step: Step, mask: Mask) -> None:
+        """`mov.b64 %rd, {%r0, %r1}` and the like."""
+        target, source = step.instruction.operands
+        bits = type_bits(step.instruction.opcode.modifiers[-1])
+        if isinstance(source, ptx.Vector) and isinstance(target, ptx.Name) and bits <= 64:
+            part = bits // len(source.elements)
+            result = lanes.scalar(0)
+            for place, element in enumerate(source.elements):
+                value = lanes.zero_extend(self.value(element, part, step.index), part)
+                scaled = lanes.mul(value, lanes.scalar(1 << (place * part)), 64)
+                result = lanes.add(result, scaled, 64)
+            self.write(step, target.name, lanes.truncate(result, bits), mask)
+            return
+        if not isinstance(target, ptx.Vector) or isinstance(source, ptx.Vector) or bits > 64:
+            self.unknown_results(step, mask)
+            return
+        whole = self.value(source, bits, step.index)
+        part = bits // len(target.elements)
+        for place, element in enumerate(target.elements):
+            if not isinstance(element, ptx.Name):
+                continue
+            low, high = lanes.unsigned_bounds(whole, bits)
+            shift = U64(place * part)
+            if whole.span is None:
+                piece = Lanes((whole.lo >> shift) & U64(MASK[part]))
+            else:
+                moved = lanes.from_bounds(low >> shift, high >> shift, bits, whole.why)
+                piece = lanes.truncate(moved, part)
+            self.write(step, element.name, piece, mask)
+
+    def _convert_address(self, step: Step, mask: Mask) -> None:
+        modifiers = step.instruction.opcode.modifiers
+        source = step.instruction.operands[1]
+        if any(m.startswith("shared") for m in modifiers):
+            convert_shared(self, step, source, mask)
+            return
+        value = self.value(source, 64, step.index)
+        if isinstance(source, ptx.Name) and self.code.widths.get(source.name, 64) < 64:
+            value = lanes.unknown(64, step.index)
+        self.write(step, step.targets[0], value, mask)
+
+    def _shuffle(self, step: Step, mask: Mask) -> None:
+        operands = step.instruction.operands
+        source = self.value(operands[1], 32, step.index)
+        others = [self.value(o, 32, step.index) for o in operands[2:4]]
+        mode = step.instruction.opcode.modifiers
+        threads = self.scene.threads
+        found = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
+        found.why = found.why if found.why >= 0 else step.index
+        self.write(step, step.targets[0], found, mask)
+        for name in step.targets[1:]:
+            self.write(step, name, lanes.unknown(1, step.index), mask)
+
+    def _elect(self, step: Step, mask: Mask) -> None:
+        """One thread of each warp; which one is not known."""
+        members = self.value(step.instruction.operands[1], 32, step.index)
+        self.elections += 1
+        found = elect(members, mask.sure, mask.may, self.scene.threads, self.elections)
+        for name in step.targets:
+            leads = self.code.widths.get(name) == 1
+            value = found if leads else lanes.between(0, 31, 32, step.index)
+            self.write(step, name, value, mask)
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def elected(self, values: Sequence[Array]) -> Array:
+        """The threads here of warps of which one is elected, whoever it is, with these values."""
+        if self.here.election == -1:
+            return NONE
+        return agreeing(self.here.elected, values, self.scene.threads)
+
+    def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
+        """Record an access; on a side of a branch that data decides, nothing is certain yet."""
+        sure = mask.sure
+        address = lanes.exact_in(address, mask.may)
+        access = step.effects[number].access
+        writes = access.writes and not access.reads and address.span is None
+        if self.side is not None:
+            if writes and sure.any():
+                self.side.add(SureWrite(step.index, number, address.lo, width, sure))
+            sure = NONE
+        self.recorder.add(step.index, number, address, width, mask.may, sure)
+        if writes and self.here.election != -1:
+            chosen = self.elected([address.lo, mask.may]) & mask.may
+            if chosen.any():
+                self.recorder.add_sure(step.index, number, address.lo, width, chosen)
+        if writes and step.instruction.guard is not None:
+            self._note_guarded(step, number, step.instruction.guard, address, width)
+
+    def _note_guarded(
+        self, step: Step, number: int, guard: ptx.Guard, address: Lanes, width: int
+    ) -> None:
+        """A write under a predicate that data decides: look for it under the opposite."""
+        value = self.registers.get(guard.register)
+        if value is None or value.span is None:
+            return
+        sure = self.arriving.sure & value.span.astype(np.bool_)
+        if not sure.any():
+            return
+        known = self.guarded_writes.get(guard.register)
+        if known is None or known.value is not value:
+            known = self.guarded_writes[guard.register] = Guarded(value)
+        write = SureWrite(step.index, number, address.lo, width, sure)
+        known.sides[guard.negated].add(write)
+        self.settle_writes(Side([write]), known.sides[not guard.negated])
+
+    def settle_writes(self, first: Side, second: Side) -> None:
+        """What is written on both sides is certain, as far as coming here was."""
+        for write in common_writes(first, second):
+            self.work += 4 * write.lo.size
+            if self.side is not None:
+                self.side.add(write)
+            else:
+                self.recorder.add_sure(write.index, write.effect, write.lo, write.width, write.sure)
+
+    def _access(self, step: Step, mask: Mask) -> None:
+        for number, effect in enumerate(step.effects):
+            if effect.space in {"tex", "surf", "fabric"}:
+                kind = {"tex": "a texture", "surf": "a surface"}.get(effect.space, "another GPU")
+                self.pins[step.index] = f"it accesses {kind}"
+                continue
+            if isinstance(effect.extent, TensorBox):
+                why = tensor_access(self, step, number, effect, mask)
+                if why is not None:
+                    self.pins[step.index] = why
+                continue
+            if step.instruction.opcode.name == "multimem":
+                self.pins[step.index] = "it accesses multicast memory"
+                continue
+            address = self.address(step.instruction.operands[effect.operand], step.index)
+            zone = self.common_zone(address)
+            if effect.space in _LOCAL_SPACES or zone in (LOCAL, PARAMETER):
+                local_access(self, step, effect.access.writes, address, mask)
+                return
+            if effect.access.writes and effect.space == "generic" and zone is None:
+                self.forget_words()
+            if zone != SHARED:
+                extent_accesses(self, step, number, effect, address, mask)
+        if step.targets:
+            self._loaded(step, mask)
+
+    def common_zone(self, address: Lanes) -> int | None:
+        """The zone of every thread's address, or None."""
+        found = self.scene.zones.between(*address.bounds()) if address.size else None
+        return None if found is None else found[0]
+
+    def _loaded(self, step: Step, mask: Mask) -> None:
+        """What a load from memory gives: pointers from an intact table, else anything."""
+        types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
+        is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
+        if not is_load:
+            self.unknown_results(step, mask)
+            return
+        if not any(name in self.code.needed for name in step.targets):
+            return
+        operand = step.instruction.operands[step.effects[0].operand]
+        address = self.address(operand, step.index)
+        width = (type_bits(types[0]) + 7) // 8
+        for place, name in enumerate(step.targets):
+            if name not in self.code.needed:
+                continue
+            value = self._table_word(address, place * width, step.index) if width == 8 else None
+            if value is None:
+                value = self._known_word(address, place * width, types[0], name, step.index)
+            if value is None:
+                value = any_of_type(types[0], self.code.widths.get(name, 64), step.index)
+            self.write(step, name, value, mask)
+
+    def _known_word(
+        self, address: Lanes, offset: int, type: str, name: str, index: int
+    ) -> Lanes | None:
+        """A word of a weight whose contents are known; otherwise note what was asked for."""
+        zone = self.common_zone(address)
+        content = None if zone is None else self.scene.contents.get(zone)
+        if zone is None or content is None:
+            self.recorder.asked.update(() if zone is None else (zone,))
+            return None
+        self.recorder.looked_up.add(zone)
+        bits = self.code.widths.get(name, 64)
+        return contents_value(self.scene.zones, content, address, offset, type, bits, index)
+
+    def _table_word(self, address: Lanes, offset: int, index: int) -> Lanes | None:
+        zone, offsets = self.scene.zones.decode(address.lo)
+        first = int(zone.flat[0])
+        table = self.scene.tables.get(first)
+        if table is None or not (zone == first).all():
+            return None
+        anchored = lanes.unknown(64, index, self.scene.zones.address(table.zone))
+        if address.span is not None:
+            return anchored
+        wanted = offsets + offset
+        place = np.minimum(np.searchsorted(table.offsets, wanted), len(table.offsets) - 1)
+        if (table.offsets[place] == wanted).all():
+            return Lanes(table.targets[place])
+        return anchored
+
+    def forget_words(self) -> None:
+        """Nothing is known of local memory any more."""
+        for key in [k for k in self.registers if not isinstance(k, str)]:
+            del self.registers[key]
+
+
+def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
+    """The operands that a step computes with and their widths; constants as values."""
+    opcode = step.instruction.opcode
+    types = [m for m in opcode.modifiers if is_type(m)]
+    bits = min(64, type_bits(types[-1])) if types else 64
+    place = 0
+    for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
+        if role not in {Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE}:
+            continue
+        width = 1 if role is Role.PREDICATE else source_bits(opcode, place, bits)
+        if isinstance(operand, ptx.Integer):
+            yield lanes.scalar(operand.value, width), width
+        else:
+            yield operand, width
+        place += 1

@@ -1,0 +1,1 @@
+"""Values of many threads at once, exact or as intervals."""
