@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from tessera.ir import ptx
 from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.opcodes.types import is_type, type_bits
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.kernels.inline_calls import inline_calls
 from tessera.passes.kernels.kernel_code import known_meaning
@@ -54,10 +55,39 @@ def stored_words(
     """
     body = function.body or ()
     written = [one for one in ptx.walk_statements(body) if isinstance(one, ptx.Instruction)]
+    has_calls = any(one.opcode.name == "call" for one in written)
     # As it stands, registers of equal name count as one: what is not found so is not there.
-    if not any(one.opcode.name == "call" for one in written) and not _stored(written, function):
+    if not has_calls and not (_moves_words(written, function) and _stored(written, function)):
         return []
     return _stored(inline_calls(module, function).instructions, function)
+
+
+def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function) -> bool:
+    """Whether a word of 64 bits can get out of its kernel at all: as one, or cut into parts.
+
+    Quick to see, and most kernels do neither.
+    """
+    narrow = frozenset(
+        p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
+    )
+    return any(_moves_word(one, narrow) for one in instructions)
+
+
+def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:
+    """Stores 64 bits at a time, or makes something shorter of a longer value."""
+    types = [type_bits(m) for m in instruction.opcode.modifiers if is_type(m)]
+    match instruction.opcode.name:
+        case "st" | "atom" | "red" | "tensormap":
+            return not types or types[-1] > 32
+        case "mov":
+            return isinstance(instruction.operands[0], ptx.Vector)
+        case "cvt":
+            return len(types) < 2 or types[-2] < types[-1] == 64
+        case "ld" if any(m.startswith("param") for m in instruction.opcode.modifiers):
+            is_short = not types or types[-1] < 64
+            return is_short and _named(instruction.operands[1], narrow)[0] is None
+        case _:
+            return False
 
 
 def _stored(
