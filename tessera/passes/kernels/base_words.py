@@ -27,6 +27,7 @@ Word = tuple[str, int | None]
 
 _ADDRESSES = frozenset({Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE})
 _SEEN = frozenset({"global", "generic"})
+_MOVERS = frozenset({"st", "atom", "red", "tensormap", "mov", "cvt", "ld"})
 _ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "popc", "clz"})
 
 
@@ -70,7 +71,7 @@ def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function
     narrow = frozenset(
         p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
     )
-    return any(_moves_word(one, narrow) for one in instructions)
+    return any(_moves_word(one, narrow) for one in instructions if one.opcode.name in _MOVERS)
 
 
 def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:

@@ -150,7 +150,7 @@ def _scan(
                 calls[callee.name] += 1
             else:
                 indirect += 1
-        if shared:
+        if len(shared_names) < len(shared):
             shared_names |= dict.fromkeys(n for n in _names(statement.operands) if n in shared)
     return _Facts(
         function=function,
