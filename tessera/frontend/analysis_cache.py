@@ -31,7 +31,13 @@ FORMAT = 1
 SUFFIX = ".regions"
 MAX_FILE_BYTES = 64 << 20
 # What decides how a text becomes accesses; two releases that differ here share no files.
-_SOURCES = ("passes/**/*.py", "ir/**/*.py", "frontend/ptx*.py", "frontend/trace*.py", "diagnostics.py")
+_SOURCES = (
+    "passes/**/*.py",
+    "ir/**/*.py",
+    "frontend/ptx*.py",
+    "frontend/trace*.py",
+    "diagnostics.py",
+)
 
 
 @functools.cache
