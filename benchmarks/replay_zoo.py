@@ -117,7 +117,7 @@ def replay(name: str, placements: int, folder: Path) -> dict[str, object]:
         try:
             found[part] = work()
         except Exception:
-            found[part] = {"failed": traceback.format_exc()[-1500:]}
+            found[part] = {"failed": traceback.format_exc()[-1500:].replace(f"{ROOT}/", "")}
         seconds = time.perf_counter() - begun
         print(f"{name} {part} {seconds:.1f} s", file=sys.stderr, flush=True)
     return found

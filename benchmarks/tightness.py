@@ -39,7 +39,8 @@ ALL: tuple[Case, ...] = (*CASES, *LAYERS)
 
 # The modules that tests/data/kernels/build.py makes with NVRTC.
 NVRTC = frozenset({"elementwise", "reduce", "shared", "warp", "math", "model", "model_strict"})
-RESULTS = Path(__file__).resolve().parent / "results" / "tightness.json"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "tightness.json"
 CLASSES = {
     "kv-write": ("kv_",),
     "split-k": ("splitk",),
@@ -94,7 +95,8 @@ def reason(accesses: tuple[Access, ...], kind: AccessKind) -> str:
     for access in accesses:
         if access.kind not in (kind, AccessKind.ATOMIC) or access.certainty is Certainty.MUST:
             continue
-        where = f"`{access.text}`" if access.span is None else f"`{access.text}` at {access.span}"
+        place = str(access.span).replace(f"{ROOT}/", "")
+        where = f"`{access.text}`" if access.span is None else f"`{access.text}` at {place}"
         if isinstance(access.region, WholeBuffer | Unknown):
             return f"{where}: {access.region.reason}"
         if access.kind is AccessKind.ATOMIC:
