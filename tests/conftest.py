@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # Tests neither see nor fill the user's cache, in this process and in those it starts.
 os.environ["TESSERA_NO_CACHE"] = "1"
+
+# A shell starts what runs in the background with SIGINT ignored, and children inherit that; tests
+# that interrupt commands want them to hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A loaded machine is slow, not wrong: no deadline. `HYPOTHESIS_PROFILE=nightly` looks longer.
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
