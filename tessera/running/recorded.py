@@ -1,10 +1,10 @@
 """What PyTorch computed when a trace was captured, held against a run of its plan.
 
 In: the outcome of a run and what it started from. Out: a note per trace that names contents; what
-PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`). A result outside the
-tolerance of its type raises TSR5054 with exit code 5. Only a request that starts from the recorded
-inputs and states can be compared: the first of its lane, without `--data`, `--inputs` or another
-seed.
+PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`, also where `--data`
+names them). A result outside the tolerance of its type raises TSR5054 with exit code 5. Only a
+request that starts from the recorded inputs and states can be compared: the first of its lane,
+without `--inputs` or another seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessera.running.tolerance import Distance, distance
 def check_recorded(prepared: Prepared) -> None:
     """Refuse files of recorded results that cannot be compared with, before anything runs."""
     for program in prepared.opened.programs if _starts_as_recorded(prepared) else ():
-        path = _file_of(program, prepared.opened.folder)
+        path = _file_of(program, prepared)
         if path is not None:
             open_contents_file(program, path).close()
 
@@ -38,12 +38,13 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
     """A note per trace that names contents: what was compared, or why nothing was."""
     notes = []
     for trace, program in enumerate(prepared.opened.programs):
-        if program.resident is None:
+        contents = _contents_of(program, prepared)
+        if contents is None:
             continue
-        path = _file_of(program, prepared.opened.folder)
+        path = _file_of(program, prepared)
         turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
         if path is None:
-            name = os.path.basename(_name_of(program))
+            name = os.path.basename(_recording_of(contents))
             notes.append(f"not compared with PyTorch: there is no `{name}`")
         elif not _starts_as_recorded(prepared) or turn is None:
             notes.append("not compared with PyTorch: the run starts from other contents")
@@ -57,20 +58,29 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
 
 def _starts_as_recorded(prepared: Prepared) -> bool:
     options = prepared.options
-    return options.data is None and options.inputs is None and not options.seed
+    return options.inputs is None and not options.seed
 
 
-def _name_of(program: Program) -> str:
-    stem, ending = os.path.splitext(program.resident or "")
+def _contents_of(program: Program, prepared: Prepared) -> str | None:
+    """The file that contents come from: the user's, or a plain one of the plan's folder."""
+    if prepared.options.data is not None:
+        return os.path.abspath(prepared.options.data)
+    name = program.resident
+    if name is None or os.path.basename(name) != name:
+        return None
+    return os.path.join(prepared.opened.folder, name)
+
+
+def _recording_of(contents: str) -> str:
+    stem, ending = os.path.splitext(contents)
     return f"{stem}.ref{ending}"
 
 
-def _file_of(program: Program, folder: str) -> str | None:
-    """The recorded results, if there are any; the name is that of a plain file of the folder."""
-    name = _name_of(program)
-    path = os.path.join(folder, name)
-    plain = program.resident is not None and os.path.basename(name) == name
-    return path if plain and os.path.isfile(path) and not os.path.islink(path) else None
+def _file_of(program: Program, prepared: Prepared) -> str | None:
+    """The recorded results, if there are any."""
+    contents = _contents_of(program, prepared)
+    path = None if contents is None else _recording_of(contents)
+    return path if path and os.path.isfile(path) and not os.path.islink(path) else None
 
 
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:

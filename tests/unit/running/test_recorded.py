@@ -82,13 +82,27 @@ def test_outside_the_tolerance_is_a_difference() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("option", [("--seed", "1"), ("--data", "t.npz"), ("--inputs", "i.npz")])
+@pytest.mark.parametrize("option", [("--seed", "1"), ("--inputs", "i.npz")])
 def test_what_starts_from_something_else_is_not_compared(option: tuple[str, str]) -> None:
     record(X + S + 1)
     np.savez("i.npz", x=X)
     code, text = verify("--requests", "1", *option)
     assert code == 0, text
     assert "not compared with PyTorch: the run starts from other contents" in text
+
+
+def test_contents_elsewhere_have_their_recording_beside_them(folder: Path) -> None:
+    record(X + S + 1)  # of other contents
+    (folder / "there").mkdir()
+    np.savez("there/mine.npz", x=X + 1, s=S)
+    _, text = verify("--requests", "1", "--data", "there/mine.npz")
+    assert "not compared with PyTorch: there is no `mine.ref.npz`" in text
+    np.savez("there/mine.ref.npz", y=X + S + 1, s=X + S + 1)
+    code, text = verify("--requests", "1", "--data", "there/mine.npz")
+    assert code == 0, text
+    assert "equals what PyTorch recorded to the byte (mine.ref.npz" in text
+    np.savez("there/mine.ref.npz", y=X + S + 2, s=X + S + 1)
+    assert verify("--requests", "1", "--data", "there/mine.npz")[0] == 5
 
 
 def test_a_link_is_not_followed(folder: Path) -> None:
