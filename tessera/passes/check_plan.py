@@ -9,9 +9,9 @@ What is proved of every request, whatever the devices' speeds:
 - no two operations that touch the same memory, one of them to write, are under way together;
 - the programs come to an end, also where a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
-The parts: `check_plan_shape` (everything is there once), `_memory` (places), `_order` (what comes
-before what), `_sequence` (what one device would do), `_versions` (the walk), `_homes` (from request
-to request), `_pins` (pointers). None of it is shared with planning or lowering.
+The parts are in `judge`: `shape` (everything is there once), `memory` (places), `order` (what comes
+before what), `sequence` (what one device would do), `versions` (the walk), `homes` (from request to
+request), `pins` (pointers). None of it is shared with planning or lowering.
 
 Source: design, sections 5 and 6.
 """

@@ -1,7 +1,7 @@
 """What every byte of every device holds, operation by operation: the heart of the judge.
 
-In: the operations of a request in a possible order with their clocks (`check_plan_order`), what the
-steps need (`check_plan_sequence`), and where buffers are (`check_plan_memory`). Out: findings.
+In: the operations of a request in a possible order with their clocks (`judge.order`), what the
+steps need (`judge.sequence`), and where buffers are (`judge.memory`). Out: findings.
 
 Per device and byte of memory it is known whose byte it is and of which version (a *tag*; 0 is
 poison), and per queue the last operation that read and that wrote it. An operation is right if

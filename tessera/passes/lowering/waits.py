@@ -1,6 +1,6 @@
 """Leave out waits that other waits make sure of, also by way of another device.
 
-In: the programs of one trace, as `lower_queues` makes them device by device, and its transfers.
+In: the programs of one trace, as `lowering.queues` makes them device by device, and its transfers.
 Out: the same programs with fewer waits and records.
 
 A walk over all queues keeps, per queue, how much of every queue is known to be over (its clock). An

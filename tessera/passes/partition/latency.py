@@ -1,6 +1,6 @@
 """The shortest time of one request: cut at separators, solve each segment, join by recursion.
 
-In: a `Problem`. Out: a `LatencySolution`. The times are those of `partition_schedule`, here for
+In: a `Problem`. Out: a `LatencySolution`. The times are those of `partition.schedule`, here for
 many placements at once. Traces of a mix are solved apart; they meet in memory and in what they must
 have together.
 

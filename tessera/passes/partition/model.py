@@ -1,6 +1,6 @@
 """The throughput problem as a mixed-integer program, with named columns and rows.
 
-In: a `Problem`. Out: a `Model` (numpy arrays, ready for HiGHS; `partition_solve` runs it).
+In: a `Problem`. Out: a `Model` (numpy arrays, ready for HiGHS; `partition.solve` runs it).
 
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
 `m[r,g]` resident r is on device g. Of a task's devices the first allowed one has no column: it is
@@ -124,7 +124,7 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> Model:
 
     With a class per task there is a row for each count: how many tasks of a class are on a device,
     how many tensors between two classes go from one to another. They cut off nothing; branching on
-    them does (`partition_counts`).
+    them does (`partition.counts`).
     """
     builder = _Builder()
     builder.column("T", np.inf)

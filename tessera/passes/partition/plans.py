@@ -109,7 +109,7 @@ def choose(
     on_progress: Progress | None = None,
     should_stop: ShouldStop | None = None,
 ) -> Choice | None:
-    """The best plan found, with all others; None if nothing fits (see `partition_infeasible`)."""
+    """The best plan found, with all others; None if nothing fits (see `partition.infeasible`)."""
     if not all(task.allowed() for task in problem.tasks):
         return None
     search = _Search(

@@ -3,7 +3,7 @@
 In: every store to shared memory of a run, wherever and whenever it happens, and the loads of 8
 bytes. Out: per load the objects that any store may have put an address of where it loads, or None
 where something else may be there. This is what is left when shared memory cannot be followed cell
-by cell (`slice_shared`): threads without barriers between them, stores at unknown places, loops
+by cell (`slices.shared`): threads without barriers between them, stores at unknown places, loops
 that data ends.
 
 During the run the result of each load is in a zone of its own (`zones.LOADED`); afterwards what was

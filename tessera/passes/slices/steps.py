@@ -1,6 +1,6 @@
 """One step of a slice: registers and local words in, registers and accesses out.
 
-Registers are kept by name, local words (`slice_local`) by offset and width.
+Registers are kept by name, local words (`slices.local`) by offset and width.
 """
 
 # NumPy's operators on arrays of unknown element type give Any.

@@ -17,7 +17,7 @@ NONE: Array = np.zeros((1, 1), dtype=np.bool_)
 
 
 class Mask:
-    """The threads at a place; see `slice_machine` for what the three sets mean."""
+    """The threads at a place; see `slices.machine` for what the three sets mean."""
 
     __slots__ = ("_everybody", "elected", "election", "may", "strong", "sure")
 
