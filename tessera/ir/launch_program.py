@@ -170,11 +170,17 @@ class DeviceProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredTrace:
-    """One request of one trace: a program per device. `trace` indexes the traces of the plan."""
+    """One request of one trace: a program per device. `trace` indexes the traces of the plan.
+
+    `gate` keeps requests apart: the next one of the trace begins when this step is done, not
+    before. Requests that begin together go from device to device together, and leave the others
+    idle. It is advice: results do not depend on it, and nothing but a later request waits for it.
+    """
 
     trace: int
     transfers: tuple[Transfer, ...]
     programs: tuple[DeviceProgram, ...]
+    gate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

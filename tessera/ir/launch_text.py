@@ -57,7 +57,8 @@ def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
 
 
 def _trace_lines(trace: LoweredTrace) -> Iterator[str]:
-    yield f"request trace={trace.trace}"
+    gate = "" if trace.gate is None else f" gate={trace.gate}"
+    yield f"request trace={trace.trace}{gate}"
     for one in trace.transfers:
         yield (
             f"  transfer {one.id} buffer={one.buffer} source={_quoted(one.source)}"

@@ -225,6 +225,8 @@ def _request(trace: LoweredTrace, devices: set[str], placed: PlacedTrace) -> Ite
                 count = ends[kind, transfer.id]
                 yield Flaw(transfer, f"a transfer has {wanted} `{kind}` on `{name}`, not {count}")
     yield from _launched(trace, placed)
+    if trace.gate is not None and trace.gate not in {int(one.step) for one in placed.steps}:
+        yield Flaw(trace, f"the gate is step {trace.gate}, which is not there")
 
 
 def _launched(trace: LoweredTrace, placed: PlacedTrace) -> Iterator[Flaw]:

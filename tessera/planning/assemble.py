@@ -29,6 +29,7 @@ from tessera.passes.lowering.plan import lower_replica
 from tessera.passes.partition.plan_problem import Planning
 from tessera.passes.partition.plans import Candidate, Choice, ReplicaPlan
 from tessera.passes.partition.problem import transfers_of
+from tessera.passes.partition.spacing import find_spacing
 from tessera.planning.options import PlanOptions
 from tessera.planning.traces import LoadedTrace
 
@@ -134,6 +135,7 @@ def lower_candidate(
             )  # fmt: skip
         first, lowered = known[pattern]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
+        lowered = keep_apart(lowered, attempt.planning, one)
         found.append(
             Replica(
                 share=one.share, slots=lowered.slots, lanes=lowered.lanes, policy=policy,
@@ -141,6 +143,18 @@ def lower_candidate(
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def keep_apart(lowered: LoweredReplica, planning: Planning, one: ReplicaPlan) -> LoweredReplica:
+    """With a gate, where requests of the one trace would get in each other's way without."""
+    if len(lowered.traces) > 1 or len(lowered.devices) < 2:
+        return lowered
+    task = find_spacing(planning.problem, one.placement, lowered.slots).gate
+    if task is None:
+        return lowered
+    of_steps = range(len(planning.task_of)) if planning.problem.detail else planning.task_of
+    step = max(step for step, its_task in enumerate(of_steps) if its_task == task)
+    return replace(lowered, traces=(replace(lowered.traces[0], gate=step),))
 
 
 def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:

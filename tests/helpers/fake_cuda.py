@@ -69,6 +69,7 @@ class Node:
     after: set[Node]
     done: bool = False
     may: Any = None
+    records: Event | None = None
 
 
 @dataclass(eq=False)
@@ -381,6 +382,14 @@ class FakeCuda:
         event.nodes, event.capture = set(stream.tail), stream.capture
         return OK
 
+    def cuEventRecordWithFlags(self, event: Event, stream: Stream, flags: int) -> Any:
+        """With flag 1 a node of a graph that records the event whenever the graph is launched."""
+        if flags != 1 or stream.capture is None:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        found = self._enqueue(stream, "record", lambda: self._stamp(event))
+        stream.capture.nodes[-1].records = event
+        return (found,)
+
     def _stamp(self, event: Event) -> None:
         event.time = self.clock
 
@@ -596,6 +605,8 @@ class FakeCuda:
         for node in graph.nodes:
             after = {copies[other] for other in node.after} or before
             copies[node] = Node(node.label, node.run, set(after))
+            if node.records is not None:
+                node.records.nodes, node.records.capture = {copies[node]}, None
         self.pending.extend(copies.values())
         inner = {other for node in graph.nodes for other in node.after}
         stream.tail = {copies[node] for node in graph.nodes if node not in inner} or before

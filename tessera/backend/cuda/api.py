@@ -80,7 +80,7 @@ class Driver:
                 for name in (
                     "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyAsync", "cuMemcpy2DAsync",
                     "cuLaunchKernel", "cuLaunchKernelEx", "cuCtxSetCurrent",
-                    "cuStreamWriteValue32", "cuMemsetD8Async",
+                    "cuStreamWriteValue32", "cuMemsetD8Async", "cuEventRecordWithFlags",
                     "cuMemsetD16Async", "cuMemsetD32Async",
                 )
             }

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.backend.cuda.api import Bytes, Driver, DriverError
+from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import Arrivals
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
@@ -71,6 +71,7 @@ class CudaBackend(CudaReplica):
         self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots
         self._ended_ns = [0] * slots
+        self._gates: dict[int, Handle] = {}
         self._last_ns = time.perf_counter_ns()
         self._closed = False
         self._trail_seen = b""
@@ -98,9 +99,18 @@ class CudaBackend(CudaReplica):
                 self._flights[slot].append(_Flight(request, ready, begun_ns))
                 for given in request.in_place.values():
                     self._arrivals.await_in(root.stream, given)
+                self._keep_apart(request.trace, ready, root)
                 self._hand_over(ready, root)
         except (Refused, DriverError) as problem:
             self._broken = self._broken or (problem, request)
+
+    def _keep_apart(self, trace: int, ready: Ready, root: Root) -> None:
+        """Begin when the request before is past its gate: those that go together wait together."""
+        before = self._gates.get(trace)
+        if before is not None:
+            self.driver.wait(root.stream, before)
+        if ready.gate is not None:
+            self._gates[trace] = ready.gate
 
     def _hand_over(self, ready: Ready, root: Root) -> None:
         """The request, and behind it a call of the host that the next request does not wait for."""

@@ -43,6 +43,8 @@ from tessera.ir.program import (
     for_arch,
 )
 
+# An event of a graph that streams outside of it can wait for.
+_EXTERNAL = 1
 _QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
 
 
@@ -73,11 +75,14 @@ class Enqueuer:
 
     `stage` says whose words are written: those of the trail, once in `trail_every` steps, and that
     the request is done. Inputs `in_place` are fetched from where a word in pinned memory says.
+    Where the trace has a gate, `gate` is the event that is recorded there; `captured`: the tape
+    becomes a graph, of which that event is to be a node.
     """
 
     def __init__(
         self, parts: Parts, trace: int, slot: int, lane: int, buffers: SlotBuffers, stamps: Stamps,
         *, stage: int = 0, in_place: Collection[str] = (), trail_every: int = 0,
+        captured: bool = False,
     ) -> None:  # fmt: skip
         self.parts = parts
         self.trace = trace
@@ -86,12 +91,17 @@ class Enqueuer:
         self.stage = stage
         self.in_place = in_place
         self.trail = TrailWriter(self, parts.trails, trail_every)
+        self.captured = captured
+        self.gate: Handle | None = None
         self.buffers = buffers
         self.stamps = stamps
         self.tape = Tape()
         self.timed: list[Timed] = []
         self.served = parts.model.traces[trace]
         self.work: tuple[Work, ...] = tuple(self.served.program.work())
+        self._gate_step = next(
+            one.gate for one in parts.model.lowered.traces if one.trace == trace
+        )
         self.action: Action | None = None
         self.stages_used: set[tuple[str, str, int]] = set()
         self._last: dict[tuple[str, Queue], int | None] = {}
@@ -166,6 +176,8 @@ class Enqueuer:
                     device, Queue.COMPUTE, step_name(step), partial(self._step, device, step),
                     step=step,
                 )  # fmt: skip
+                if number == self._gate_step:
+                    self._open_gate(device)
             case Mark(device, queue, event):
                 self.record(device, queue, self._event(device, int(event)))
             case Hold(device, queue, event):
@@ -175,6 +187,15 @@ class Enqueuer:
                 self._move(transfer)
             case _:
                 raise AssertionError(action)
+
+    def _open_gate(self, device: str) -> None:
+        """From here on the next request may begin."""
+        self.gate = self.parts.streams.event(device, ("gate", self.trace, self.stage))
+        stream = self.stream(device, Queue.COMPUTE)
+        if self.captured:
+            self.call(device, "cuEventRecordWithFlags", self.gate, stream, _EXTERNAL)
+        else:
+            self.call(device, "cuEventRecord", self.gate, stream)
 
     def _move(self, transfer: Transfer) -> None:
         name = self.served.program.buffers[transfer.buffer].name

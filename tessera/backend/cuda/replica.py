@@ -73,6 +73,7 @@ class Ready:
     buffers: SlotBuffers
     timed: tuple[Timed, ...]
     stamps: Words
+    gate: Handle | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -255,15 +256,25 @@ class CudaReplica:
         """The tape, and the graph captured from it, of a trace in a stage and lane."""
         slot = stage % self.model.lowered.slots
         buffers, stamps = self._buffers[trace, stage], self._stamps[trace, stage]
-        trail_every = MARK_EVERY if self._may_capture(trace) and not self.cuda.trail else 1
-        writer = Enqueuer(
-            self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
-            trail_every=trail_every,
-        )  # fmt: skip
+        captured = self._may_capture(trace)
+        trail_every = MARK_EVERY if captured and not self.cuda.trail else 1
+
+        def write(captured: bool) -> tuple[Enqueuer, Tape, str]:
+            writer = Enqueuer(
+                self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
+                trail_every=trail_every, captured=captured,
+            )  # fmt: skip
+            prologue = self._prologue(trace, slot, lane)
+            tape, root, _ = writer.write(self._orders[trace], prologue)
+            return writer, tape, root
+
+        graph = None
         try:
-            tape, root, _ = writer.write(self._orders[trace], self._prologue(trace, slot, lane))
-            stream = self._roots[slot].stream
-            graph = self._capture(tape, stream, root) if self._may_capture(trace) else None
+            writer, tape, root = write(captured)
+            if captured:
+                graph = self._capture(tape, self._roots[slot].stream, root)
+                if graph is None:
+                    writer, tape, root = write(False)
         except Refused as refused:
             raise self._refused(refused, trace) from None
         ready = Ready(
@@ -274,6 +285,7 @@ class CudaReplica:
             buffers=buffers,
             timed=tuple(writer.timed),
             stamps=stamps.words,
+            gate=writer.gate,
         )
         self._ready[trace, stage, lane, in_place] = ready
         return ready

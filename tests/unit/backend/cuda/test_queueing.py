@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,3 +146,31 @@ def test_a_kernel_that_never_ends_in_the_queue(monkeypatch: pytest.MonkeyPatch) 
             future.result(30)
         assert "under way: request 0" in failure.value.diagnostics[0].notes
     dispatcher.close()
+
+
+def early_starts(gate: int | None, seed: int, *, graphs: bool) -> int:
+    """Requests that come to the gate's device before the one before them is past the gate."""
+    model = model_of([trace(BUFFERS, COPY, STEPS)], [["a", "b"]], slots=3, lanes=3)
+    (lowered,) = model.lowered.traces
+    gated = replace(model.lowered, traces=(replace(lowered, gate=gate),))
+    model = replace(model, lowered=gated)
+    backend = CudaBackend(
+        model, BackendOptions(targets=SLICES, timeline=True), cuda=CudaOptions(graphs=graphs),
+        driver=Driver(FakeCuda(seed=seed)),
+    )  # fmt: skip
+    asks = [Ask(number, lane=number % 3) for number in range(9)]
+    done, states = serve(backend, model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    early = 0
+    for before, after in itertools.pairwise(done):
+        (passed,) = [e for e in before.events if e.step == (gate or 0)]
+        (next_there,) = [e for e in after.events if e.step == passed.step]
+        early += next_there.start_ns < passed.end_ns
+    return early
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_the_next_request_begins_behind_the_gate(graphs: bool) -> None:
+    for gate in (0, 1):
+        assert not any(early_starts(gate, seed, graphs=graphs) for seed in range(4))
+    assert any(early_starts(None, seed, graphs=graphs) for seed in range(4))
