@@ -5,11 +5,16 @@ with times that fit them. A step was measured beside a neighbour that only compu
 that moves as many bytes as it can. In a plan the neighbours are somewhere between: the time is as
 far between the two as the bytes that they draw in a period are between none and what the measuring
 neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on the times
-and what is drawn on the period, so a few rounds are made.
+and what is drawn on the period, so a few rounds are made. At the end requests are followed through
+the slices (`partition.spacing`): where they get in each other's way the period is longer than the
+busiest slice's.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
-up to 90% longer. Of 12 pairs the times of this rule are within 8% (`benchmarks/results/gain.json`).
+up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans on two slices take
+longer than pairs of their steps say, since slices that are all busy for long lower the clock, fill
+the L2 cache and leave gaps: `TOGETHER` is the mean of what was measured at two of five mixes
+(`benchmarks/results/gain.json` has the other three).
 """
 
 from __future__ import annotations
@@ -19,16 +24,20 @@ from dataclasses import dataclass, replace
 
 from tessera.ir.costs import Duration
 from tessera.ir.machine import Machine
-from tessera.passes.costs.adjust_costs import beside_neighbours
+from tessera.passes.costs.adjust_costs import beside_neighbours, longer
 from tessera.passes.partition.plans import Candidate, Choice, candidate_of
 from tessera.passes.partition.problem import INFINITY, Problem, contract, measure
 from tessera.passes.partition.solve import lower_bound
+from tessera.passes.partition.spacing import find_spacing
 from tessera.planning.assemble import Attempt, Setting
 
 _START = 0.5
 _ROUNDS = 4
 _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
+TOGETHER = 1.08
+_AS_GOOD = 1.002
+WAITING = "slots that wait for each other"
 
 Search = Callable[[Problem], Choice | None]
 
@@ -59,7 +68,22 @@ def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
     for _ in range(_ROUNDS):
         found = _at(setting, attempt, one, shares)
         shares = _drawn(setting.machine, found.attempt.planning.problem, found.candidate)
-    return found
+    return replace(found, candidate=_followed(found.attempt, found.candidate))
+
+
+def _followed(attempt: Attempt, one: Candidate) -> Candidate:
+    """With the period at which requests of one trace get through its devices."""
+    problem = attempt.planning.problem
+    several = len(one.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
+    if several or not one.period_ns < INFINITY:
+        return one
+    period = find_spacing(problem, one.replicas[0].placement, attempt.slots).period_ns
+    if period <= one.period_ns * _AS_GOOD:
+        return one
+    return replace(
+        one, period_ns=period, usd=one.usd * period / one.period_ns,
+        limits=((WAITING, period), *one.limits),
+    )  # fmt: skip
 
 
 def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Search | None) -> Choice:
@@ -101,7 +125,8 @@ def _period(one: Settled) -> float:
 
 def _at(setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float]) -> Settled:
     """A candidate where the neighbours of each device draw so much."""
-    costs = tuple(beside_neighbours(costs, shares) for costs in setting.costs)
+    together = _together(setting.machine, one) if any(shares) else ()
+    costs = tuple(longer(beside_neighbours(costs, shares), together) for costs in setting.costs)
     planning = attempt.planning
     detail = planning.problem.detail
     assert detail is not None, "steps were joined to tasks"
@@ -123,6 +148,15 @@ def _at(setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[flo
         attempt=replace(attempt, planning=replace(planning, problem=problem)),
         candidate=candidate_of(problem, one.name, parts),
         shares=tuple(shares),
+    )
+
+
+def _together(machine: Machine, one: Candidate) -> tuple[float, ...]:
+    """Per device how much longer all takes because other slices of its card are busy too."""
+    used = {place for replica in one.replicas for place in replica.placement}
+    return tuple(
+        TOGETHER if any(o.id in used for o in machine.slices_of(d.card) if o != d) else 1.0
+        for d in machine.devices
     )
 
 

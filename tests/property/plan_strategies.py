@@ -181,7 +181,8 @@ def requests(draw: st.DrawFn, devices: tuple[str, ...], placed: PlacedTrace) -> 
         DeviceProgram(device=name, operations=draw(operations(name, placed, transfers)))
         for name in devices
     )
-    return LoweredTrace(trace=placed.trace, transfers=transfers, programs=programs)
+    gate = draw(st.sampled_from([None, *(int(one.step) for one in placed.steps)]))
+    return LoweredTrace(trace=placed.trace, transfers=transfers, programs=programs, gate=gate)
 
 
 @st.composite

@@ -15,6 +15,7 @@ from tessera.ir.program import LaunchId
 from tessera.passes.costs.adjust_costs import beside_neighbours
 from tessera.passes.partition.problem import Problem, Task, contract
 from tessera.planning import PlanOptions, PlanReport, plan
+from tessera.planning.contention import TOGETHER
 from tests.helpers.command import tessc
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
@@ -52,8 +53,8 @@ def times_of(found: PlanReport) -> list[float]:
 def test_neighbours_that_move_little_cost_little(tmp_path: Path, before: Plan) -> None:
     # Steps of a millisecond that move some kilobytes: halfway to `busy` would be 5 times as long.
     found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=10.0, strategy="dp")
-    assert found.plan.period_ns == pytest.approx(STEPS * 1e6 / 2, rel=0.01)
-    assert times_of(found) == pytest.approx([1e6] * 2 * STEPS, rel=0.01)
+    assert found.plan.period_ns == pytest.approx(TOGETHER * STEPS * 1e6 / 2, rel=0.01)
+    assert times_of(found) == pytest.approx([TOGETHER * 1e6] * 2 * STEPS, rel=0.01)
 
 
 def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:

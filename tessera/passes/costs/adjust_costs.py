@@ -71,6 +71,22 @@ def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
     )
 
 
+def longer(costs: Costs, factors: Sequence[float]) -> Costs:
+    """The costs where all on a device takes so many times as long; no factors: as they are."""
+    if not factors:
+        return costs
+
+    def scaled(cost: Cost, factor: float) -> Cost:
+        return cost if isinstance(cost, Barred) else replace(cost, ns=cost.ns * factor)
+
+    return Costs(
+        tuple(
+            replace(step, on_device=tuple(map(scaled, step.on_device, factors)))
+            for step in costs.steps
+        )
+    )
+
+
 def restrict_steps(
     costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
 ) -> Costs | None:
