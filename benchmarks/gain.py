@@ -60,8 +60,8 @@ MIXES = (
     Mix(prefill=3968, splits=(_D, _E, _F), tuned=_F),
 )
 BASELINES = ("dp", "layers", "phase", "attention")
-PLAN_SLOTS, RUN_SLOTS = 4, (2, 4)
-REPEATS, SECONDS, TRY_SECONDS = 5, 0.35, 0.12
+PLAN_SLOTS = 6
+REPEATS, SECONDS, TRY_SECONDS = 5, 0.3, 0.12
 ARENA_BYTES = 110 << 30
 ONLY = tuple(os.environ.get("GAIN_MIXES", "").split())
 

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ import numpy as np
 from tessera import profiling
 from tessera.backend.cuda import profile as cuda_profile
 from tessera.backend.cuda.api import Bytes, Driver, bindings
-from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do
+from tessera.backend.cuda.targets import open_driver
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
 from tessera.ir.launch_program import LoweredReplica, Run
@@ -188,6 +190,8 @@ class Prepared:
     traces: tuple[tuple[ServedTrace, ...], ...]
     targets: Mapping[str, str]
     turns: tuple[int, ...] = (0,)
+    graphs: bool = True
+    depth: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -213,7 +217,8 @@ class Served:
                 lowered=lowered, traces=traces, weights=every, states=(every,) * lowered.lanes,
                 fillings=tuple({} for _ in traces),
             )  # fmt: skip
-            backend = CudaBackend(model, options, driver=driver)
+            cuda = CudaOptions(graphs=prepared.graphs, depth=prepared.depth)
+            backend = CudaBackend(model, options, cuda=cuda, driver=driver)
             self.backends.append(backend)
             self.dispatchers.append(
                 Dispatcher(backend, slots=lowered.slots, lanes=lowered.lanes, limit_s=20.0)
@@ -231,28 +236,36 @@ class Served:
         self.backends[0].driver.finish()
 
     def period_ns(self, seconds: float) -> float:
-        """Nanoseconds per round of requests, all slots kept busy for so long."""
-        rates = [0.0] * len(self.dispatchers)
-        threads = [
-            threading.Thread(target=self._feed, args=(index, seconds, rates))
-            for index in range(len(self.dispatchers))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return 1e9 * len(self.prepared.turns) / sum(rates)
+        """Nanoseconds per round of requests, all slots of all replicas kept busy for so long."""
+        turns = len(self.prepared.turns)
+        ends: list[list[float]] = [[] for _ in self.dispatchers]
+        over = threading.Event()
+        with ThreadPoolExecutor(len(ends)) as pool:
+            feeding = [pool.submit(self._feed, i, one, over) for i, one in enumerate(ends)]
 
-    def _feed(self, index: int, seconds: float, rates: list[float]) -> None:
-        """Requests one after the other; the rate is that between the first and the last end."""
+            def wait(least: Sequence[int], until: float) -> float:
+                while time.perf_counter() < until or any(
+                    len(one) < count for one, count in zip(ends, least, strict=True)
+                ):
+                    if any(one.done() for one in feeding):
+                        break
+                    time.sleep(0.002)
+                return time.perf_counter()
+
+            begun = wait([2 * one.capacity * turns for one in self.dispatchers], 0.0)
+            ended = wait([len(one) + 4 * turns for one in ends], begun + seconds)
+            over.set()
+        for one in feeding:
+            one.result()
+        return 1e9 * turns / sum(rate_between(one, begun, ended) for one in ends)
+
+    def _feed(self, index: int, ends: list[float], over: threading.Event) -> None:
+        """Requests one after the other until it is over; when each ended."""
         dispatcher, lowered = self.dispatchers[index], self.prepared.replicas[index]
-        ends: list[float] = []
-        begun = time.perf_counter()
         turns = itertools.cycle(self.prepared.turns)
-        skip = 2 * dispatcher.capacity * len(self.prepared.turns)
         futures = []
         for number in itertools.count():
-            if time.perf_counter() - begun > seconds and number > 3 * skip:
+            if over.is_set():
                 break
             trace = next(turns)
             future = dispatcher.submit(self.inputs[trace], trace=trace, lane=number % lowered.lanes)
@@ -260,13 +273,18 @@ class Served:
             futures.append(future)
         for future in futures:
             future.result()
-        # What ends after the last submission ends in a pipeline that runs dry.
-        kept = ends[skip : len(ends) - skip]
-        rates[index] = (len(kept) - 1) / (kept[-1] - kept[0])
 
     def close(self) -> None:
         for dispatcher in self.dispatchers:
             dispatcher.close()
+
+
+def rate_between(ends: Sequence[float], begun: float, ended: float) -> float:
+    """Requests per second from the first end in a window to the last."""
+    kept = [one for one in ends if begun <= one <= ended]
+    if len(kept) < 2:
+        raise RuntimeError(f"only {len(kept)} requests ended in {ended - begun:.2f} s")
+    return (len(kept) - 1) / (kept[-1] - kept[0])
 
 
 class Replayed:
@@ -311,8 +329,9 @@ def measure(
     out, and said. `deadline` is a time of the monotonic clock after which nothing more begins.
     """
     block = random_block()
+    # As the backend does, which says how many hardware queues there are before the driver starts.
     first = FillingDriver(module or bindings(), block)
-    first.initialise()
+    open_driver(first)
     context = first.retain(0)
     first.use(context)
     arena = Arena(first.allocate(arena_bytes), arena_bytes)

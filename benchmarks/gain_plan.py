@@ -24,12 +24,25 @@ from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.partition.plans import Candidate, Choice
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
+from tessera.planning.contention import has_neighbours, settle
 from tessera.planning.search import build_problem, choose_best, findings_of
 from tessera.planning.traces import LoadedTrace, load_traces
 
 KERNEL_LEVEL = ("tessera", "kernel")
-SLOTS = {"serial": (1,), "streams": (1, 2, 4), "kernel": (2, 3, 4)}
-OTHER_SLOTS = (2, 4)
+# What is tried: slots, and requests as one graph or call by call. A graph that spans slices has
+# queues inside that graphs of other slots share, so plans with many changes of slice go by calls.
+GRAPH, CALLS = True, False
+TRIED: dict[str, tuple[tuple[int, bool], ...]] = {
+    "serial": ((1, GRAPH),),
+    "streams": ((4, GRAPH),),
+    "kernel": ((4, GRAPH), (6, GRAPH), (6, CALLS)),
+    "attention": ((6, CALLS),),
+    "layers": ((3, GRAPH),),
+    "dp": ((2, GRAPH),),
+    "phase": ((2, GRAPH),),
+}
+# With so many slots one request of each under way keeps the GPU busy.
+MANY_SLOTS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,17 +203,20 @@ def strategies_of(
 
 
 def prepare_all(name: str, found: Found) -> Iterator[Prepared]:
-    """The plan of a strategy with every number of slots that is tried."""
-    for slots in SLOTS.get(name, OTHER_SLOTS):
-        plan = assemble(
-            found.setting, attempt_of(found.setting, slots), found.choice, found.candidate
-        )
-        wrong = findings_of(found.setting, plan)
+    """The plan of a strategy in every way that is tried."""
+    for slots, graphs in TRIED[name]:
+        attempt, setting = attempt_of(found.setting, slots), found.setting
+        if has_neighbours(setting):
+            settled = settle(setting, attempt, found.candidate)
+            attempt, setting = settled.attempt, settled.setting
+        plan = assemble(setting, attempt, found.choice, found.candidate)
+        wrong = findings_of(setting, plan)
+        label = name if name == "serial" else f"{name}@{slots}{'' if graphs else ' calls'}"
         if wrong:
-            print(f"{name}@{slots} is given up: {wrong[0].headline}")
+            print(f"{label} is given up: {wrong[0].headline}")
             continue
-        label = name if name == "serial" else f"{name}@{slots}"
-        yield prepared_of(label, plan, found.setting.traces)
+        one = prepared_of(label, plan, setting.traces)
+        yield replace(one, graphs=graphs, depth=1 if slots >= MANY_SLOTS else None)
 
 
 def prepared_of(label: str, plan: Plan, traces: Sequence[LoadedTrace]) -> Prepared:

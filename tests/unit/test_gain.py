@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.gain import MIXES, SMS, best, best_slots, decision, ratios, summary, to_profile
+from benchmarks.gain_device import Prepared, Served, rate_between
 from benchmarks.gain_report import (
     LAYERS,
     bound_of,
@@ -18,6 +21,10 @@ from benchmarks.gain_report import (
     predicted_pair,
     work_of,
 )
+from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.served import model_of
+from tests.helpers.traces import COPY, trace
+from tests.unit.backend.cuda.test_queueing import BUFFERS, SLICES, STEPS
 
 
 def test_the_best_row_is_the_first_of_the_smallest() -> None:
@@ -141,3 +148,35 @@ def test_what_was_measured_stands_beside_what_was_predicted() -> None:
     assert found["ratios"]["of_serial"] == 2.0
     assert found["fastest"] == "kernel"
     assert found["prediction_off"] == {"serial": 0.1, "kernel": -0.1}
+
+
+def small_plan(placements: Sequence[str], *, replicas: int = 1) -> Prepared:
+    """Two copies on two slices."""
+    model = model_of([trace(BUFFERS, COPY, STEPS)], [placements], slots=2, lanes=2)
+    return Prepared(
+        name="plan", replicas=(model.lowered,) * replicas, traces=(model.traces,) * replicas,
+        targets=SLICES,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_plan_is_served_for_a_while(replicas: int) -> None:
+    prepared = small_plan(["a", "b"], replicas=replicas)
+    served = Served(prepared, np.zeros(4096, np.uint8), None, FakeCuda())
+    try:
+        assert 0 < served.period_ns(0.05) < 1e9
+    finally:
+        served.close()
+
+
+def test_what_fails_ends_the_feeding() -> None:
+    served = Served(small_plan(["a", "b"]), np.zeros(4096, np.uint8), None, FakeCuda())
+    served.close()
+    with pytest.raises(Exception, match=r"."):
+        served.period_ns(0.05)
+
+
+def test_a_rate_is_that_between_ends_in_the_window() -> None:
+    assert rate_between([0.0, 1.0, 2.0, 3.0, 9.0], 0.5, 4.0) == 1.0
+    with pytest.raises(RuntimeError, match="only 1"):
+        rate_between([0.0, 1.0], 0.5, 4.0)
