@@ -10,8 +10,11 @@ against the plain graph replayed on as many streams at once.
 
 Host time is processor time of threads per request, in the steady state:
 
-- `submit_us`: of the thread that submits and waits for results, all it does
-- `collect_us`: of the host loop's own thread
+- `submit_us`: of the thread that submits and waits for results, all it does, naps too
+- `collect_us`: of the host loop's own thread, which has little to do while others wait
+- `process_us`: of all threads of the process, the driver's too
+- `told_us`: of the first two together where futures call something at their end, so that the host
+  loop's own thread collects
 - `bare_us`: of a bare `cuGraphLaunch` of the same graphs, nothing else, in the same rhythm: as many
   under way, the thread asleep until one has ended
 - `host_to_bare`: the sum of the first two over the third
@@ -29,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import threading
 import time
 from typing import Any
 
@@ -78,6 +82,7 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
             "plain_us": replay(backend, plain[:1], count),
             "plain_on_as_many_streams_us": replay(backend, plain, count),
             **serve(dispatcher, model, slots, count),
+            "told_us": told(dispatcher, model, slots, count),
             "alone_us": alone(dispatcher, model),
             "plain_alone_us": plain_alone(backend, plain[0]),
         }
@@ -145,20 +150,32 @@ def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> d
         dispatcher.submit(inputs, trace=0, lane=i % slots) for i in range(dispatcher.capacity)
     ]
     pending.pop(0).result()
-    begun = time.perf_counter()
-    here, there = time.thread_time(), time.clock_gettime(clock)
+    begun = time.perf_counter(), time.thread_time(), time.clock_gettime(clock), time.process_time()
     for number in range(count):
         pending.append(dispatcher.submit(inputs, trace=0, lane=number % slots))
         pending.pop(0).result()
-    took = time.perf_counter() - begun
-    here, there = time.thread_time() - here, time.clock_gettime(clock) - there
+    ended = time.perf_counter(), time.thread_time(), time.clock_gettime(clock), time.process_time()
     for future in pending:
         future.result()
+    names = ("plan_us", "submit_us", "collect_us", "process_us")
     return {
-        "plan_us": took / count * 1e6,
-        "submit_us": here / count * 1e6,
-        "collect_us": there / count * 1e6,
+        name: (end - start) / count * 1e6
+        for name, start, end in zip(names, begun, ended, strict=True)
     }
+
+
+def told(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> float:
+    """Processor time per request of both threads where every future calls something."""
+    inputs = model.inputs(0, 0)
+    clock = time.pthread_getcpuclockid(dispatcher._collector.ident or 0)
+    begun = time.thread_time() + time.clock_gettime(clock)
+    done = threading.Semaphore(0)
+    for number in range(count):
+        future = dispatcher.submit(inputs, trace=0, lane=number % slots)
+        future.add_done_callback(lambda _: done.release())
+    for _ in range(count):
+        done.acquire()
+    return (time.thread_time() + time.clock_gettime(clock) - begun) / count * 1e6
 
 
 def bare(backend: CudaBackend, slots: int, count: int) -> float:

@@ -3,19 +3,25 @@
 In: a `Backend`, and requests from any thread. Out: a future per request. A slot takes as many
 requests at a time as the backend's `depth`; a request holds one of `slots * depth` tickets from
 `submit` to its end, and `submit` waits while there is none. Requests of one lane run one after the
-other, in the order of their submission; those of different lanes pass each other. One thread of
-its own collects what is done, and calls what is to be called when a future is done: that must not
-submit. A fault ends everything: futures of requests that had finished keep their results, all
-others get the fault.
+other, in the order of their submission; those of different lanes pass each other. A fault ends
+everything: futures of requests that had finished keep their results, all others get the fault.
 
-Two locks. `_books` guards what is known of requests, and is held for moments. `_beginning` is held
-while the backend begins requests, so that they begin in the order of the books; and by whoever
-wants that none begins. Who needs both takes `_beginning` first.
+Who waits for anything collects what is done, if nobody else does: the thread that would otherwise
+be woken up. A thread in the background collects while anybody relies on it: who waits while
+another thread collects, futures that call something at their end, and backends that have only
+one thread collect. It also looks now and then whether something has ended that nobody waits for,
+or nothing happens any more. What is called when a future is done must not submit.
+
+Three locks. `_books` guards what is known of requests, and is held for moments. `_beginning` is
+held while the backend begins requests, so that they begin in the order of the books; and by
+whoever wants that none begins. `_collecting` is held by whoever collects. Who needs several takes
+`_collecting` first, then `_beginning`.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +30,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tessera.backend.request_future import RequestFuture
 from tessera.backend.service import (
     DEFAULT_LIMIT_S,
     Backend,
     Bytes,
     Completion,
     DeviceBytes,
+    PatientBackend,
     Request,
 )
 from tessera.backend.slot_book import SlotBook
@@ -41,7 +49,7 @@ NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request between `submit` and its end."""
+    """A request between `submit` and its end; its number is -1 while it has none."""
 
     number: int
     trace: int
@@ -49,7 +57,7 @@ class _Entry:
     inputs: Mapping[str, Bytes]
     in_place: Mapping[str, DeviceBytes]
     finish: Callable[[Completion], Any] | None
-    future: Future[Any]
+    future: RequestFuture
 
 
 class Dispatcher:
@@ -63,18 +71,25 @@ class Dispatcher:
         self._limit_s = limit_s
         self._books = threading.Lock()
         self._beginning = threading.Lock()
+        self._collecting = threading.Lock()
         self._ended = threading.Condition(self._books)
-        self._begun = threading.Condition(self._books)
         self._slots = SlotBook(slots=slots, lanes=lanes, depth=backend.depth)
         self._waiting: dict[int, deque[_Entry]] = {}
         self._running: dict[int, tuple[_Entry, int]] = {}
         self._held = 0
         self._ending: BaseException | None = None
         self._next = 0
+        self._patient = backend if isinstance(backend, PatientBackend) else None
+        self._collects_here = 0
+        self._counting = threading.Lock()
+        self._relying = 0 if self._patient else 1
+        self._called = threading.Event()
         self._collector = threading.Thread(
             target=_collect, args=(weakref.ref(self),), name="tessera-collect", daemon=True
         )
         self._collector.start()
+
+    # --- requests -----------------------------------------------------------------------------
 
     def submit(
         self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, number: int | None = None,
@@ -86,19 +101,27 @@ class Dispatcher:
         `number` is what the request is called in results and errors. `in_place` are inputs that
         the backend has located. The future has the completion, or what `finish` makes of it.
         """
-        future: Future[Any] = Future()
-        with self._books:
-            while self._held >= self.capacity and self._ending is None:
-                self._ended.wait()
-            if self._ending is not None:
-                raise self._ending
-            number = self._next if number is None else number
-            self._next = max(self._next, number + 1)
-            entry = _Entry(number, trace, lane, inputs, in_place, finish, future)
-            self._held += 1
-            self._waiting.setdefault(lane, deque()).append(entry)
+        future = RequestFuture(self)
+        known = -1 if number is None else number
+        entry = _Entry(known, trace, lane, inputs, in_place, finish, future)
+        while not self._enter(entry):
+            self._wait_until(lambda: self._held < self.capacity or self._ending is not None)
         self._begin_all()
         return future
+
+    def _enter(self, entry: _Entry) -> bool:
+        """Put a request into the books; False while every ticket is taken."""
+        with self._books:
+            if self._ending is not None:
+                raise self._ending
+            if self._held >= self.capacity:
+                return False
+            if entry.number < 0:
+                entry.number = self._next
+            self._next = max(self._next, entry.number + 1)
+            self._held += 1
+            self._waiting.setdefault(entry.lane, deque()).append(entry)
+        return True
 
     def _begin_all(self) -> None:
         """Begin every request that can."""
@@ -112,9 +135,8 @@ class Dispatcher:
                     self.backend.begin(request)
                 except BaseException as problem:
                     self._end(problem)
-                if len(self._running) == 1:
-                    with self._books:
-                        self._begun.notify_all()
+                if self._relying:
+                    self._called.set()
 
     def _next_request(self) -> Request | None:
         """A request whose lane has come to it and has a slot."""
@@ -154,6 +176,7 @@ class Dispatcher:
         for entry, completion in zip(ended, completions, strict=True):
             finish = entry.finish
             entry.future.set_result(completion if finish is None else finish(completion))
+            entry.future.settle()
 
     def _end(self, problem: BaseException) -> None:
         """No request starts or finishes from here on."""
@@ -166,38 +189,102 @@ class Dispatcher:
             self._running.clear()
             self._waiting.clear()
             self._ended.notify_all()
-            self._begun.notify_all()
+        self._called.set()
         for entry in waiting:
             if entry.future.set_running_or_notify_cancel():
                 lost.append(entry)
         for entry in lost:
             entry.future.set_exception(problem)
+            entry.future.settle()
 
-    def step(self) -> bool:
-        """Collect once; False when there is nothing more to do. For the collector's thread."""
-        with self._books:
-            if not self._running and self._ending is None:
-                self._begun.wait(_LOOK_S)
-                return True
+    # --- who collects -------------------------------------------------------------------------
+
+    def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Collect in this thread until something is so, or the time is over.
+
+        False where others collect, and where the end has come.
+        """
+        patient = self._patient
+        if is_so():
+            return True
+        if patient is None or self._relying or not self._collecting.acquire(blocking=False):
+            return False
+        self._collects_here = threading.get_ident()
         try:
-            completions = self.backend.collect(_LOOK_S) if self._ending is None else ()
+            limit = None if timeout_s is None else time.monotonic() + timeout_s
+            while self._ending is None:
+                left = _LOOK_S if limit is None else min(_LOOK_S, limit - time.monotonic())
+                # An interrupt ends a wait and leaves everything as it is.
+                if left > 0:
+                    patient.wait(left)
+                self._collect(0.0)
+                if is_so() or left <= 0:
+                    return True
+            return False
+        finally:
+            self._collects_here = 0
+            self._collecting.release()
+
+    def rely(self, more: int) -> None:
+        """So many more rely on the collector's thread; a negative number: fewer."""
+        with self._counting:
+            self._relying += more
+        if more > 0:
+            self._called.set()
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something that the end of a request brings about."""
+        if self.collect_until(is_so):
+            return
+        self.rely(1)
+        try:
+            with self._books:
+                self._ended.wait_for(is_so)
+        finally:
+            self.rely(-1)
+
+    def _collect(self, timeout_s: float) -> None:
+        """Take what is done; who calls this holds `_collecting`."""
+        try:
+            completions = self.backend.collect(timeout_s)
             if completions:
                 self._done(completions)
             elif self._running and self.backend.idle_s() > self._limit_s:
                 raise self.backend.stalled()
         except BaseException as problem:
             self._end(problem)
+            if not isinstance(problem, Exception) and not self._is_collector():
+                raise  # an interrupt is for whoever waits here
+
+    def _is_collector(self) -> bool:
+        return threading.current_thread() is self._collector
+
+    def step(self) -> bool:
+        """Collect if it has to be here; False at the end. For the collector's thread."""
+        if not (self._relying and self._running):
+            self._called.wait(_LOOK_S)
+            self._called.clear()
+        if self._ending is None and self._running:
+            patience_s = _LOOK_S if self._relying else 0.0
+            if self._collecting.acquire(timeout=patience_s):
+                self._collects_here = threading.get_ident()
+                try:
+                    self._collect(patience_s)
+                finally:
+                    self._collects_here = 0
+                    self._collecting.release()
         if self._ending is None:
             return True
         self._close_backend()
         return False
 
+    # --- states and the end -------------------------------------------------------------------
+
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane; waits until no request is in it."""
         while True:
-            with self._books:
-                while self._ending is None and not self._is_idle(lane):
-                    self._ended.wait()
+            if not self._is_idle(lane) and self._ending is None:
+                self._wait_until(lambda: self._ending is not None or self._is_idle(lane))
             with self._beginning:
                 if self._ending is not None:
                     raise self._ending
@@ -209,16 +296,16 @@ class Dispatcher:
 
     def close(self, *, wait: bool = True) -> None:
         """Stop: after what was submitted is done, or at once; futures then have an error."""
-        if wait:
-            with self._books:
-                self._ended.wait_for(lambda: self._ending is not None or not self._held)
+        if wait and self._held and self._ending is None:
+            self._wait_until(lambda: self._ending is not None or not self._held)
         self._end(closed())
-        if threading.current_thread() is not self._collector:
-            self._collector.join()
+        if self._collects_here == threading.get_ident():
+            return  # called at the end of a future: the collector's thread closes the backend
+        self._collector.join()
         self._close_backend()
 
     def _close_backend(self) -> None:
-        with self._beginning:
+        with self._collecting, self._beginning:
             self.backend.close()
 
 

@@ -13,7 +13,8 @@ code 4 where a device is missing, 6 where memory runs out.
   slot run one after the other, in the order in which they were begun. The bytes of the inputs
   stay unchanged and alive until the request is collected.
 - `collect(timeout_s)` waits until a request is done and returns all that are.
-- Both are called by one thread at a time each, but may be called at the same time.
+- Both are called by one thread at a time each, but may be called at the same time. `collect` is
+  always called by the same thread, unless the backend is a `PatientBackend`.
 - A fault on any device ends the backend: what had finished before is still collected, then
   `collect` (or `begin`) raises a `ServiceFault`, and from then on only `close` may be called.
 - `close()` may be called at any time when neither of the two is running, more than once, and
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -213,3 +214,14 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Stop at once and give everything back."""
+
+
+@runtime_checkable
+class PatientBackend(Backend, Protocol):
+    """A backend whose requests any thread can wait for."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until there is something to collect, or for so long; whether there is.
+
+        For the thread that may collect. It changes nothing, and an interrupt may end it.
+        """

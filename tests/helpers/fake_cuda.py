@@ -112,6 +112,9 @@ class Context:
     gpu: int
     sms: int
 
+    def __int__(self) -> int:
+        return id(self)
+
 
 class FakeCuda:
     """The functions of the driver that Tessera calls."""
@@ -210,6 +213,9 @@ class FakeCuda:
     def cuCtxSetCurrent(self, context: Context) -> Any:
         self.here.context = context
         return OK
+
+    def cuCtxGetCurrent(self) -> Any:
+        return OK, getattr(self.here, "context", None) or 0
 
     def cuCtxPushCurrent(self, context: Context) -> Any:
         self.here.stack = [*getattr(self.here, "stack", ()), getattr(self.here, "context", None)]
@@ -405,10 +411,6 @@ class FakeCuda:
             self._join(stream, event.capture)
         stream.tail = stream.tail | event.nodes
         return OK
-
-    def launch_host(self, stream: Stream, function: int, data: int) -> Any:
-        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
-        return (self._enqueue(stream, "host", lambda: call(data)),)
 
     def cuEventQuery(self, event: Event) -> Any:
         self._pump(self.random.randrange(8))

@@ -84,9 +84,9 @@ class Driver:
                     "cuMemsetD16Async", "cuMemsetD32Async",
                 )
             }
-            | {"cuLaunchHostFunc": getattr(module, "launch_host", None) or _launch_host()}
         )  # fmt: skip
         self._graph_launch = module.cuGraphLaunch
+        self._current = module.cuCtxGetCurrent
 
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
@@ -153,6 +153,13 @@ class Driver:
     def use(self, context: Handle) -> None:
         """Make a context current in this thread."""
         self.call("cuCtxSetCurrent", context)
+
+    def is_current(self, context: Handle) -> bool:
+        """Whether a context is current in this thread."""
+        found = self._current()
+        if found[0]:
+            self.check("cuCtxGetCurrent", found[0])
+        return int(found[1]) == int(context)
 
     def using(self, context: Handle) -> _Using:
         """Make a context current for a while; what was current before is so again then."""
@@ -285,11 +292,6 @@ class Driver:
         """Let what follows on a stream wait for an event."""
         self.check("cuStreamWaitEvent", self.cu.cuStreamWaitEvent(stream, event, 0)[0])
 
-    def call_host(self, stream: Handle, function: int, data: int) -> None:
-        """Call a C function of the host when a stream gets there."""
-        status = self.functions["cuLaunchHostFunc"](stream, function, data)[0]
-        self.check("cuLaunchHostFunc", status)
-
     def elapsed_ns(self, start: Handle, end: Handle) -> int:
         """Nanoseconds between two timed events of one GPU."""
         return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)
@@ -325,7 +327,9 @@ class Driver:
 
     def launch_graph(self, graph: Handle, stream: Handle) -> None:
         """Launch an instantiated graph."""
-        self.check("cuGraphLaunch", self._graph_launch(graph, stream)[0])
+        status = self._graph_launch(graph, stream)[0]
+        if status:
+            self.check("cuGraphLaunch", status)
 
     def upload_graph(self, graph: Handle, stream: Handle) -> None:
         """Bring what a graph needs to the device, so that its first launch is like any other."""
@@ -337,9 +341,9 @@ class Driver:
 
 
 class _Using:
-    """A context that is current for a while."""
+    """A context that is current for a while; nothing to do where it is anyway."""
 
-    __slots__ = ("_context", "_driver")
+    __slots__ = ("_context", "_driver", "_pushed")
 
     def __init__(self, driver: Driver, context: Handle) -> None:
         self._driver = driver
@@ -347,20 +351,13 @@ class _Using:
 
     def __enter__(self) -> None:
         driver = self._driver
-        driver.check("cuCtxPushCurrent", driver.cu.cuCtxPushCurrent(self._context)[0])
+        self._pushed = not driver.is_current(self._context)
+        if self._pushed:
+            driver.check("cuCtxPushCurrent", driver.cu.cuCtxPushCurrent(self._context)[0])
 
     def __exit__(self, *problem: object) -> None:
-        self._driver.cu.cuCtxPopCurrent()
-
-
-def _launch_host() -> Callable[..., Any]:
-    """`cuLaunchHostFunc` of the library: what the bindings capture can be run only once."""
-    try:
-        function = ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc
-    except OSError:
-        return lambda *_: (NOT_SUPPORTED,)  # no driver: nothing can be called anyway
-    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return lambda stream, call, data: (function(int(stream), call, data),)
+        if self._pushed:
+            self._driver.cu.cuCtxPopCurrent()
 
 
 def host_view(address: int, size: int) -> Bytes:

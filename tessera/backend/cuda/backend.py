@@ -1,14 +1,14 @@
 """The CUDA backend: requests as CUDA graphs that span all devices of a replica.
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
-allocated and captured while it starts. To begin a request is then: inputs into pinned memory, one
-graph launch, and a bell behind it that wakes the thread that collects. Requests of one slot are
-launched on one stream, where they queue up: the GPU goes from one to the next without the host.
-Where graphs are off (or a trace calls library operators, which do not promise to be capturable)
-the same calls are made one by one. No call in the steady state waits for a GPU.
+allocated and captured while it starts. To begin a request is then: inputs into pinned memory, and
+one graph launch. Requests of one slot are launched on one stream, where they queue up: the GPU
+goes from one to the next without the host. Where graphs are off (or a trace calls library
+operators, which do not promise to be capturable) the same calls are made one by one. No call in
+the steady state waits for a GPU.
 
-The bell rings once for every request that is done, which is then the first of its slot; of which
-slot, words in pinned memory say, that the requests set before the next one of the slot begins.
+That a request is done, a word in pinned memory says, which it sets before the next one of its slot
+begins. Who waits for it sleeps until it should be done, and looks (`pace`).
 
 A fault of a kernel takes the context with it. The words still say which requests had finished, and
 their outputs are in host memory: `collect` hands them out before it raises. `begin` leaves what
@@ -18,15 +18,15 @@ trail of words in pinned memory: without graphs exactly, with them from a mark e
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import Arrivals
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.pace import Nap, Pace
 from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
 from tessera.backend.cuda.tape import Refused
 from tessera.backend.cuda.trail import Reached, step_name
@@ -43,8 +43,9 @@ from tessera.diagnostics import error
 __all__ = ["CudaBackend", "CudaOptions"]
 
 _END_S = 2.0
-# A fault wakes nobody: so often it is looked for.
+# The words do not tell of a fault: so often it is looked for.
 _LOOK_S = 0.05
+_FAR_NS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -53,7 +54,9 @@ class _Flight:
 
     request: Request
     ready: Ready
+    pace: Pace
     begun_ns: int
+    looked_ns: int = 0
 
 
 class CudaBackend(CudaReplica):
@@ -74,8 +77,9 @@ class CudaBackend(CudaReplica):
         self._gates: dict[int, Handle] = {}
         self._last_ns = time.perf_counter_ns()
         self._closed = False
-        self._trail_seen = b""
-        self._collecting = 0
+        self._trail_seen: tuple[int, ...] = ()
+        self._nap = Nap()
+        self._paces: dict[int, Pace] = {}
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         super().__init__(model, options, cuda, driver)
         self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
@@ -90,19 +94,25 @@ class CudaBackend(CudaReplica):
         lane = request.lane if request.trace in self._of_lanes else 0
         key = (request.trace, stage, lane, tuple(request.in_place))
         root = self._roots[slot]
+        pace = self._paces.get(request.trace) or self._new_pace(request.trace)
         try:
             with self.driver.using(root.context):
                 ready = self._ready.get(key) or self._prepare(*key)
                 ready.buffers.put(request.inputs, request.in_place)
                 self._done[stage][0] = 0
                 self._turns[slot] += 1
-                self._flights[slot].append(_Flight(request, ready, begun_ns))
+                self._flights[slot].append(_Flight(request, ready, pace, begun_ns))
                 for given in request.in_place.values():
                     self._arrivals.await_in(root.stream, given)
                 self._keep_apart(request.trace, ready, root)
                 self._hand_over(ready, root)
         except (Refused, DriverError) as problem:
             self._broken = self._broken or (problem, request)
+        self._nap.end_by(begun_ns + pace.aim_ns)
+
+    def _new_pace(self, trace: int) -> Pace:
+        self._paces[trace] = pace = Pace()
+        return pace
 
     def _keep_apart(self, trace: int, ready: Ready, root: Root) -> None:
         """Begin when the request before is past its gate: those that go together wait together."""
@@ -113,49 +123,63 @@ class CudaBackend(CudaReplica):
             self._gates[trace] = ready.gate
 
     def _hand_over(self, ready: Ready, root: Root) -> None:
-        """The request, and behind it a call of the host that the next request does not wait for."""
         self._trail.clear(ready.stage)
         if ready.graph is not None:
             self.driver.launch_graph(ready.graph, root.stream)
         else:
             ready.tape.play(self.driver)
-        if self._wakeup.function:
-            self.driver.record(root.ended, root.stream)
-            self.driver.wait(root.bell, root.ended)
-            self.driver.call_host(root.bell, self._wakeup.function, self._wakeup.data)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until there is something to collect; whether there is."""
+        now_ns = time.perf_counter_ns()
+        limit_ns = now_ns + int(timeout_s * 1e9)
+        faults_ns = now_ns + int(_LOOK_S * 1e9)
+        while self._broken is None and (next_ns := self._next_look(now_ns)):
+            if now_ns >= limit_ns:
+                return False
+            if now_ns >= faults_ns:
+                self._look_for_faults()
+                faults_ns = now_ns + int(_LOOK_S * 1e9)
+                now_ns = time.perf_counter_ns()
+            else:
+                now_ns = self._nap.until(now_ns, min(next_ns, limit_ns, faults_ns))
+        return True
+
+    def _next_look(self, now_ns: int) -> int:
+        """When to look again; 0 where a request is done."""
+        next_ns = _FAR_NS
+        for flights, ended_ns in zip(self._flights, self._ended_ns, strict=True):
+            if flights:
+                flight = flights[0]
+                if self._done[flight.ready.stage][0]:
+                    return 0
+                flight.looked_ns = now_ns
+                start_ns = max(flight.begun_ns, ended_ns)
+                next_ns = min(next_ns, flight.pace.next_look(start_ns, now_ns))
+        return next_ns
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """A request that has become done; waits for one at most that long."""
-        limit = time.perf_counter() + timeout_s
-        while (left := limit - time.perf_counter()) > 0:
-            rung = self._wakeup.wait(min(left, _LOOK_S))
-            if not rung:
-                self._look_for_faults()
-            flight = self._finished()
-            if flight is not None:
-                return (self._completion(flight),)
-            if self._broken is not None:
-                raise self._what_broke(*self._broken)
-        return ()
+        """The requests that are done; waits for one at most that long."""
+        if timeout_s:
+            self.wait(timeout_s)
+        found = tuple(self._finished())
+        if not found and self._broken is not None:
+            raise self._what_broke(*self._broken)
+        return found
 
-    def _finished(self) -> _Flight | None:
-        """The request that is done and was begun first, if there is one."""
-        done = [q for q in self._flights if q and self._done[q[0].ready.stage][0]]
-        return min(done, key=lambda q: q[0].begun_ns).popleft() if done else None
-
-    def _use_context(self) -> None:
-        """The thread that collects has a context; threads come and go, so ask which it is."""
-        if self._collecting != threading.get_ident():
-            self.driver.use(self._roots[0].context)
-            self._collecting = threading.get_ident()
+    def _finished(self) -> Iterator[Completion]:
+        """The requests that are done, those of a slot in their order."""
+        for flights in self._flights:
+            while flights and self._done[flights[0].ready.stage][0]:
+                yield self._completion(flights.popleft())
 
     def _look_for_faults(self) -> None:
-        """Nothing wakes the host after a fault: ask the streams."""
+        """Ask the streams."""
         try:
-            self._use_context()
-            for flights, root in zip(self._flights, self._roots, strict=True):
-                if flights:
-                    self.driver.is_idle(root.stream)
+            with self.driver.using(self._roots[0].context):
+                for flights, root in zip(self._flights, self._roots, strict=True):
+                    if flights:
+                        self.driver.is_idle(root.stream)
         except DriverError as problem:
             self._broken = self._broken or (problem, None)
 
@@ -163,6 +187,7 @@ class CudaBackend(CudaReplica):
         request, ready = flight.request, flight.ready
         self._last_ns = ended_ns = time.perf_counter_ns()
         started_ns = max(flight.begun_ns, self._ended_ns[request.slot])
+        flight.pace.learn(started_ns, flight.looked_ns, ended_ns)
         self._ended_ns[request.slot] = ended_ns
         for given in request.in_place.values():
             self._arrivals.give_back(given)
@@ -262,20 +287,16 @@ class CudaBackend(CudaReplica):
         if self._is_quiet():
             self._arrivals.close()
             self.release()
-        else:
-            self._wakeup.abandon()
 
     def _is_quiet(self) -> bool:
         """Whether all work has ended, or ends soon; freeing memory would wait for it."""
         limit = time.perf_counter() + _END_S
-        streams = [stream for root in self._roots for stream in (root.stream, root.bell)]
         while True:
             try:
                 with self.driver.using(self._roots[0].context):
-                    if all(self.driver.is_idle(stream) for stream in streams):
+                    if all(self.driver.is_idle(root.stream) for root in self._roots):
                         return True
             except DriverError:
-                self._wakeup.abandon()
                 return True
             if time.perf_counter() > limit:
                 return False

@@ -99,9 +99,7 @@ class Enqueuer:
         self.timed: list[Timed] = []
         self.served = parts.model.traces[trace]
         self.work: tuple[Work, ...] = tuple(self.served.program.work())
-        self._gate_step = next(
-            one.gate for one in parts.model.lowered.traces if one.trace == trace
-        )
+        self._gate_step = next(one.gate for one in parts.model.lowered.traces if one.trace == trace)
         self.action: Action | None = None
         self.stages_used: set[tuple[str, str, int]] = set()
         self._last: dict[tuple[str, Queue], int | None] = {}

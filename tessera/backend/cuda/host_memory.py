@@ -47,6 +47,10 @@ class HostMemory:
         self._blocks.clear()
 
 
+# Copies smaller than this are cheaper in fresh memory, which is not given page by page.
+_LEAST_KEPT = 1 << 16
+
+
 class _Lease:
     """Memory that a result lies in; with the last view of the result it goes back."""
 
@@ -74,7 +78,7 @@ class Recycled:
     def copy_of(self, content: Bytes) -> Bytes:
         """A copy in memory of its own."""
         size = content.nbytes
-        if not size:
+        if size < _LEAST_KEPT:
             return content.copy()
         kept = self._free.setdefault(size, [])
         memory = kept.pop() if kept else np.empty(size, np.uint8)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.contents import Contents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts
@@ -30,7 +28,6 @@ from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
-from tessera.backend.cuda.wakeup import Wakeup
 from tessera.backend.service import RUN_FAULT, BackendOptions, Model, ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.launch_program import AreaKind, Queue, Run
@@ -78,11 +75,9 @@ class Ready:
 
 @dataclass(slots=True, kw_only=True)
 class Root:
-    """Where the requests of a slot begin and end, and what rings when they have."""
+    """Where the requests of a slot begin and end."""
 
     stream: Handle
-    ended: Handle
-    bell: Handle
     context: Handle
 
 
@@ -96,7 +91,6 @@ class CudaReplica:
         self.options = options
         self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
         self.driver = open_driver(driver)
-        self._wakeup = Wakeup()
         self._ready: dict[tuple[int, int, int, tuple[str, ...]], Ready] = {}
         opened = open_devices(self.driver, model.lowered.devices, options.targets)
         self.devices = {device.name: device for device in opened}
@@ -139,7 +133,7 @@ class CudaReplica:
         stages = range(lowered.slots * self.depth)
         self._trail = self._make_trail(stages)
         done = [self._host.allocate(4) for _ in stages]
-        self._done = [view.view(np.uint32) for _, view in done]
+        self._done = [view.data.cast("I") for _, view in done]
         self._parts = Parts(
             driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
             modules=self._modules, streams=self._streams, links=self._links,
@@ -192,8 +186,6 @@ class CudaReplica:
         first = next(iter(self.devices))
         return Root(
             stream=self._streams.stream(first, slot, Queue.COMPUTE),
-            ended=self._streams.event(first, ("ended", slot)),
-            bell=self._streams.bell(first, slot),
             context=self.devices[first].context,
         )
 
@@ -246,10 +238,7 @@ class CudaReplica:
         if self.cuda.trail is not False:
             for stage in stages:
                 for device in self.devices:
-                    address, view = self._host.allocate(4)
-                    view[:] = 0
-                    trail.words[stage, device] = address
-                    trail.views.setdefault(stage, {})[device] = view
+                    trail.add(stage, device, *self._host.allocate(4))
         return trail
 
     def _prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:

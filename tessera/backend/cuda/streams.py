@@ -1,10 +1,9 @@
 """Streams and events: three streams per device and slot, events by what they stand for.
 
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
-a kernel. A slot also has a bell: a stream that waits for its requests and then calls the host. (A
-call on the slot's own stream, or in the graph, holds the next request up by 0.1 ms.) And a device
-has a stream in it for marks of how far its compute queue has come, for which nothing waits. All
-are made when they are first asked for, which is while a backend starts.
+a kernel. A device also has a stream in each slot for marks of how far its compute queue has come,
+for which nothing waits. All are made when they are first asked for, which is while a backend
+starts.
 """
 
 from __future__ import annotations
@@ -28,10 +27,6 @@ class Streams:
     def stream(self, device: str, slot: int, queue: Queue) -> Handle:
         """The stream of a queue."""
         return self._stream(device, slot, queue)
-
-    def bell(self, device: str, slot: int) -> Handle:
-        """The stream that calls the host for a slot whose root is on a device."""
-        return self._stream(device, slot, "bell")
 
     def marks(self, device: str, slot: int) -> Handle:
         """The stream that writes how far a device has come."""

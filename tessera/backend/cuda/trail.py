@@ -31,16 +31,23 @@ class Trail:
     """Words of pinned memory, by stage and device."""
 
     words: dict[tuple[int, str], int] = field(default_factory=dict)
-    views: dict[int, dict[str, Bytes]] = field(default_factory=dict)
+    views: dict[int, dict[str, memoryview]] = field(default_factory=dict)
+
+    def add(self, stage: int, device: str, address: int, view: Bytes) -> None:
+        """The word of a device in a stage."""
+        self.words[stage, device] = address
+        self.views.setdefault(stage, {})[device] = view.data.cast("I")
+        self.clear(stage)
 
     def clear(self, stage: int) -> None:
         """A request begins in a stage."""
-        for view in self.views.get(stage, {}).values():
-            view[:] = 0
+        if stage in self.views:
+            for view in self.views[stage].values():
+                view[0] = 0
 
-    def look(self) -> bytes:
+    def look(self) -> tuple[int, ...]:
         """All words, to see whether any has changed."""
-        return b"".join(view.tobytes() for here in self.views.values() for view in here.values())
+        return tuple(view[0] for here in self.views.values() for view in here.values())
 
     def possible(
         self, stage: int, device: str, every: int, order: Sequence[Action]
@@ -48,7 +55,7 @@ class Trail:
         """The numbers of steps that a device may be at; none where it runs no step."""
         if stage not in self.views:
             return ()
-        seen = int.from_bytes(self.views[stage][device].tobytes(), "little") - 1
+        seen = self.views[stage][device][0] - 1
         if every == 1:
             return (seen,) if seen >= 0 else ()
         own = steps_of(order, device)
