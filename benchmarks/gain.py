@@ -255,9 +255,11 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
             said.append(name) if not periods else None
             print("  ", name, [round(one / 1e3) for one in periods], flush=True)
 
-        measured = measure(plans, ARENA_BYTES, seconds=(TRY_SECONDS, SECONDS), repeats=REPEATS,
-                           keep=best_slots, on_row=tell, deadline=deadline)  # fmt: skip
-        found[mix.name] = {"periods_ns": measured, "failed": tried["said"]}
+        measured, clocks = measure(
+            plans, ARENA_BYTES, seconds=(TRY_SECONDS, SECONDS), repeats=REPEATS,
+            keep=best_slots, on_row=tell, deadline=deadline,
+        )  # fmt: skip
+        found[mix.name] = {"periods_ns": measured, "failed": tried["said"], "clocks": clocks}
         print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
         (folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks.gain_clock import ClockWatch
 from tessera import profiling
 from tessera.backend.cuda import profile as cuda_profile
 from tessera.backend.cuda.api import Bytes, Driver, bindings
@@ -37,6 +38,7 @@ from tessera.ir.program import Launch, LaunchId, Pointer, Program, Role, Work
 BLOCK_BYTES = 16 << 20
 LEAST_IN_ARENA = 16 << 20
 MOST_REPLAYS = 400
+Sample = tuple[float | None, float | None]
 _ALIGNMENT = 2 << 20
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 VOCABULARY = 32768
@@ -322,11 +324,12 @@ def measure(
     prepared: Sequence[Prepared], arena_bytes: int, *, seconds: tuple[float, float], repeats: int,
     keep: Callable[[Mapping[str, Sequence[float]]], Mapping[str, str]],
     on_row: Callable[[str, list[float]], None], deadline: float, module: Any = None,
-) -> dict[str, list[float]]:  # fmt: skip
+) -> tuple[dict[str, list[float]], dict[str, list[Sample]]]:  # fmt: skip
     """Periods of plans in turns: all once for a short time, then those that `keep` chooses.
 
-    The plan named `serial` is replayed as a plain graph. What cannot be opened or fails is left
-    out, and said. `deadline` is a time of the monotonic clock after which nothing more begins.
+    With them MHz and watts, the short time first. The plan named `serial` is replayed as a plain
+    graph. What cannot be opened or fails is left out, and said. `deadline` is a time of the
+    monotonic clock after which nothing more begins.
     """
     block = random_block()
     # As the backend does, which says how many hardware queues there are before the driver starts.
@@ -336,6 +339,7 @@ def measure(
     first.use(context)
     arena = Arena(first.allocate(arena_bytes), arena_bytes)
     ways: dict[str, tuple[Served, Served | Replayed]] = {}
+    clocks: dict[str, list[Sample]] = {}
 
     def once(name: str, length: float) -> list[float]:
         if name not in ways or time.monotonic() > deadline:
@@ -343,7 +347,10 @@ def measure(
         served, way = ways[name]
         try:
             served.refill()
-            return [way.period_ns(length)]
+            with ClockWatch() as watch:
+                found = [way.period_ns(length)]
+            clocks.setdefault(name, []).append((watch.mhz, watch.watts))
+            return found
         except Exception as problem:
             on_row(f"{name}: {type(problem).__name__}: {problem}"[:300], [])
             del ways[name]
@@ -369,4 +376,4 @@ def measure(
         served.close()
     first.use(context)
     first.free(arena.base)
-    return {f"{name} (short)": periods for name, periods in tried.items()} | found
+    return {f"{name} (short)": periods for name, periods in tried.items()} | found, clocks

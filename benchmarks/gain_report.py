@@ -231,6 +231,11 @@ def measured_row(found: Mapping[str, Any], predicted: Mapping[str, float]) -> di
         if periods and not name.endswith(" (short)")
     }
     us = {strategy_of(name): row["us"] for name, row in rows.items()}
+    for name, row in rows.items():
+        seen = [one for one in found.get("clocks", {}).get(name, ())[1:] if one[0] is not None]
+        if seen:
+            row["mhz"] = statistics.median(mhz for mhz, _ in seen)
+            row["watts"] = round(statistics.median(watts for _, watts in seen))
     return {
         "runs": rows, "ratios": ratios(us), "fastest": decision(us), "failed": found["failed"],
         "prediction_off": {
