@@ -173,10 +173,18 @@ class Dispatcher:
             self._ended.notify_all()
         if waiting:
             self._begin_all()
-        for entry, completion in zip(ended, completions, strict=True):
-            finish = entry.finish
-            entry.future.set_result(completion if finish is None else finish(completion))
-            entry.future.settle()
+        left = deque(zip(ended, completions, strict=True))
+        try:
+            while left:
+                entry, completion = left[0]
+                finish = entry.finish
+                entry.future.set_result(completion if finish is None else finish(completion))
+                entry.future.settle()
+                left.popleft()
+        except BaseException as problem:
+            for entry, _ in left:
+                entry.future.fail(problem)
+            raise
 
     def _end(self, problem: BaseException) -> None:
         """No request starts or finishes from here on."""
@@ -194,8 +202,7 @@ class Dispatcher:
             if entry.future.set_running_or_notify_cancel():
                 lost.append(entry)
         for entry in lost:
-            entry.future.set_exception(problem)
-            entry.future.settle()
+            entry.future.fail(problem)
 
     # --- who collects -------------------------------------------------------------------------
 

@@ -76,6 +76,12 @@ class RequestFuture(Future[Any]):
             if self._collecting is None:
                 self._stop_relying()
 
+    def fail(self, problem: BaseException) -> None:
+        """The request has no result."""
+        if not super().done():
+            self.set_exception(problem)
+        self.settle()
+
     def settle(self) -> None:
         """The future has its result, or has been cancelled."""
         self._collecting = None

@@ -163,6 +163,8 @@ class CudaBackend(CudaReplica):
         if timeout_s:
             self.wait(timeout_s)
         found = tuple(self._finished())
+        if not found and not timeout_s:
+            self._look_for_faults()
         if not found and self._broken is not None:
             raise self._what_broke(*self._broken)
         return found
@@ -174,14 +176,20 @@ class CudaBackend(CudaReplica):
                 yield self._completion(flights.popleft())
 
     def _look_for_faults(self) -> None:
-        """Ask the streams."""
+        failed = self._failed()
+        if failed is not None:
+            self._broken = self._broken or (failed, None)
+
+    def _failed(self) -> DriverError | None:
+        """What the streams have failed with."""
         try:
             with self.driver.using(self._roots[0].context):
                 for flights, root in zip(self._flights, self._roots, strict=True):
                     if flights:
                         self.driver.is_idle(root.stream)
         except DriverError as problem:
-            self._broken = self._broken or (problem, None)
+            return problem
+        return None
 
     def _completion(self, flight: _Flight) -> Completion:
         request, ready = flight.request, flight.ready
@@ -226,9 +234,13 @@ class CudaBackend(CudaReplica):
     # --- errors -------------------------------------------------------------------------------
 
     def _what_broke(self, problem: DriverError | Refused, request: Request | None) -> ServiceFault:
-        if isinstance(problem, Refused) and request is not None:
+        """A call may be refused since a kernel has failed while the request was handed over."""
+        if isinstance(problem, DriverError):
+            return self._fault(problem)
+        failed = self._failed()
+        if failed is None and request is not None:
             return self._refused(problem, request.trace, request.number)
-        return self._fault(problem if isinstance(problem, DriverError) else problem.problem)
+        return self._fault(failed or problem.problem)
 
     def stalled(self) -> ServiceFault:
         """What the requests that are under way wait for."""
@@ -251,11 +263,10 @@ class CudaBackend(CudaReplica):
             ready, request = flight.ready, flight.request
             work = tuple(self.model.traces[request.trace].program.work())
             order = self._orders[request.trace]
-            for device in self.devices:
-                steps = self._trail.possible(ready.stage, device, ready.trail_every, order)
-                if steps:
-                    here = tuple(work[number] for number in steps)
-                    found.append(Reached(request.number, device, here))
+            possible = self._trail.possible(ready.stage, ready.trail_every, order)
+            for device, steps in possible.items():
+                here = tuple(work[number] for number in steps)
+                found.append(Reached(request.number, device, here))
         return found
 
     def _fault(self, problem: DriverError) -> ServiceFault:

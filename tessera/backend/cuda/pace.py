@@ -3,8 +3,8 @@
 In: how long requests of a kind took, and when they were looked at. Out: when to look next. A GPU
 tells that a request is done by a word in memory; to be woken up by it takes three more calls of
 the driver and two threads. A nap that ends when the request does costs less than either. How long
-a request takes is learned from those before: as late as they ended, a little earlier each time,
-so that nearly all are found done at the first look and few are found late.
+a request takes is learned from those before: when they ended, and each time a little earlier, so
+that most are found done at the first look, and late ones only until their pace is known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 
 _LEAST_NS = 20_000
-_FIRST_STEP_NS = 4_000
+_FIRST_STEP_NS = 2_000
 # Naps end late by what the system adds to every one; more than this is not its habit.
 _MOST_LATE_NS = 200_000
 _FAR_NS = 1 << 62
@@ -44,11 +44,13 @@ class Pace:
         if took_ns < self.aim_ns:
             self.aim_ns = took_ns
         elif lasted_ns >= self.aim_ns:
-            self.aim_ns = (lasted_ns + took_ns) >> 1
+            # Too early costs short naps, too late is latency: up in small steps, down in large.
+            most_ns = self.aim_ns + max(self.aim_ns >> 3, _LEAST_NS) if self.aim_ns else lasted_ns
+            self.aim_ns = min((lasted_ns + took_ns) >> 1, most_ns)
             self._step_ns = _FIRST_STEP_NS
-        elif lasted_ns > 0:
-            self.aim_ns -= min(self._step_ns, self.aim_ns >> 3)
-            self._step_ns += self._step_ns >> 1
+        elif lasted_ns >= 0:
+            self.aim_ns -= min(self._step_ns, self.aim_ns >> 2)
+            self._step_ns *= 2
 
 
 class Nap:

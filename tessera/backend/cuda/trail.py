@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from tessera.backend.cuda.api import Bytes
-from tessera.backend.cuda.issue_order import Action, steps_of
-from tessera.ir.launch_program import Queue
+from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move, steps_of
+from tessera.ir.launch_program import HOST, Queue, Run
 from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset, Work
 
 if TYPE_CHECKING:
@@ -49,17 +49,52 @@ class Trail:
         """All words, to see whether any has changed."""
         return tuple(view[0] for here in self.views.values() for view in here.values())
 
-    def possible(
-        self, stage: int, device: str, every: int, order: Sequence[Action]
-    ) -> Sequence[int]:
-        """The numbers of steps that a device may be at; none where it runs no step."""
-        if stage not in self.views:
-            return ()
-        seen = self.views[stage][device][0] - 1
-        if every == 1:
-            return (seen,) if seen >= 0 else ()
-        own = steps_of(order, device)
-        return own[own.index(seen) :] if seen >= 0 else own
+    def possible(self, stage: int, every: int, order: Sequence[Action]) -> dict[str, list[int]]:
+        """The numbers of steps that devices may be at, of those that may be at any.
+
+        A device that has come to a step tells also what is done on others, if the step waits for
+        that: those may not have come to their next.
+        """
+        seen = {device: view[0] - 1 for device, view in self.views.get(stage, {}).items()}
+        earlier = _earlier(order)
+        done = {step for at in seen.values() if at >= 0 for step in earlier[at]}
+        found = {}
+        for device, at in seen.items():
+            own = steps_of(order, device)
+            reached = own[own.index(at) :] if at >= 0 else own
+            steps = reached if every > 1 else [at] * (at >= 0)
+            found[device] = [step for step in steps if step not in done]
+        return {device: steps for device, steps in found.items() if steps}
+
+
+def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
+    """The steps that are done when a step begins, by what queues and events order."""
+    found: dict[int, frozenset[int]] = {}
+    queues: dict[tuple[str, Queue], frozenset[int]] = {}
+    events: dict[tuple[str, int], frozenset[int]] = {}
+
+    def behind(*places: tuple[str, Queue]) -> frozenset[int]:
+        return frozenset().union(*(queues.get(place, frozenset()) for place in places))
+
+    for action in order:
+        match action:
+            case Do(device, Run(step)):
+                place = device, Queue.COMPUTE
+                found[int(step)] = behind(place)
+                queues[place] = behind(place) | {int(step)}
+            case Do():
+                continue
+            case Mark(device, queue, event):
+                events[device, int(event)] = behind((device, queue))
+            case Hold(device, queue, event):
+                queues[device, queue] = behind((device, queue)) | events[device, int(event)]
+            case Move(transfer):
+                ends = (transfer.source, Queue.OUT), (transfer.target, Queue.IN)
+                both = behind(*(end for end in ends if end[0] != HOST))
+                queues.update({end: both for end in ends if end[0] != HOST})
+            case _:
+                assert_never(action)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

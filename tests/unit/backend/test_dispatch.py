@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 
 import pytest
@@ -88,6 +91,33 @@ class Scripted:
         self.closed += 1
 
 
+class Patient(Scripted):
+    """One that any thread can wait for; keeps which threads have collected something."""
+
+    def __init__(self, depth: int = 2) -> None:
+        super().__init__(depth)
+        self.collected_by: list[str] = []
+        self.interrupt_waiting = False
+
+    def wait(self, timeout_s: float) -> bool:
+        if self.interrupt_waiting:
+            self.interrupt_waiting = False
+            raise KeyboardInterrupt
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._done), timeout_s)
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        if timeout_s:
+            self.wait(timeout_s)
+        with self._changed:
+            found, self._done = tuple(self._done), []
+        self.collected_by += [threading.current_thread().name] * len(found)
+        return found
+
+
+both = pytest.mark.parametrize("kind", [Scripted, Patient])
+
+
 @contextmanager
 def loop(backend: Scripted, slots: int = 2, lanes: int = 3) -> Iterator[Dispatcher]:
     dispatcher = Dispatcher(backend, slots=slots, lanes=lanes, limit_s=5.0)
@@ -106,8 +136,9 @@ def until(condition: object, what: str = "") -> None:
         time.sleep(1e-3)
 
 
-def test_requests_of_a_lane_queue_up_in_its_slot() -> None:
-    backend = Scripted(depth=3)
+@both
+def test_requests_of_a_lane_queue_up_in_its_slot(kind: type[Scripted]) -> None:
+    backend = kind(depth=3)
     with loop(backend) as dispatcher:
         futures = [dispatcher.submit({}, trace=0, lane=1) for _ in range(4)]
         assert [one.number for one in backend.begun] == [0, 1, 2]
@@ -120,8 +151,9 @@ def test_requests_of_a_lane_queue_up_in_its_slot() -> None:
             assert futures[number].result(10).request == number
 
 
-def test_submit_waits_when_all_tickets_are_taken() -> None:
-    backend = Scripted(depth=2)
+@both
+def test_submit_waits_when_all_tickets_are_taken(kind: type[Scripted]) -> None:
+    backend = kind(depth=2)
     with loop(backend, slots=1) as dispatcher:
         for _ in range(2):
             dispatcher.submit({}, trace=0, lane=0)
@@ -137,11 +169,12 @@ def test_submit_waits_when_all_tickets_are_taken() -> None:
         assert len(later) == 1
 
 
+@both
 @pytest.mark.parametrize("seed", range(4))
-def test_threads_keep_the_rules(seed: int) -> None:
+def test_threads_keep_the_rules(kind: type[Scripted], seed: int) -> None:
     """Requests from several threads, ends in any order: every lane is in order, none is lost."""
     rng = random.Random(seed)
-    backend = Scripted(depth=1 + seed % 3)
+    backend = kind(depth=1 + seed % 3)
     with loop(backend, slots=1 + seed, lanes=4) as dispatcher:
         futures: dict[int, list[object]] = {lane: [] for lane in range(4)}
 
@@ -165,8 +198,9 @@ def test_threads_keep_the_rules(seed: int) -> None:
             assert numbers == sorted(numbers)
 
 
-def test_a_request_that_is_cancelled_while_it_waits() -> None:
-    backend = Scripted(depth=1)
+@both
+def test_a_request_that_is_cancelled_while_it_waits(kind: type[Scripted]) -> None:
+    backend = kind(depth=1)
     with loop(backend, slots=2, lanes=1) as dispatcher:
         first, second = (dispatcher.submit({}, trace=0, lane=0) for _ in range(2))
         assert second.cancel()
@@ -179,16 +213,18 @@ def test_a_request_that_is_cancelled_while_it_waits() -> None:
         assert third.result(10).request == 2
 
 
-def test_results_are_made_by_the_caller() -> None:
-    backend = Scripted()
+@both
+def test_results_are_made_by_the_caller(kind: type[Scripted]) -> None:
+    backend = kind()
     with loop(backend) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0, number=7, finish=lambda c: c.request + 1)
         backend.finish(7)
         assert future.result(10) == 8
 
 
-def test_a_backend_that_refuses_a_request() -> None:
-    backend = Scripted()
+@both
+def test_a_backend_that_refuses_a_request(kind: type[Scripted]) -> None:
+    backend = kind()
     with loop(backend) as dispatcher:
         first = dispatcher.submit({}, trace=0, lane=0)
         backend.refuse = ServiceFault(error("TSR5107", "no"))
@@ -200,8 +236,9 @@ def test_a_backend_that_refuses_a_request() -> None:
             dispatcher.submit({}, trace=0, lane=0)
 
 
-def test_nothing_happens() -> None:
-    backend = Scripted()
+@both
+def test_nothing_happens(kind: type[Scripted]) -> None:
+    backend = kind()
     with loop(backend) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0)
         backend.idle = 6.0
@@ -209,8 +246,9 @@ def test_nothing_happens() -> None:
             future.result(10)
 
 
-def test_states_wait_for_the_lane() -> None:
-    backend = Scripted()
+@both
+def test_states_wait_for_the_lane(kind: type[Scripted]) -> None:
+    backend = kind()
     with loop(backend) as dispatcher:
         dispatcher.submit({}, trace=0, lane=0)
         dispatcher.submit({}, trace=0, lane=0)
@@ -226,17 +264,185 @@ def test_states_wait_for_the_lane() -> None:
         assert found == [{}]
 
 
-def test_closing_waits_or_does_not() -> None:
-    backend = Scripted()
+@both
+def test_closing_waits_or_does_not(kind: type[Scripted]) -> None:
+    backend = kind()
     dispatcher = Dispatcher(backend, slots=1, lanes=1)
     future = dispatcher.submit({}, trace=0, lane=0)
     threading.Timer(0.05, backend.finish, (0,)).start()
     dispatcher.close()
     assert future.result(0).request == 0
-    backend = Scripted()
+    backend = kind()
     dispatcher = Dispatcher(backend, slots=1, lanes=1)
     futures = [dispatcher.submit({}, trace=0, lane=0) for _ in range(2)]
     dispatcher.close(wait=False)
     for future in futures:
         with pytest.raises(TesseraError, match="TSR5050"):
             future.result(0)
+
+
+def finish_soon(backend: Scripted, number: int, delay_s: float = 0.03) -> None:
+    threading.Timer(delay_s, backend.finish, (number,)).start()
+
+
+def test_who_waits_collects() -> None:
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        for number in range(5):
+            future = dispatcher.submit({}, trace=0, lane=0)
+            finish_soon(backend, number)
+            assert future.result(10).request == number
+            assert future.result() is future.result(0)
+        assert backend.collected_by == ["MainThread"] * 5
+
+
+def test_who_is_told_does_not_collect() -> None:
+    """Callbacks, `wait` and `as_completed` need nobody who waits for a result."""
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        called = threading.Event()
+        future = dispatcher.submit({}, trace=0, lane=0)
+        future.add_done_callback(lambda _: called.set())
+        finish_soon(backend, 0)
+        assert called.wait(10)
+        future = dispatcher.submit({}, trace=0, lane=0)
+        finish_soon(backend, 1)
+        assert concurrent.futures.wait([future], 10).done == {future}
+        futures = [dispatcher.submit({}, trace=0, lane=0) for _ in range(2)]
+        finish_soon(backend, 2)
+        finish_soon(backend, 3, 0.06)
+        assert list(concurrent.futures.as_completed(futures, 10)) == futures
+        assert backend.collected_by == ["tessera-collect"] * 4
+        future = dispatcher.submit({}, trace=0, lane=0)
+        finish_soon(backend, 4)
+        future.result(10)
+        assert backend.collected_by[-1] == "MainThread"  # nobody relies on the other any more
+
+
+def test_it_can_be_told_in_asyncio() -> None:
+    backend = Patient()
+    with loop(backend) as dispatcher:
+
+        async def ask(lane: int) -> int:
+            future = dispatcher.submit({}, trace=0, lane=lane)
+            return (await asyncio.wrap_future(future)).request
+
+        async def both() -> list[int]:
+            finish_soon(backend, 1)
+            finish_soon(backend, 0, 0.06)
+            return await asyncio.gather(ask(0), ask(1))
+
+        assert asyncio.run(both()) == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_threads_wait_and_are_told(seed: int) -> None:
+    rng = random.Random(seed)
+    backend = Patient(depth=2)
+    with loop(backend, slots=2, lanes=4) as dispatcher:
+        told: list[int] = []
+        got: list[int] = []
+
+        def use(lane: int) -> None:
+            own = random.Random(10 * seed + lane)
+            for _ in range(20):
+                future = dispatcher.submit({}, trace=0, lane=lane)
+                if own.random() < 0.3:
+                    future.add_done_callback(lambda f: told.append(f.result(0).request))
+                if own.random() < 0.2:
+                    future.done()
+                if own.random() < 0.7:
+                    got.append(future.result(10).request)
+
+        threads = [threading.Thread(target=use, args=(lane,)) for lane in range(4)]
+        for thread in threads:
+            thread.start()
+        limit = time.monotonic() + 20
+        done = 0
+        while done < 80:
+            done += backend.finish_one(rng)
+            assert time.monotonic() < limit
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        dispatcher.close()
+        assert len(set(got)) == len(got)
+        assert dispatcher._relying == 0
+
+
+def test_a_result_that_does_not_come_in_time() -> None:
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        future = dispatcher.submit({}, trace=0, lane=0)
+        assert not future.done()
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            future.result(0.05)
+        with pytest.raises(TimeoutError):
+            future.exception(0.0)
+        assert 0.04 < time.monotonic() - begun < 5
+        backend.finish(0)
+        assert future.done()
+        assert future.exception() is None
+
+
+def test_an_interrupt_while_waiting_changes_nothing() -> None:
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        future = dispatcher.submit({}, trace=0, lane=0)
+        backend.interrupt_waiting = True
+        with pytest.raises(KeyboardInterrupt):
+            future.result()
+        backend.finish(0)
+        assert future.result(10).request == 0
+
+
+def test_an_interrupt_while_collecting_ends_the_run() -> None:
+    def interrupted(completion: Completion) -> None:
+        raise KeyboardInterrupt
+
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        future = dispatcher.submit({}, trace=0, lane=0, finish=interrupted)
+        other = dispatcher.submit({}, trace=0, lane=1)
+        backend.finish(0)
+        with pytest.raises(KeyboardInterrupt):
+            future.result(10)
+        for one in (future, other):
+            with pytest.raises(KeyboardInterrupt):
+                one.result(10)
+        until(lambda: backend.closed)
+
+
+def test_closing_at_the_end_of_a_future() -> None:
+    for kind in (Scripted, Patient):
+        backend = kind()
+        dispatcher = Dispatcher(backend, slots=1, lanes=1)
+        future = dispatcher.submit({}, trace=0, lane=0)
+        future.add_done_callback(lambda _, one=dispatcher: one.close(wait=False))
+        backend.finish(0)
+        assert future.result(10).request == 0
+        until(lambda one=backend: one.closed)
+        dispatcher.close()
+
+
+def test_cancelling_wakes_who_waits() -> None:
+    backend = Patient(depth=1)
+    with loop(backend, slots=2, lanes=1) as dispatcher:
+        dispatcher.submit({}, trace=0, lane=0)
+        second = dispatcher.submit({}, trace=0, lane=0)
+        threading.Timer(0.05, second.cancel).start()
+        begun = time.monotonic()
+        with pytest.raises(CancelledError):
+            second.result(10)
+        assert time.monotonic() - begun < 5
+
+
+def test_what_nobody_waits_for_ends_too() -> None:
+    """Futures that are dropped give their tickets back."""
+    backend = Patient(depth=1)
+    with loop(backend, slots=1, lanes=1) as dispatcher:
+        for number in range(3):
+            dispatcher.submit({}, trace=0, lane=0)
+            finish_soon(backend, number)
+        until(lambda: not dispatcher._held)

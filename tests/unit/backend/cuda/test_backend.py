@@ -221,7 +221,7 @@ def test_a_fault_names_what_is_known(graphs: bool, seed: int) -> None:
     if not graphs:
         assert (fault.device, fault.step) == ("b", 2)
     else:  # what is named must have the launch among it, however late a mark is
-        (told,) = [one for one in fault.diagnostics[0].notes if one.startswith("device `b`")]
+        (told,) = [one for one in fault.diagnostics[0].notes if one.startswith("device `b` was")]
         assert "#2 `fault`" in told
         assert fault.step is None
     dispatcher.close()
@@ -253,6 +253,25 @@ def test_a_trap() -> None:
     dispatcher = Dispatcher(backend_of(model, fake), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="trap"):
         dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+    dispatcher.close()
+
+
+def test_a_trap_while_the_request_is_handed_over() -> None:
+    """The driver refuses the calls that follow; what failed is the kernel."""
+    model, fake = two_copies("launch m.stop grid=1,1,1 block=1,1,1 smem=0 args=[]\n"), FakeCuda()
+    launch = fake.cuLaunchKernel
+
+    def launch_and_run(function: Any, *arguments: Any) -> Any:
+        status = launch(function, *arguments)
+        if function.name == "stop":
+            fake._pump(None)
+        return status
+
+    fake.cuLaunchKernel = launch_and_run
+    dispatcher = Dispatcher(backend_of(model, fake, graphs=False), slots=2, lanes=1)
+    with pytest.raises(ServiceFault, match="TSR5106") as failure:
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=3).result(30)
+    assert (failure.value.device, failure.value.step, failure.value.request) == ("b", 2, 3)
     dispatcher.close()
 
 
