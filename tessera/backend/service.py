@@ -101,11 +101,12 @@ class DeviceBytes:
     keep: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Request:
     """A request to start: which trace, where, and the bytes of every input by name.
 
-    Those `in_place` are in the memory of a GPU, all others in that of the host.
+    Those `in_place` are in the memory of a GPU, all others in that of the host. Nobody changes it;
+    not frozen, nor is `Completion`, since one of each is made per request.
     """
 
     number: int
@@ -136,7 +137,7 @@ class TimelineEvent:
     peer: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Completion:
     """A request that is done on every device: its outputs by name, and what it took.
 

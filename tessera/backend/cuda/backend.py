@@ -88,26 +88,33 @@ class CudaBackend(CudaReplica):
 
     def begin(self, request: Request) -> None:
         """Hand a request over."""
-        self._last_ns = begun_ns = time.perf_counter_ns()
-        slot = request.slot
-        stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
-        lane = request.lane if request.trace in self._of_lanes else 0
-        key = (request.trace, stage, lane, tuple(request.in_place))
-        root = self._roots[slot]
-        pace = self._paces.get(request.trace) or self._new_pace(request.trace)
+        root = self._roots[request.slot]
         try:
-            with self.driver.using(root.context):
-                ready = self._ready.get(key) or self._prepare(*key)
-                ready.buffers.put(request.inputs, request.in_place)
-                self._done[stage][0] = 0
-                self._turns[slot] += 1
-                self._flights[slot].append(_Flight(request, ready, pace, begun_ns))
-                for given in request.in_place.values():
-                    self._arrivals.await_in(root.stream, given)
-                self._keep_apart(request.trace, ready, root)
-                self._hand_over(ready, root)
+            if self.driver.is_current(root.context):
+                self._begin(request, root)
+            else:
+                with self.driver.using(root.context):
+                    self._begin(request, root)
         except (Refused, DriverError) as problem:
             self._broken = self._broken or (problem, request)
+
+    def _begin(self, request: Request, root: Root) -> None:
+        self._last_ns = begun_ns = time.perf_counter_ns()
+        slot, trace, in_place = request.slot, request.trace, request.in_place
+        stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
+        lane = request.lane if trace in self._of_lanes else 0
+        key = (trace, stage, lane, tuple(in_place) if in_place else ())
+        pace = self._paces.get(trace) or self._new_pace(trace)
+        ready = self._ready.get(key) or self._prepare(*key)
+        ready.buffers.put(request.inputs, in_place)
+        self._done[stage][0] = 0
+        self._turns[slot] += 1
+        self._flights[slot].append(_Flight(request, ready, pace, begun_ns))
+        if in_place:
+            for given in in_place.values():
+                self._arrivals.await_in(root.stream, given)
+        self._keep_apart(trace, ready, root)
+        self._hand_over(ready, root)
         self._nap.end_by(begun_ns + pace.aim_ns)
 
     def _new_pace(self, trace: int) -> Pace:
