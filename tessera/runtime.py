@@ -126,6 +126,7 @@ class Runtime:
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
         self._programs = opened.programs
+        self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._serving = Serving(
             opened, materials, choice,
@@ -148,7 +149,8 @@ class Runtime:
                 error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
             )
         program = self._programs[index]
-        content, in_place = read_inputs(program, inputs, partial(self._serving.locate, lane=lane))
+        locate = partial(self._serving.locate, lane=lane)
+        content, in_place = read_inputs(self._inputs[index], inputs, locate)
         return self._serving.submit(
             content, in_place=in_place, lane=lane, trace=index, number=next(self._numbers),
             finish=partial(Result, program),
@@ -189,14 +191,18 @@ class Runtime:
 Locate = Callable[[Any, int], DeviceBytes | None]
 
 
+def inputs_of(program: Program) -> dict[str, Buffer]:
+    """The inputs of a trace by name."""
+    return {buffer.name: buffer for buffer in program.buffers if buffer.role is Role.INPUT}
+
+
 def read_inputs(
-    program: Program, inputs: Mapping[str, Any], locate: Locate | None = None
+    wanted: Mapping[str, Buffer], inputs: Mapping[str, Any], locate: Locate | None = None
 ) -> tuple[dict[str, Bytes], dict[str, DeviceBytes]]:
     """The bytes of all inputs of a trace, on the host and on GPUs, in place if they lie in order.
 
     `locate` finds those that need not go through the host.
     """
-    wanted = {b.name: b for b in program.buffers if b.role is Role.INPUT}
     for name in inputs:
         if name not in wanted:
             known = ", ".join(f"`{one}`" for one in wanted) or "none"

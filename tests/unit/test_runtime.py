@@ -14,7 +14,7 @@ from tessera.backend.service import Completion
 from tessera.diagnostics import TesseraError
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Buffer, BufferId, Program, Role
-from tessera.runtime import Result, Runtime, read_inputs
+from tessera.runtime import Result, Runtime, inputs_of, read_inputs
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.traces import COPY, trace
 
@@ -119,15 +119,15 @@ class Dlpack:
 def test_kinds_of_arrays(given: Any) -> None:
     if isinstance(given, list):
         given = np.array(given, np.float32)
-    content = read_inputs(program(), {"x": given})[0]["x"]
+    content = read_inputs(inputs_of(program()), {"x": given})[0]["x"]
     assert content.dtype == np.uint8
     np.testing.assert_array_equal(content.view(np.float32), values(5).reshape(-1))
 
 
 def test_arrays_are_not_copied() -> None:
     given = values(1)
-    assert np.shares_memory(read_inputs(program(), {"x": given})[0]["x"], given)
-    assert np.shares_memory(read_inputs(program(), {"x": Dlpack(given)})[0]["x"], given)
+    assert np.shares_memory(read_inputs(inputs_of(program()), {"x": given})[0]["x"], given)
+    assert np.shares_memory(read_inputs(inputs_of(program()), {"x": Dlpack(given)})[0]["x"], given)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_arrays_are_not_copied() -> None:
 )
 def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(TesseraError, match=message) as failure:
-        read_inputs(program(), inputs)
+        read_inputs(inputs_of(program()), inputs)
     assert failure.value.diagnostics[0].code == "TSR5053"
 
 

@@ -13,7 +13,7 @@ from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Completion, Model
 from tessera.diagnostics import TesseraError
-from tessera.runtime import read_inputs
+from tessera.runtime import inputs_of, read_inputs
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.gpu_arrays import GpuArray
 from tests.helpers.served import model_of
@@ -42,7 +42,7 @@ def values(start: int) -> np.ndarray:
 
 def submit(dispatcher: Dispatcher, model: Model, given: dict[str, Any], lane: int = 0) -> Any:
     program = model.traces[0].program
-    content, in_place = read_inputs(program, given, partial(dispatcher.backend.locate))
+    content, in_place = read_inputs(inputs_of(program), given, partial(dispatcher.backend.locate))
     return dispatcher.submit(content, trace=0, lane=lane, in_place=in_place)
 
 
@@ -132,5 +132,5 @@ def test_arrays_that_do_not_fit(located: Any, content: np.ndarray, message: str)
     fake, backend = located
     given = {"x": GpuArray(fake, content), "v": values(0)}
     with pytest.raises(TesseraError, match=message) as failure:
-        read_inputs(backend.model.traces[0].program, given, backend.locate)
+        read_inputs(inputs_of(backend.model.traces[0].program), given, backend.locate)
     assert failure.value.diagnostics[0].code == "TSR5053"
