@@ -61,7 +61,7 @@ MIXES = (
 )
 BASELINES = ("dp", "layers", "phase", "attention")
 PLAN_SLOTS = 6
-REPEATS, SECONDS, TRY_SECONDS = 5, 0.3, 0.12
+REPEATS, SECONDS, TRY_SECONDS = 5, 0.5, 0.15
 ARENA_BYTES = 110 << 30
 ONLY = tuple(os.environ.get("GAIN_MIXES", "").split())
 
@@ -259,7 +259,8 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
             plans, ARENA_BYTES, seconds=(TRY_SECONDS, SECONDS), repeats=REPEATS,
             keep=best_slots, on_row=tell, deadline=deadline,
         )  # fmt: skip
-        found[mix.name] = {"periods_ns": measured, "failed": tried["said"], "clocks": clocks}
+        found[mix.name] = {"periods_ns": measured, "failed": tried["said"], "clocks": clocks,
+                           "rate": "slope"}  # fmt: skip
         print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
         (folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
 

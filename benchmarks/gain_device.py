@@ -52,10 +52,11 @@ def random_block(seed: int = 0) -> Bytes:
 
 @dataclass(slots=True)
 class Arena:
-    """Device memory that all plans share; `bytes` is what one of them may take."""
+    """Device memory that all plans share, and code; `bytes` is what one of them may take."""
 
     base: int
     bytes: int
+    modules: dict[bytes, Any] = field(default_factory=dict)
 
 
 class FillingDriver(Driver):
@@ -91,6 +92,17 @@ class FillingDriver(Driver):
         arena = self._arena
         if arena is None or not arena.base <= address < arena.base + arena.bytes:
             super().free(address)
+
+    def load(self, text: bytes) -> Any:
+        if self._arena is None:
+            return super().load(text)
+        if text not in self._arena.modules:
+            self._arena.modules[text] = super().load(text)
+        return self._arena.modules[text]
+
+    def unload(self, module: Any) -> None:
+        if self._arena is None:
+            super().unload(module)
 
     def free_memory(self) -> int:
         return super().free_memory() if self._arena is None else self._arena.bytes
@@ -282,11 +294,16 @@ class Served:
 
 
 def rate_between(ends: Sequence[float], begun: float, ended: float) -> float:
-    """Requests per second from the first end in a window to the last."""
+    """Requests per second in a window: the slope of how many have ended over time.
+
+    Requests of several slots may end in bunches, so from the first end to the last would be wrong
+    by a bunch.
+    """
     kept = [one for one in ends if begun <= one <= ended]
-    if len(kept) < 2:
+    if len(kept) < 3 or kept[0] == kept[-1]:
         raise RuntimeError(f"only {len(kept)} requests ended in {ended - begun:.2f} s")
-    return (len(kept) - 1) / (kept[-1] - kept[0])
+    times = np.asarray(kept) - kept[0]
+    return float(np.polyfit(times, np.arange(len(kept)), 1)[0])
 
 
 class Replayed:

@@ -11,10 +11,10 @@ busiest slice's.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
-up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans on two slices take
-longer than pairs of their steps say, since slices that are all busy for long lower the clock, fill
-the L2 cache and leave gaps: `TOGETHER` is the mean of what was measured at two of five mixes
-(`benchmarks/results/gain.json` has the other three).
+up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
+pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache
+(`TOGETHER`), and requests that change slices copy, wait and leave gaps (`CHANGING`). Both are what
+two of the five mixes of `benchmarks/results/gain.json` took; the other three test them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _START = 0.5
 _ROUNDS = 4
 _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
-TOGETHER = 1.08
+TOGETHER = 1.03
+CHANGING = 1.09
 _AS_GOOD = 1.002
 WAITING = "slots that wait for each other"
 
@@ -109,7 +110,7 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
         ranked.setdefault(candidate.name, candidate)
     fastest = tuple(ranked.values())
     # Nobody disturbs anybody: no plan is faster.
-    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices))
+    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), busy=False)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
     least = min(least, *(one.period_ns for one in fastest))
     return replace(choice, candidates=fastest, bound=least)
@@ -123,11 +124,14 @@ def _period(one: Settled) -> float:
     return one.candidate.period_ns
 
 
-def _at(setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float]) -> Settled:
-    """A candidate where the neighbours of each device draw so much."""
-    together = _together(setting.machine, one) if any(shares) else ()
-    costs = tuple(longer(beside_neighbours(costs, shares), together) for costs in setting.costs)
+def _at(
+    setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float],
+    *, busy: bool = True,
+) -> Settled:  # fmt: skip
+    """A candidate where the neighbours of each device draw so much, and are `busy` at all."""
     planning = attempt.planning
+    together = _together(setting.machine, planning.problem, one) if busy else ()
+    costs = tuple(longer(beside_neighbours(costs, shares), together) for costs in setting.costs)
     detail = planning.problem.detail
     assert detail is not None, "steps were joined to tasks"
     steps = [step for one in costs for step in one.steps]
@@ -151,13 +155,22 @@ def _at(setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[flo
     )
 
 
-def _together(machine: Machine, one: Candidate) -> tuple[float, ...]:
+def _together(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
     """Per device how much longer all takes because other slices of its card are busy too."""
-    used = {place for replica in one.replicas for place in replica.placement}
-    return tuple(
-        TOGETHER if any(o.id in used for o in machine.slices_of(d.card) if o != d) else 1.0
-        for d in machine.devices
-    )
+    used: set[int] = set()
+    changing: set[int] = set()
+    for replica in one.replicas:
+        used.update(replica.placement)
+        devices: dict[int, set[int]] = {}
+        for task, place in zip(problem.tasks, replica.placement, strict=True):
+            devices.setdefault(task.trace, set()).add(place)
+        changing.update(*(places for places in devices.values() if len(places) > 1))
+    found = []
+    for device in machine.devices:
+        others = {other.id for other in machine.slices_of(device.card)} - {device.id}
+        factor = TOGETHER if others & used else 1.0
+        found.append(factor * CHANGING if others & changing and device.id in changing else factor)
+    return tuple(found)
 
 
 def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:

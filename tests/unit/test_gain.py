@@ -13,6 +13,7 @@ from benchmarks.gain_device import Prepared, Served, rate_between
 from benchmarks.gain_report import (
     LAYERS,
     bound_of,
+    bunched,
     by_kind,
     kind_of,
     measured_row,
@@ -177,6 +178,14 @@ def test_what_fails_ends_the_feeding() -> None:
 
 
 def test_a_rate_is_that_between_ends_in_the_window() -> None:
-    assert rate_between([0.0, 1.0, 2.0, 3.0, 9.0], 0.5, 4.0) == 1.0
+    assert rate_between([0.0, 1.0, 2.0, 3.0, 9.0], 0.5, 4.0) == pytest.approx(1.0)
+    bunches = [10.0 * bunch for bunch in range(4) for _ in range(5)]
+    assert rate_between(bunches, 0.0, 30.0) == pytest.approx(0.5)
     with pytest.raises(RuntimeError, match="only 1"):
         rate_between([0.0, 1.0], 0.5, 4.0)
+
+
+def test_how_wrong_a_rate_from_end_to_end_may_be() -> None:
+    assert bunched("serial", 1e4) == bunched("dp@2", 1e4) == 1.0
+    assert bunched("kernel@6 calls", 1e4) == pytest.approx(29 / 24)
+    assert bunched("layers@3", 1e4) == pytest.approx(29 / 27)

@@ -15,7 +15,7 @@ from tessera.ir.program import LaunchId
 from tessera.passes.costs.adjust_costs import beside_neighbours
 from tessera.passes.partition.problem import Problem, Task, contract
 from tessera.planning import PlanOptions, PlanReport, plan
-from tessera.planning.contention import TOGETHER
+from tessera.planning.contention import CHANGING, TOGETHER
 from tests.helpers.command import tessc
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
@@ -55,6 +55,13 @@ def test_neighbours_that_move_little_cost_little(tmp_path: Path, before: Plan) -
     found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=10.0, strategy="dp")
     assert found.plan.period_ns == pytest.approx(TOGETHER * STEPS * 1e6 / 2, rel=0.01)
     assert times_of(found) == pytest.approx([TOGETHER * 1e6] * 2 * STEPS, rel=0.01)
+
+
+def test_requests_that_change_slices_take_longer(tmp_path: Path, before: Plan) -> None:
+    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=1.0, strategy="layers")
+    assert times_of(found) == pytest.approx([TOGETHER * CHANGING * 1e6] * STEPS, rel=0.01)
+    alone = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=1.0, strategy="single")
+    assert times_of(alone) == pytest.approx([1e6] * STEPS, rel=0.01)
 
 
 def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:
