@@ -279,8 +279,11 @@ class Enqueuer:
         from tessera.backend.cuda.torch_ops import prepare_call
 
         stream = self.stream(device, Queue.COMPUTE)
-        ordinal = self.parts.devices[device].gpu.ordinal
-        call = prepare_call(step, partial(self._pointer, device), ordinal, stream)
+        opened = self.parts.devices[device]
+        call = prepare_call(
+            step, partial(self._pointer, device), opened.gpu.ordinal, stream,
+            on_slice=opened.green is not None,
+        )  # fmt: skip
         self._use(device)
         self.tape.calls.append((step.operator, call, (), self.action))
 

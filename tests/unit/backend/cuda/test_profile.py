@@ -182,7 +182,7 @@ def test_a_library_call_that_cannot_be_captured_is_made_again_and_again(
 ) -> None:
     made: list[str] = []
 
-    def prepare(call: Any, address_of: Any, ordinal: int, stream: Any) -> Any:
+    def prepare(call: Any, address_of: Any, ordinal: int, stream: Any, **_: Any) -> Any:
         def hand_over() -> tuple[int]:
             if stream.capture is not None:
                 raise DriverError(call.operator, 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")

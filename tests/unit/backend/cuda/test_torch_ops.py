@@ -95,8 +95,10 @@ def call_of(text: str) -> LibraryCall:
     return next(step for step in program.steps if isinstance(step, LibraryCall))
 
 
-def prepared(call: LibraryCall) -> Any:
-    return prepare_call(call, lambda p: 1000 * (int(p.buffer) + 1) + p.offset, 0, 77)
+def prepared(call: LibraryCall, *, on_slice: bool = False) -> Any:
+    return prepare_call(
+        call, lambda p: 1000 * (int(p.buffer) + 1) + p.offset, 0, 77, on_slice=on_slice
+    )
 
 
 MM = "aten::mm.out reads=[a:f32[4,4], b:f32[4,4]{1,4}] writes=[c:f32[4,4]] attrs={}"
@@ -169,3 +171,28 @@ def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TesseraError, match="TSR5100") as failure:
         prepared(call_of(MM))
     assert failure.value.exit_code == 4
+
+
+def test_calls_on_slices_have_a_thread_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for all of them, and another than that of calls on whole GPUs."""
+    threads: list[str] = []
+    operator = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)])
+    torch = fake_torch(monkeypatch, mm__out=operator)
+
+    def no_grad() -> Any:
+        threads.append(threading.current_thread().name)
+        return contextlib.nullcontext()
+
+    torch.no_grad = no_grad
+    for on_slice in (True, False, True):
+        assert prepared(call_of(MM), on_slice=on_slice)() == (0,)
+    here = threading.current_thread().name
+    assert threads[1] == here
+    assert threads[0] == threads[2] != here
+
+
+def test_what_fails_there_is_said_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [Argument("self"), Argument("mat2"), Argument("out", is_out=True)]
+    fake_torch(monkeypatch, mm__out=Operator(arguments, RuntimeError("no")))
+    with pytest.raises(DriverError, match="no"):
+        prepared(call_of(MM), on_slice=True)()
