@@ -211,7 +211,7 @@ def mix_row(folder: Path, mix: Mix, measured: Mapping[str, Any]) -> dict[str, An
         "steps_and_whole": [steps_and_whole(one) for one in (whole, slices)],
     }  # fmt: skip
     if mix.name in measured:
-        row["measured"] = measured_row(measured[mix.name], predicted)
+        row["measured"] = measured_row(measured[mix.name], predicted, plans["split"])
     return row
 
 
@@ -224,19 +224,25 @@ def steps_and_whole(profile: Mapping[str, Any]) -> dict[str, list[float]]:
     return found
 
 
-def bunched(name: str, us: float) -> float:
+def bunched(name: str, us: float, split: str) -> float:
     """How much longer a period may be than the time from the first end to the last says.
 
-    With all slots ending together the last bunch counts as if it had taken no time. For a replica
-    with one slot, and a plain graph, it is exact.
+    With all slots ending together the last bunch counts as if it had taken no time. Replicas
+    (`dp`) have as many slots each, and requests by their SMs. For a plain graph it is exact.
     """
     slots = int(name.partition("@")[2].split()[0]) if "@" in name else 1
-    slots = slots // 2 if strategy_of(name) == "dp" else slots
-    count = max(_WINDOW_US / us, slots + 1)
-    return (count - 1) / (count - slots)
+    sizes = [int(one) for one in split.split("+")] if strategy_of(name) == "dp" else [1]
+    rate = 0.0
+    for size in sizes:
+        share = size / sum(sizes)
+        count = max(share * _WINDOW_US / us, slots + 1)
+        rate += share * (count - slots) / (count - 1)
+    return 1.0 / rate
 
 
-def measured_row(found: Mapping[str, Any], predicted: Mapping[str, float]) -> dict[str, Any]:
+def measured_row(
+    found: Mapping[str, Any], predicted: Mapping[str, float], split: Mapping[str, str]
+) -> dict[str, Any]:
     """Medians, ratios and how far predictions are off."""
     rows = {
         name: summary(periods)
@@ -246,7 +252,8 @@ def measured_row(found: Mapping[str, Any], predicted: Mapping[str, float]) -> di
     us = {strategy_of(name): row["us"] for name, row in rows.items()}
     for name, row in rows.items():
         if found.get("rate") != "slope":
-            row["us_at_most"] = round(row["us"] * bunched(name, row["us"]), 1)
+            longer = bunched(name, row["us"], split.get(strategy_of(name), ""))
+            row["us_at_most"] = round(row["us"] * longer, 1)
         seen = [one for one in found.get("clocks", {}).get(name, ())[1:] if one[0] is not None]
         if seen:
             row["mhz"] = statistics.median(mhz for mhz, _ in seen)
