@@ -26,6 +26,9 @@ step. `OverBudget` is raised when it passes the budget; nothing was concluded th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 
 from tessera.ir.control_flow import EXIT, branch_targets
@@ -293,7 +296,8 @@ class SliceMachine(StepRunner):
         rounds = 0
         if last is not None:
             covered, before, rounds = last
-            changed = self._changed(before, weak)
+            # Until the last round it matters only whether anything has changed.
+            changed = list(islice(self._changed(before, weak), None if rounds >= _ROUNDS else 1))
             if not changed and not (weak & ~covered).any():
                 return mask.without(weak) if mask.strong.any() else None
             if rounds >= _ROUNDS:
@@ -303,21 +307,19 @@ class SliceMachine(StepRunner):
         seen[block] = (weak, dict(self.registers), rounds + 1)
         return mask
 
-    def _changed(self, before: dict[Key, Lanes], weak: Array) -> list[Key]:
-        changed: list[Key] = []
+    def _changed(self, before: dict[Key, Lanes], weak: Array) -> Iterator[Key]:
         for key, value in self.registers.items():
             old = before.get(key)
             if old is value:
                 continue
             if old is None:
-                changed.append(key)
+                yield key
                 continue
             self.work += value.size
             differs = (old.lo != value.lo) | (lanes.spans(old) != lanes.spans(value))
             if (differs & weak).any():
-                changed.append(key)
-        changed.extend(key for key in before if key not in self.registers)
-        return changed
+                yield key
+        yield from (key for key in before if key not in self.registers)
 
     def _forget(self, key: Key, weak: Array) -> None:
         """What keeps changing can be anything; the anchor stays."""
