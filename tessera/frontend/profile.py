@@ -7,7 +7,8 @@ In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it;
 of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
 Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`: times with caches
 warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: the architecture of
-its code), and so may the file (`machine`, `wholes`, `transfers`): `tessc profile` writes them.
+its code), and so may the file (`machine`, `wholes`): `tessc profile` writes them. `transfers` are
+copies by size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
-from tessera.ir.costs import Measured, Profile
+from tessera.ir.costs import Measured, MeasuredCopy, Profile
 
 SCHEMA = "tessera-profile/1"
 _KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
 _TIMES = ("warm_ns", "cold_ns", "beside_compute_ns", "beside_memory_ns")
 _NOTES = ("variant",)
 _MORE = {"machine", "wholes", "transfers"}
+_COPY_KEYS = ("gpu", "sms", "kind", "bytes", "ns")
+COPY_KINDS = ("device", "in", "out")
 
 
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
@@ -39,7 +42,27 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     if not isinstance(data["rows"], list):
         raise bad_profile(f"`rows` of `{name}` must be a list")
     rows = tuple(_row(row, f"row {index} of `{name}`") for index, row in enumerate(data["rows"]))
-    return Profile(data["program"], rows)
+    transfers = data.get("transfers", [])
+    if not isinstance(transfers, list):
+        raise bad_profile(f"`transfers` of `{name}` must be a list")
+    copies = tuple(
+        _copy(row, f"transfer {index} of `{name}`") for index, row in enumerate(transfers)
+    )
+    return Profile(data["program"], rows, copies)
+
+
+def _copy(row: Any, where: str) -> MeasuredCopy:
+    if not isinstance(row, dict) or set(row) != set(_COPY_KEYS):
+        raise bad_profile(f"{where} must have the keys {', '.join(_COPY_KEYS)}")
+    if row["kind"] not in COPY_KINDS:
+        raise bad_profile(f"`kind` of {where} must be one of {', '.join(COPY_KINDS)}")
+    size, sms = row["bytes"], row["sms"]
+    if type(size) is not int or type(sms) is not int or size <= 0 or sms <= 0:
+        raise bad_profile(f"`bytes` and `sms` of {where} must be whole numbers above zero")
+    return MeasuredCopy(
+        gpu=find_gpu(_field(row, "gpu", where)).key, sms=sms, kind=row["kind"], bytes=size,
+        ns=_time(row["ns"], "ns", where),
+    )  # fmt: skip
 
 
 def _row(row: Any, where: str) -> Measured:

@@ -105,9 +105,24 @@ class Measured:
     beside_memory_ns: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCopy:
+    """What a copy of so many bytes takes on `sms` SMs of a kind of GPU.
+
+    `kind` is `device` within its memory, `in` from the host and `out` to it.
+    """
+
+    gpu: str
+    sms: int
+    kind: str
+    bytes: int
+    ns: float
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Measurements of the program with that digest."""
 
     program_digest: str
     rows: tuple[Measured, ...]
+    copies: tuple[MeasuredCopy, ...] = ()

@@ -16,10 +16,11 @@ from tessera.diagnostics import Diagnostic
 from tessera.ir.costs import CostSource
 from tessera.ir.machine import Machine
 from tessera.ir.plan import OBJECTIVES, Baseline, Plan
+from tessera.passes.costs.measured_links import with_measured_copies
 from tessera.passes.partition.solve import write_lp
 from tessera.planning.alternatives import alone, frontier
 from tessera.planning.assemble import Setting
-from tessera.planning.durations import find_costs, unmeasured
+from tessera.planning.durations import find_costs, read_profiles, unmeasured
 from tessera.planning.insight import Insight, find_insight
 from tessera.planning.options import PAIR, PlanOptions, Watch
 from tessera.planning.pair import find_pair
@@ -114,6 +115,8 @@ def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> st
 def _setting(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> Setting:
     loaded = load_traces(traces)
     machine = options.find_machine()
+    if options.machine is None:  # a machine that is given has the links that it has
+        machine = with_measured_copies(machine, read_profiles(loaded, options))
     costs = tuple(find_costs(loaded, machine, options))
     return Setting(traces=loaded, machine=machine, costs=costs, options=options)
 

@@ -23,7 +23,7 @@ def find_costs(
     traces: Sequence[LoadedTrace], machine: Machine, options: PlanOptions
 ) -> list[Costs]:
     """The costs of every trace."""
-    profiles = _profiles(traces, options)
+    profiles = read_profiles(traces, options)
     costs = [
         merge_profiles(
             estimate_costs(trace.program, trace.graph, machine),
@@ -61,7 +61,8 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
     return [warning("TSR3014", headline, notes=tuple(notes))]
 
 
-def _profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> list[Profile]:
+def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> list[Profile]:
+    """The profiles that are named; each is of one of the traces."""
     digests = {trace.planned.digest: trace.planned.name for trace in traces}
     found = []
     for path in options.profiles:

@@ -78,6 +78,27 @@ def test_slices_take_the_times_beside_a_neighbour(tmp_path: Path) -> None:
     assert {step.predicted_ns for step in shared} == {(550.0 + 900.0) / 2}
 
 
+def test_slices_copy_as_fast_as_was_measured(tmp_path: Path) -> None:
+    slices = PlanOptions(gpus="h200:84sm,h200:48sm")
+    copies = [
+        {"gpu": "h200", "sms": 84, "kind": kind, "bytes": size, "ns": 3000.0 + size / per_ns}
+        for kind, per_ns in (("device", 1000.0), ("in", 50.0))
+        for size in (4096, 1 << 20, 1 << 28)
+    ]
+    digest = plan(MLP, slices).plan.traces[0].digest
+    document = {
+        "schema": "tessera-profile/1", "program": digest, "rows": [], "transfers": copies
+    }  # fmt: skip
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    report = plan(MLP, replace(slices, profiles=(str(tmp_path / "p.json"),)))
+    there, back = sorted(report.machine.links, key=lambda link: link.source)
+    assert there.bytes_per_second == pytest.approx(1000e9)
+    assert there.latency_ns == pytest.approx(3004.096)
+    assert back == sorted(plan(MLP, slices).machine.links, key=lambda link: link.source)[1]
+    given = replace(slices, machine=slices.find_machine(), profiles=(str(tmp_path / "p.json"),))
+    assert plan(MLP, given).machine == slices.find_machine()
+
+
 def test_a_profile_of_another_trace(tmp_path: Path) -> None:
     path = profile(tmp_path / "p.json", "0" * 64, [])
     with pytest.raises(TesseraError, match=r"TSR3015.*another trace"):
@@ -85,6 +106,7 @@ def test_a_profile_of_another_trace(tmp_path: Path) -> None:
 
 
 ROW = {"step": 0, "name": "k", "gpu": "a100", "ns": 5.0}
+COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +122,14 @@ ROW = {"step": 0, "name": "k", "gpu": "a100", "ns": 5.0}
             for row in (
                 3, {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
                 {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0},
+            )
+        ),
+        *(
+            json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [], "transfers": one})
+            for one in (
+                3, [3], [{}], [{**COPY, "ns": 0}], [{**COPY, "ns": "1"}], [{**COPY, "bytes": True}],
+                [{**COPY, "bytes": -4}], [{**COPY, "kind": "up"}], [{**COPY, "sms": 1.5}],
+                [{**COPY, "x": 1}], [{**COPY, "kind": []}],
             )
         ),
     ],

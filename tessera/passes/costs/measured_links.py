@@ -1,0 +1,37 @@
+"""Links between slices of one card as fast as copies there were measured to be.
+
+In: a `Machine` and profiles. Out: the machine. A copy takes a latency, that of the smallest one
+measured, and a time per byte, such that the largest one takes what it took. Other links stay: what
+a profile of one GPU knows of copies from and to the host says little of links between GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tessera.ir.costs import MeasuredCopy, Profile
+from tessera.ir.machine import Link, Machine
+
+
+def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machine:
+    """The machine with links between slices by what was measured on the one that sends."""
+    curves: dict[tuple[str, int], list[MeasuredCopy]] = {}
+    for profile in profiles:
+        for one in profile.copies:
+            if one.kind == "device":
+                curves.setdefault((one.gpu, one.sms), []).append(one)
+
+    def measured(link: Link) -> Link:
+        source, target = machine.devices[link.source], machine.devices[link.target]
+        copies = curves.get((machine.gpu_of(source).key, source.sms), [])
+        if source.card != target.card or len({one.bytes for one in copies}) < 2:
+            return link
+        least = min(copies, key=lambda one: one.bytes)
+        most = max(copies, key=lambda one: one.bytes)
+        slope = (most.ns - least.ns) / (most.bytes - least.bytes)
+        if slope <= 0:
+            return link
+        return replace(link, bytes_per_second=1e9 / slope, latency_ns=least.ns)
+
+    return replace(machine, links=tuple(map(measured, machine.links)))
