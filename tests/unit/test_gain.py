@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.gain import MIXES, SMS, best, best_slots, decision, ratios, summary, to_profile
-from benchmarks.gain_device import Prepared, Served, rate_between
+from benchmarks.gain import (
+    MIXES,
+    SMS,
+    best,
+    best_slots,
+    decision,
+    ratios,
+    strategy_of,
+    summary,
+    to_profile,
+)
+from benchmarks.gain_device import Prepared, Served, measure, rate_between
 from benchmarks.gain_report import (
     LAYERS,
     bound_of,
@@ -191,3 +202,27 @@ def test_how_wrong_a_rate_from_end_to_end_may_be() -> None:
     assert bunched("layers@3", 1e4, "76+56") == pytest.approx(29 / 27)
     assert bunched("dp@2", 1e4, "66+66") == pytest.approx(14 / 13)
     assert bunched("dp@1", 1e4, "66+66") == 1.0
+
+
+def test_plans_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All once for a short time, then the best way of each strategy."""
+    monkeypatch.setattr("benchmarks.gain_device.MOST_REPLAYS", 4)
+    whole = model_of([trace(BUFFERS, COPY, STEPS)], [["a", "a"]], slots=1, lanes=1)
+    serial = Prepared(
+        name="serial", replicas=(whole.lowered,), traces=(whole.traces,), targets={"a": "cuda:0"}
+    )
+    plans = [
+        serial,
+        replace(small_plan(["a", "b"]), name="kernel@2", depth=1),
+        replace(small_plan(["a", "b"]), name="kernel@2 calls", graphs=False, depth=1),
+    ]
+    said: list[str] = []
+    found, clocks = measure(
+        plans, 1 << 20, seconds=(0.01, 0.01), repeats=1, keep=best_slots,
+        on_row=lambda name, _: said.append(name), deadline=float("inf"), module=FakeCuda(),
+    )  # fmt: skip
+    kept = [name for name in found if not name.endswith("(short)")]
+    assert [strategy_of(name) for name in kept] == ["serial", "kernel"]
+    assert all(len(found[name]) == 1 and min(found[name]) > 0 for name in kept)
+    assert set(clocks) == {one.name for one in plans}
+    assert not any("Error" in one for one in said)
