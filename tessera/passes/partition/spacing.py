@@ -18,7 +18,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.passes.partition.problem import Placement, Problem
+from tessera.passes.partition.problem import INFINITY, Placement, Problem, measure
 
 GOOD_ENOUGH = 1.01
 MOST_GATES = 24
@@ -51,12 +51,18 @@ class Stop:
 
 
 def find_spacing(problem: Problem, placement: Placement, slots: int) -> Spacing:
-    """The gate that gives the shortest period for one trace on several devices."""
+    """The gate that gives the shortest period for one trace on several devices.
+
+    The period is never shorter than that of `measure`: infinite where the placement cannot run.
+    """
     if problem.detail is not None:
         groups = problem.detail.groups
         problem, placement = problem.detail.problem, tuple(placement[group] for group in groups)
+    least = measure(problem, placement).period_ns
+    if not least < INFINITY:
+        return Spacing(gate=None, period_ns=least)
     stops = stops_of(problem, placement)
-    least = _busiest(stops)
+    least = max(least, _busiest(stops))
     requests = slots * _ROUNDS
     if slots < 2 or len(set(placement)) < 2 or 4 * requests * len(stops) > MOST_EVENTS:
         return Spacing(gate=None, period_ns=least)
@@ -113,7 +119,7 @@ def _busiest(stops: Sequence[Stop]) -> float:
     loads: dict[tuple[int, ...], float] = {}
     for stop in stops:
         loads[stop.place] = loads.get(stop.place, 0.0) + stop.ns
-    return max(loads.values())
+    return max(loads.values(), default=0.0)
 
 
 def _gates(stops: Sequence[Stop], least: float, most: int) -> list[int]:

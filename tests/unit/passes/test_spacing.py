@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from tessera.passes.partition.problem import Problem, Task, Tensor, Wire, measure
+from tessera.passes.partition.problem import (
+    INFINITY,
+    Pipe,
+    Problem,
+    Task,
+    Tensor,
+    Wire,
+    contract,
+    measure,
+)
 from tessera.passes.partition.spacing import find_spacing, follow, stops_of
 
 
@@ -61,3 +71,57 @@ def test_what_is_found_is_never_slower_than_nothing(seed: int) -> None:
     none = max(follow(stops_of(problem, placement), slots, 12 * slots, None, s) for s in (None, 1))
     least = measure(problem, placement).period_ns
     assert least <= found.period_ns <= max(none, least) * 1.0001
+
+
+def test_placements_that_cannot_run_have_no_gate() -> None:
+    """No way between two devices, a task that cannot run there, nothing to do at all."""
+    placement = (0,) * 4 + (1,) * 4
+    apart = replace(chain([100.0] * 8), wires=())
+    assert find_spacing(apart, placement, 2).period_ns == INFINITY
+    assert find_spacing(apart, (0,) * 8, 2).period_ns == 800.0
+    tasks = tuple(Task(name=f"t{i}", ns=(100.0, None)) for i in range(8))
+    found = find_spacing(replace(apart, tasks=tasks), placement, 2)
+    assert (found.gate, found.period_ns) == (None, INFINITY)
+    nothing = Problem(devices=("a", "b"), tasks=())
+    assert find_spacing(nothing, (), 2).period_ns == 0.0
+
+
+def random_problem(rng: random.Random) -> Problem:
+    """Tasks that read each other, some joined, some devices without a way between them."""
+    devices, count = rng.randint(1, 4), rng.randint(1, 24)
+    pairs = [(a, b) for a in range(devices) for b in range(devices) if a != b]
+    times = [[rng.choice([0.0, 1.0, 50.0, 1e5]) for _ in range(devices)] for _ in range(count)]
+    problem = Problem(
+        devices=tuple("abcd"[:devices]),
+        tasks=tuple(Task(name=f"t{i}", ns=tuple(ns)) for i, ns in enumerate(times)),
+        tensors=tuple(
+            Tensor(name=f"x{i}", bytes=rng.choice([0.0, 900.0]), producer=i,
+                   consumers=tuple(sorted({rng.randrange(i + 1, count) for _ in range(2)})))
+            for i in range(count - 1)
+        ),
+        wires=tuple(
+            Wire(source=a, target=b, ns_per_byte=rng.random(), latency_ns=5.0)
+            for a, b in pairs if rng.random() < 0.95
+        ),
+        pipes=(Pipe(name="bus", ns_per_byte=rng.random(), pairs=tuple(pairs)),),
+        transfer_ns=rng.choice([0.0, 300.0]),
+    )  # fmt: skip
+    if rng.random() < 0.5:
+        return problem
+    numbers: dict[int, int] = {}
+    drawn = [rng.randrange(count) for _ in range(count)]
+    return contract(problem, tuple(numbers.setdefault(one, len(numbers)) for one in drawn))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_problems(seed: int) -> None:
+    """The period is never below any load, and a gate is one task, joined or not."""
+    rng = random.Random(seed)
+    for _ in range(12):
+        problem = random_problem(rng)
+        placement = tuple(rng.randrange(len(problem.devices)) for _ in problem.tasks)
+        found = find_spacing(problem, placement, rng.choice([1, 2, 5]))
+        least = measure(problem, placement).period_ns
+        assert found.period_ns >= least * (1 - 1e-9)
+        steps = len(problem.detail.groups) if problem.detail else len(problem.tasks)
+        assert found.gate is None or 0 <= found.gate < steps
