@@ -21,6 +21,7 @@ from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import read_plan
 from tessera.frontend.tsp_machine import machine_flaws
 from tessera.ir.graph import KernelGraph
+from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.plan import Plan, PlannedTrace, Replica, memory_on
 from tessera.ir.plan_text import FORMAT
 from tessera.ir.program import Program
@@ -203,6 +204,7 @@ def _resized(
         for placed in replica.traces:
             placements[placed.trace] = [step.device for step in placed.steps]
         lowered = lower_replica(programs, graphs, placements, slots=wanted[0], lanes=wanted[1])
+        lowered = _with_gates(lowered, replica.lowered)
         replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))
     card_of = {device.name: device.card for device in plan.devices}
     used = dict.fromkeys((card.name for card in plan.cards), 0)
@@ -211,6 +213,13 @@ def _resized(
             used[card] += memory_on(replicas, device)
     cards = tuple(replace(card, used_bytes=used[card.name]) for card in plan.cards)
     return replace(plan, replicas=tuple(replicas), cards=cards)
+
+
+def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredReplica:
+    """Steps are where they were, so requests are kept apart where they were."""
+    gates = {trace.trace: trace.gate for trace in planned.traces}
+    traces = tuple(replace(trace, gate=gates.get(trace.trace)) for trace in lowered.traces)
+    return replace(lowered, traces=traces)
 
 
 def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:

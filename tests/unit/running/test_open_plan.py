@@ -47,6 +47,39 @@ def test_slots_and_lanes_can_be_changed(plan: Plan) -> None:
     assert (replica.lowered.slots, replica.lowered.lanes) == (1, 3)
 
 
+def gated(plan: Plan, gate: int | None) -> Plan:
+    (replica,) = plan.replicas
+    (lowered,) = replica.lowered.traces
+    traces = (replace(lowered, gate=gate),)
+    changed = replace(replica, lowered=replace(replica.lowered, traces=traces))
+    return replace(plan, replicas=(changed,))
+
+
+def test_gates(tmp_path: Path, plan: Plan) -> None:
+    """A gate is read as it was written, whatever slots and lanes; a plan need not have one."""
+    assert "gate" not in Path(write_plan(tmp_path, plan)).read_text()
+    last = len(plan.replicas[0].traces[0].steps) - 1
+    for gate in (None, 0, last):
+        path = write_plan(tmp_path, gated(plan, gate))
+        for more in ({}, {"slots": 1}, {"slots": 4, "lanes": 3}, {"lanes": 5}):
+            (replica,) = open_plan(path, **more).replicas
+            assert [trace.gate for trace in replica.lowered.traces] == [gate]
+
+
+@pytest.mark.parametrize("gate", ["-1", "999", "x", "1.5", "0 gate=0", '"0"', "9" * 40, "0,1", ""])
+def test_wrong_gates(tmp_path: Path, plan: Plan, gate: str) -> None:
+    path = Path(write_plan(tmp_path, gated(plan, 0)))
+    text = path.read_text()
+    assert text.count("gate=0") == 1
+    path.write_text(text.replace("gate=0", f"gate={gate}"))
+    with pytest.raises(TesseraError) as failure:
+        open_plan(path)
+    (found,) = failure.value.diagnostics
+    assert found.code == "TSR3020"
+    assert "gate" in found.headline or "too large" in found.headline
+    assert found.primary is not None
+
+
 def test_more_slots_than_the_memory_holds(plan: Plan) -> None:
     cards = tuple(replace(card, capacity_bytes=card.used_bytes) for card in plan.cards)
     small = replace(plan, cards=cards)
