@@ -124,6 +124,9 @@ def play(seed: int, how: str) -> None:
     assert not crowd.backend.wrong
     assert crowd.backend.closed
     assert all(future.done() for future in crowd.futures)
+    for lane in range(crowd.lanes):
+        numbers = [one.number for one in crowd.backend.begun if one.lane == lane]
+        assert numbers == sorted(numbers)
     if how == "drained":
         assert all(one.cancelled() or one.result(0) for one in crowd.futures)
 
