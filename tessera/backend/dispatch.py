@@ -10,12 +10,13 @@ Who waits for anything collects what is done, if nobody else does: the thread th
 be woken up. A thread in the background collects while anybody relies on it: who waits while
 another thread collects, futures that call something at their end, and backends that have only
 one thread collect. It also looks now and then whether something has ended that nobody waits for,
-or nothing happens any more. What is called when a future is done must not submit.
+or nothing happens any more. What is called when a future is done runs in the thread that collects:
+if it waits for another request, it collects meanwhile.
 
 Three locks. `_books` guards what is known of requests, and is held for moments. `_beginning` is
 held while the backend begins requests, so that they begin in the order of the books; and by
 whoever wants that none begins. `_collecting` is held by whoever collects. Who needs several takes
-`_collecting` first, then `_beginning`.
+`_collecting` first, then `_beginning`. No future ends while one of the first two is held.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -47,19 +47,6 @@ _LOOK_S = 0.2
 NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A request between `submit` and its end; its number is -1 while it has none."""
-
-    number: int
-    trace: int
-    lane: int
-    inputs: Mapping[str, Bytes]
-    in_place: Mapping[str, DeviceBytes]
-    finish: Callable[[Completion], Any] | None
-    future: RequestFuture
-
-
 class Dispatcher:
     """Requests to one backend. Usable from threads."""
 
@@ -73,10 +60,13 @@ class Dispatcher:
         self._beginning = threading.Lock()
         self._collecting = threading.Lock()
         self._ended = threading.Condition(self._books)
+        self._asleep = 0
         self._slots = SlotBook(slots=slots, lanes=lanes, depth=backend.depth)
-        self._waiting: dict[int, deque[_Entry]] = {}
-        self._running: dict[int, tuple[_Entry, int]] = {}
+        self._waiting: deque[RequestFuture] = deque()
+        self._running: dict[int, RequestFuture] = {}
+        self._found: deque[tuple[RequestFuture, Completion]] = deque()
         self._held = 0
+        self._closing = False
         self._ending: BaseException | None = None
         self._next = 0
         self._patient = backend if isinstance(backend, PatientBackend) else None
@@ -101,108 +91,122 @@ class Dispatcher:
         `number` is what the request is called in results and errors. `in_place` are inputs that
         the backend has located. The future has the completion, or what `finish` makes of it.
         """
-        future = RequestFuture(self)
-        known = -1 if number is None else number
-        entry = _Entry(known, trace, lane, inputs, in_place, finish, future)
-        while not self._enter(entry):
-            self._wait_until(lambda: self._held < self.capacity or self._ending is not None)
+        request = Request(
+            number=-1 if number is None else number, trace=trace, slot=-1, lane=lane,
+            inputs=inputs, in_place=in_place,
+        )  # fmt: skip
+        future = RequestFuture(self, request, finish)
+        while not self._enter(future):
+            self._wait_until(lambda: self._held < self.capacity or self._is_shut())
         self._begin_all()
         return future
 
-    def _enter(self, entry: _Entry) -> bool:
+    def _is_shut(self) -> bool:
+        return self._closing or self._ending is not None
+
+    def _enter(self, future: RequestFuture) -> bool:
         """Put a request into the books; False while every ticket is taken."""
         with self._books:
-            if self._ending is not None:
-                raise self._ending
+            if self._closing or self._ending is not None:
+                # Not with the tracebacks of all who were told the same.
+                raise (self._ending or closed()).with_traceback(None)
             if self._held >= self.capacity:
                 return False
-            if entry.number < 0:
-                entry.number = self._next
-            self._next = max(self._next, entry.number + 1)
+            request = future.request
+            if request.number < 0:
+                request.number = self._next
+            self._next = max(self._next, request.number + 1)
             self._held += 1
-            self._waiting.setdefault(entry.lane, deque()).append(entry)
+            self._waiting.append(future)
         return True
 
     def _begin_all(self) -> None:
         """Begin every request that can."""
-        with self._beginning:
-            while self._waiting:
-                with self._books:
-                    request = self._next_request()
-                if request is None:
-                    return
-                try:
+        try:
+            with self._beginning:
+                while self._waiting:
+                    with self._books:
+                        request = self._next_request()
+                    if request is None:
+                        return
                     self.backend.begin(request)
-                except BaseException as problem:
-                    self._end(problem)
-                if self._relying:
-                    self._called.set()
+                    if self._relying:
+                        self._called.set()
+        except BaseException as problem:
+            self._end_here(problem)
 
     def _next_request(self) -> Request | None:
-        """A request whose lane has come to it and has a slot."""
-        if self._ending is not None:
-            return None
-        for lane, queue in tuple(self._waiting.items()):
-            slot = self._slots.take(lane)
+        """The first request whose lane has come to it and has a slot."""
+        full: set[int] = set()
+        place = 0
+        while self._ending is None and place < len(self._waiting):
+            future = self._waiting[place]
+            request = future.request
+            lane = request.lane
+            slot = None if lane in full else self._slots.take(lane)
             if slot is None:
+                full.add(lane)
+                place += 1
                 continue
-            entry = queue.popleft()
-            if not queue:
-                del self._waiting[lane]
-            if entry.future.set_running_or_notify_cancel():
-                self._running[entry.number] = entry, slot
-                return Request(
-                    number=entry.number, trace=entry.trace, slot=slot, lane=lane,
-                    inputs=entry.inputs, in_place=entry.in_place,
-                )  # fmt: skip
+            # In one of the two at any time: an interrupt must not lose it.
+            request.slot = slot
+            self._running[request.number] = future
+            del self._waiting[place]
+            if future.begin():
+                return request
+            del self._running[request.number]
             self._slots.give_back(slot, lane)
             self._held -= 1
             self._ended.notify_all()
-            return self._next_request()
         return None
 
     def _done(self, completions: Sequence[Completion]) -> None:
-        ended = []
-        with self._books:
-            for completion in completions:
-                entry, slot = self._running.pop(completion.request)
-                self._slots.give_back(slot, entry.lane)
-                ended.append(entry)
-            self._held -= len(ended)
-            waiting = bool(self._waiting)
-            self._ended.notify_all()
-        if waiting:
-            self._begin_all()
-        left = deque(zip(ended, completions, strict=True))
+        """End the futures of what is done; what they call may get here again."""
+        current: RequestFuture | None = None
         try:
-            while left:
-                entry, completion = left[0]
-                finish = entry.finish
-                entry.future.set_result(completion if finish is None else finish(completion))
-                entry.future.settle()
-                left.popleft()
+            with self._books:
+                for completion in completions:
+                    future = self._running[completion.request]
+                    self._found.append((future, completion))
+                    del self._running[completion.request]
+                    self._slots.give_back(future.request.slot, future.request.lane)
+                    self._held -= 1
+                if self._asleep:
+                    self._ended.notify_all()
+            if self._waiting:
+                self._begin_all()
+            while self._found:
+                current, completion = self._found[0]
+                del self._found[0]
+                current.finish(completion)
         except BaseException as problem:
-            for entry, _ in left:
-                entry.future.fail(problem)
+            fail_all(() if current is None else (current,), problem)
+            self._finish_rest(problem)
             raise
 
-    def _end(self, problem: BaseException) -> None:
-        """No request starts or finishes from here on."""
+    def _finish_rest(self, problem: BaseException) -> None:
+        """Everything ends, but what had finished before keeps its results."""
+        while self._found:
+            future, completion = self._found[0]
+            del self._found[0]
+            try:
+                future.finish(completion)
+            except BaseException:
+                fail_all((future,), problem)
+
+    def _end(self, problem: BaseException) -> BaseException | None:
+        """No request starts or finishes from here on; what somebody who was told of it raised."""
         with self._books:
             if self._ending is not None:
-                return
+                return None
             self._ending = problem
-            lost = [entry for entry, _ in self._running.values()]
-            waiting = [entry for queue in self._waiting.values() for entry in queue]
+            running = list(self._running.values())
+            waiting = [one for one in self._waiting if one not in running]
             self._running.clear()
             self._waiting.clear()
             self._ended.notify_all()
         self._called.set()
-        for entry in waiting:
-            if entry.future.set_running_or_notify_cancel():
-                lost.append(entry)
-        for entry in lost:
-            entry.future.fail(problem)
+        return fail_all([*running, *(one for one in waiting if one.begin())], problem)
 
     # --- who collects -------------------------------------------------------------------------
 
@@ -211,26 +215,34 @@ class Dispatcher:
 
         False where others collect, and where the end has come.
         """
-        patient = self._patient
         if is_so():
             return True
-        if patient is None or self._relying or not self._collecting.acquire(blocking=False):
+        if self._collects_here == threading.get_ident():
+            return self._collect_until(is_so, timeout_s)
+        if self._patient is None or self._relying or not self._collecting.acquire(blocking=False):
             return False
-        self._collects_here = threading.get_ident()
         try:
-            limit = None if timeout_s is None else time.monotonic() + timeout_s
-            while self._ending is None:
-                left = _LOOK_S if limit is None else min(_LOOK_S, limit - time.monotonic())
-                # An interrupt ends a wait and leaves everything as it is.
-                if left > 0:
-                    patient.wait(left)
-                self._collect(0.0)
-                if is_so() or left <= 0:
-                    return True
-            return False
+            self._collects_here = threading.get_ident()
+            return self._collect_until(is_so, timeout_s)
         finally:
             self._collects_here = 0
             self._collecting.release()
+
+    def _collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Who calls this holds `_collecting`."""
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._ending is None:
+            left = _LOOK_S if limit is None else max(min(_LOOK_S, limit - time.monotonic()), 0.0)
+            if self._patient is None:
+                self._collect(left)
+            else:
+                # An interrupt ends a wait and leaves everything as it is.
+                if left and not self._found:
+                    self._patient.wait(left)
+                self._collect(0.0)
+            if is_so() or not left:
+                return True
+        return False
 
     def rely(self, more: int) -> None:
         """So many more rely on the collector's thread; a negative number: fewer."""
@@ -246,36 +258,48 @@ class Dispatcher:
         self.rely(1)
         try:
             with self._books:
-                self._ended.wait_for(is_so)
+                self._asleep += 1
+                try:
+                    self._ended.wait_for(is_so)
+                finally:
+                    self._asleep -= 1
         finally:
             self.rely(-1)
 
     def _collect(self, timeout_s: float) -> None:
         """Take what is done; who calls this holds `_collecting`."""
         try:
-            completions = self.backend.collect(timeout_s)
-            if completions:
+            # Something is found already where this is called at the end of a future.
+            completions = () if self._found else self.backend.collect(timeout_s)
+            if completions or self._found:
                 self._done(completions)
             elif self._running and self.backend.idle_s() > self._limit_s:
                 raise self.backend.stalled()
         except BaseException as problem:
-            self._end(problem)
-            if not isinstance(problem, Exception) and not self._is_collector():
-                raise  # an interrupt is for whoever waits here
+            self._end_here(problem)
 
-    def _is_collector(self) -> bool:
-        return threading.current_thread() is self._collector
+    def _end_here(self, problem: BaseException) -> None:
+        """End, for a problem in this thread; an interrupt is for whoever waits or submits here."""
+        raised = self._end(problem)
+        if threading.current_thread() is self._collector:
+            return
+        if raised is not None:
+            raise raised
+        if not isinstance(problem, Exception):
+            raise problem
 
     def step(self) -> bool:
         """Collect if it has to be here; False at the end. For the collector's thread."""
         if not (self._relying and self._running):
             self._called.wait(_LOOK_S)
             self._called.clear()
+        if self._waiting and not self._running:
+            self._begin_all()  # an interrupt has kept who submitted from it
         if self._ending is None and self._running:
             patience_s = _LOOK_S if self._relying else 0.0
             if self._collecting.acquire(timeout=patience_s):
-                self._collects_here = threading.get_ident()
                 try:
+                    self._collects_here = threading.get_ident()
                     self._collect(patience_s)
                 finally:
                     self._collects_here = 0
@@ -294,22 +318,29 @@ class Dispatcher:
                 self._wait_until(lambda: self._ending is not None or self._is_idle(lane))
             with self._beginning:
                 if self._ending is not None:
-                    raise self._ending
+                    raise self._ending.with_traceback(None)
                 if self._is_idle(lane):
                     return self.backend.read_states(lane)
 
     def _is_idle(self, lane: int) -> bool:
-        return self._slots.is_idle(lane) and lane not in self._waiting
+        waiting = any(future.request.lane == lane for future in tuple(self._waiting))
+        return self._slots.is_idle(lane) and not waiting
 
     def close(self, *, wait: bool = True) -> None:
         """Stop: after what was submitted is done, or at once; futures then have an error."""
-        if wait and self._held and self._ending is None:
-            self._wait_until(lambda: self._ending is not None or not self._held)
-        self._end(closed())
-        if self._collects_here == threading.get_ident():
-            return  # called at the end of a future: the collector's thread closes the backend
-        self._collector.join()
-        self._close_backend()
+        if wait and self._ending is None:
+            with self._books:
+                self._closing = True
+                self._ended.notify_all()
+            if self._held:
+                self._wait_until(lambda: self._ending is not None or not self._held)
+        raised = self._end(closed())
+        # Called at the end of a future: the collector's thread closes the backend.
+        if self._collects_here != threading.get_ident():
+            self._collector.join()
+            self._close_backend()
+        if raised is not None:
+            raise raised
 
     def _close_backend(self) -> None:
         with self._collecting, self._beginning:
@@ -319,6 +350,17 @@ class Dispatcher:
 def closed() -> TesseraError:
     """The error of a request to a runtime that has been closed."""
     return TesseraError(error("TSR5050", "the runtime has been closed"))
+
+
+def fail_all(futures: Iterable[RequestFuture], problem: BaseException) -> BaseException | None:
+    """No request has a result, whatever is raised by who is told; the first that was."""
+    raised = None
+    for future in futures:
+        try:
+            future.fail(problem)
+        except BaseException as other:
+            raised = raised or other
+    return raised
 
 
 def _collect(dispatcher: weakref.ref[Dispatcher]) -> None:

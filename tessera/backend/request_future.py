@@ -4,13 +4,27 @@ In: a `Collecting`, which ends requests. Out: a future like any other. A thread 
 nobody to wake it up then, which is most of what a request costs the host. Who wants to be told
 instead, by a call, by `concurrent.futures.wait` or by `asyncio`, relies on a thread in the
 background: then that one collects.
+
+Most futures are only ever asked by who collects. So what the others need, a condition above all,
+is made when it is first asked for: `Future` makes it for all, which takes longer than the rest of
+a future's life.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
+
+from tessera.backend.service import Completion, Request
+
+# The states of `concurrent.futures`, which has no public names for them.
+_PENDING, _RUNNING, _FINISHED = "PENDING", "RUNNING", "FINISHED"
+_OVER = (_FINISHED, "CANCELLED", "CANCELLED_AND_NOTIFIED")
+
+# Held while a future that has no condition changes, or gets one.
+_changing = threading.RLock()
 
 
 class Collecting(Protocol):
@@ -30,30 +44,58 @@ class Collecting(Protocol):
 
 
 class RequestFuture(Future[Any]):
-    """A future that knows who collects, until it is settled."""
+    """A future that knows its request, and until it is settled who collects."""
 
-    def __init__(self, collecting: Collecting) -> None:
-        super().__init__()
+    # What `Future` has, as long as nobody has changed it.
+    _state = _PENDING
+    _result = None
+    _exception = None
+    _waiters: Any = ()
+    _done_callbacks: Any = ()
+    _made: threading.Condition | None = None
+    _watched = 0
+
+    def __init__(
+        self,
+        collecting: Collecting,
+        request: Request,
+        finish: Callable[[Completion], Any] | None = None,
+    ) -> None:
+        # `Future.__init__` would make what may never be needed.
         self._collecting: Collecting | None = collecting
-        self._relying: list[Collecting] = []
-        # `concurrent.futures.wait` and `as_completed` append to this.
-        self._waiters = _Waiters(self)
+        self.request = request
+        self._finish = finish
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """What `Future` and its friends lock before they ask or change anything."""
+        with _changing:
+            if self._made is None:
+                self._waiters = _Waiters(self)
+                self._done_callbacks = []
+                self._made = threading.Condition()
+            return self._made
+
+    # --- for who asks -------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Any:
         """What the request gave; waits for it."""
-        return self._when_over(Future.result, timeout)
+        self._await(timeout)
+        if self._state == _FINISHED and self._exception is None:
+            return self._result
+        return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the request failed with; waits for its end."""
-        found: BaseException | None = self._when_over(Future.exception, timeout)
-        return found
+        self._await(timeout)
+        return super().exception(0)
 
     def done(self) -> bool:
         """Whether the request has ended by now."""
         collecting = self._collecting
         if collecting is not None:
             collecting.collect_until(self._is_settled, 0.0)
-        return super().done()
+        return self._is_over()
 
     def cancel(self) -> bool:
         """Take the request back, unless it has begun."""
@@ -69,57 +111,83 @@ class RequestFuture(Future[Any]):
 
     def watch(self) -> None:
         """Somebody will be told of the end, but does not collect."""
+        with _changing:
+            if self._collecting is not None:
+                self._watched += 1
+                self._collecting.rely(1)
+
+    def _await(self, timeout: float | None) -> None:
+        """Wait until it is over, or the time is."""
         collecting = self._collecting
-        if collecting is not None:
-            collecting.rely(1)
-            self._relying.append(collecting)
-            if self._collecting is None:
-                self._stop_relying()
-
-    def fail(self, problem: BaseException) -> None:
-        """The request has no result."""
-        if not super().done():
-            self.set_exception(problem)
-        self.settle()
-
-    def settle(self) -> None:
-        """The future has its result, or has been cancelled."""
-        self._collecting = None
-        self._stop_relying()
-
-    def _stop_relying(self) -> None:
-        """For `settle` and a `watch` at the same time: each entry is taken by one of them."""
-        while self._relying:
-            try:
-                collecting = self._relying.pop()
-            except IndexError:
-                return
+        if collecting is None or collecting.collect_until(self._is_settled, timeout):
+            return
+        collecting.rely(1)
+        try:
+            condition = self._condition
+            with condition:
+                condition.wait_for(self._is_over, timeout)
+        finally:
             collecting.rely(-1)
 
     def _is_settled(self) -> bool:
         return self._collecting is None
 
-    def _when_over(self, read: Callable[[Any, float | None], Any], timeout: float | None) -> Any:
-        collecting = self._collecting
-        if collecting is None:
-            return read(self, timeout)
-        if collecting.collect_until(self._is_settled, timeout):
-            return read(self, 0)
-        collecting.rely(1)
+    def _is_over(self) -> bool:
+        return self._state in _OVER
+
+    # --- for who collects ---------------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """The request begins; False where it has been cancelled."""
+        with _changing:
+            if self._made is None:
+                self._state = _RUNNING
+                return True
+        return self.set_running_or_notify_cancel()
+
+    def finish(self, completion: Completion) -> None:
+        """The request is done."""
+        result = completion if self._finish is None else self._finish(completion)
+        with _changing:
+            if self._made is None:
+                self._result = result
+                self._state = _FINISHED
+                self._collecting = None
+                return
         try:
-            return read(self, timeout)
+            self.set_result(result)
         finally:
-            collecting.rely(-1)
+            self.settle()
+
+    def fail(self, problem: BaseException) -> None:
+        """The request has no result."""
+        try:
+            if not self._is_over():
+                self.set_exception(problem)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """The future has its result, or has been cancelled."""
+        with _changing:
+            collecting, self._collecting = self._collecting, None
+            watched, self._watched = self._watched, 0
+            if isinstance(self._waiters, _Waiters):
+                self._waiters.future = None
+        if collecting is not None and watched:
+            collecting.rely(-watched)
 
 
 class _Waiters(list[Any]):
     """Those who are told of the end of a future."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("future",)
 
     def __init__(self, future: RequestFuture) -> None:
-        self._future = future
+        # Until it is settled: a circle would keep the results until the next collection.
+        self.future: RequestFuture | None = future
 
     def append(self, waiter: Any) -> None:
-        self._future.watch()
+        if self.future is not None:
+            self.future.watch()
         super().append(waiter)

@@ -105,8 +105,9 @@ class DeviceBytes:
 class Request:
     """A request to start: which trace, where, and the bytes of every input by name.
 
-    Those `in_place` are in the memory of a GPU, all others in that of the host. Nobody changes it;
-    not frozen, nor is `Completion`, since one of each is made per request.
+    Those `in_place` are in the memory of a GPU, all others in that of the host. `number` and `slot`
+    may be -1 until it begins; from then on nobody changes it. Not frozen, nor is `Completion`,
+    since one of each is made per request.
     """
 
     number: int

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import random
 import threading
 import time
+import traceback
+import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -446,3 +449,130 @@ def test_what_nobody_waits_for_ends_too() -> None:
             dispatcher.submit({}, trace=0, lane=0)
             finish_soon(backend, number)
         until(lambda: not dispatcher._held)
+
+
+@both
+def test_what_is_called_at_the_end_may_wait_for_another(kind: type[Scripted]) -> None:
+    """Also for one that was found done in the same breath, or that it submits itself."""
+    backend = kind()
+    with loop(backend) as dispatcher:
+        first, second = (dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1))
+        found: list[int] = []
+        first.add_done_callback(lambda _: found.append(second.result(5).request))
+
+        def one_more(_: object) -> None:
+            more = dispatcher.submit({}, trace=0, lane=2)
+            backend.finish(2)
+            found.append(more.result(5).request)
+
+        first.add_done_callback(one_more)
+        with backend._changed:  # nobody collects between the two
+            backend.finish(0)
+            backend.finish(1)
+        first.result(5)
+        until(lambda: found == [1, 2])
+
+
+@both
+def test_closing_at_the_end_of_a_future_waits_for_the_others(kind: type[Scripted]) -> None:
+    backend = kind()
+    with loop(backend) as dispatcher:
+        first, second = (dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1))
+        first.add_done_callback(lambda _: dispatcher.close())
+        backend.finish(0)
+        finish_soon(backend, 1, 0.05)
+        assert second.result(5).request == 1
+        until(lambda: backend.closed)
+
+
+@both
+def test_nobody_submits_while_it_closes(kind: type[Scripted]) -> None:
+    backend = kind()
+    with loop(backend) as dispatcher:
+        last = dispatcher.submit({}, trace=0, lane=0)
+        closing = threading.Thread(target=dispatcher.close)
+        closing.start()
+
+        def is_refused() -> bool:
+            try:
+                dispatcher.submit({}, trace=0, lane=1).cancel()
+            except TesseraError:
+                return True
+            return False
+
+        until(is_refused)
+        assert not last.done()
+        for request in list(backend.under_way):
+            backend.finish(request.number)
+        closing.join(5)
+        assert not closing.is_alive()
+        assert last.result(0).request == 0
+
+
+@both
+def test_the_end_reaches_every_future(kind: type[Scripted]) -> None:
+    """Whatever somebody who is told of it does: raise, ask, close."""
+    backend = kind()
+    with loop(backend) as dispatcher:
+        futures = [dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1)]
+
+        def leave(_: object) -> None:
+            raise SystemExit
+
+        futures[0].add_done_callback(leave)
+        futures[1].add_done_callback(lambda _: dispatcher.close(wait=False))
+        backend.refuse = ServiceFault(error("TSR5107", "no"))
+        with pytest.raises(SystemExit):
+            dispatcher.submit({}, trace=0, lane=2)
+        for future in futures:
+            with pytest.raises(ServiceFault):
+                future.result(5)
+
+
+@both
+def test_many_that_are_cancelled_in_a_row(kind: type[Scripted]) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=1500, lanes=1) as dispatcher:
+        futures = [dispatcher.submit({}, trace=0, lane=0) for _ in range(1400)]
+        assert all(future.cancel() for future in futures[1:])
+        backend.finish(0)
+        assert futures[0].result(5).request == 0
+        dispatcher.read_states(0)
+
+
+@both
+def test_a_result_is_freed_with_its_future(kind: type[Scripted]) -> None:
+    """Without the garbage collector: results are large, and their memory is used again."""
+    backend = kind()
+
+    class Result:
+        pass
+
+    gc.disable()
+    try:
+        with loop(backend) as dispatcher:
+            for number in range(4):
+                future = dispatcher.submit({}, trace=0, lane=0, finish=lambda _: Result())
+                if number % 2:
+                    future.add_done_callback(lambda _: None)
+                backend.finish(number)
+                if number == 3:
+                    concurrent.futures.wait([future], 5)
+                result = weakref.ref(future.result(5))
+                assert result() is not None
+                until(lambda one=future: one._collecting is None)
+                del future
+                until(lambda one=result: one() is None, "kept by a circle")
+    finally:
+        gc.enable()
+
+
+def test_submitting_after_the_end_keeps_nothing() -> None:
+    backend = Patient()
+    dispatcher = Dispatcher(backend, slots=1, lanes=1)
+    dispatcher.close()
+    for _ in range(50):
+        with pytest.raises(TesseraError) as caught:
+            dispatcher.submit({}, trace=0, lane=0)
+        depth = len(traceback.extract_tb(caught.value.__traceback__))
+        assert depth < 10
