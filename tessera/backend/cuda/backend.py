@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import Arrivals
 from tessera.backend.cuda.faults import run_fault
-from tessera.backend.cuda.pace import Nap, Pace
+from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
 from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
 from tessera.backend.cuda.tape import Refused
 from tessera.backend.cuda.trail import Reached, step_name
@@ -45,7 +45,6 @@ __all__ = ["CudaBackend", "CudaOptions"]
 _END_S = 2.0
 # The words do not tell of a fault: so often it is looked for.
 _LOOK_S = 0.05
-_FAR_NS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -74,15 +73,22 @@ class CudaBackend(CudaReplica):
         self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots
         self._ended_ns = [0] * slots
+        self._free_ns = [0] * slots  # when the last to end did, rather than was found
         self._gates: dict[int, Handle] = {}
         self._last_ns = time.perf_counter_ns()
         self._closed = False
         self._trail_seen: tuple[int, ...] = ()
         self._nap = Nap()
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[tuple[int, int], Pace] = {}
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         super().__init__(model, options, cuda, driver)
         self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
+        self._contexts = [int(root.context) for root in self._roots]
+        # What a request finds zero: that it is done, and how far it has come.
+        self._words = [
+            (done, *self._trail.views.get(stage, {}).values())
+            for stage, done in enumerate(self._done)
+        ]
 
     # --- the steady state ---------------------------------------------------------------------
 
@@ -90,7 +96,7 @@ class CudaBackend(CudaReplica):
         """Hand a request over."""
         root = self._roots[request.slot]
         try:
-            if self.driver.is_current(root.context):
+            if self.driver.is_current(self._contexts[request.slot]):
                 self._begin(request, root)
             else:
                 with self.driver.using(root.context):
@@ -104,21 +110,27 @@ class CudaBackend(CudaReplica):
         stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
         lane = request.lane if trace in self._of_lanes else 0
         key = (trace, stage, lane, tuple(in_place) if in_place else ())
-        pace = self._paces.get(trace) or self._new_pace(trace)
+        pace = self._paces.get((trace, slot)) or self._new_pace(trace, slot)
         ready = self._ready.get(key) or self._prepare(*key)
         ready.buffers.put(request.inputs, in_place)
-        self._done[stage][0] = 0
+        for word in self._words[stage]:
+            word[0] = 0
         self._turns[slot] += 1
         self._flights[slot].append(_Flight(request, ready, pace, begun_ns))
         if in_place:
             for given in in_place.values():
                 self._arrivals.await_in(root.stream, given)
-        self._keep_apart(trace, ready, root)
-        self._hand_over(ready, root)
-        self._nap.end_by(begun_ns + pace.aim_ns)
+        if ready.gate is not None or self._gates:
+            self._keep_apart(trace, ready, root)
+        if ready.graph is not None:
+            self.driver.launch_graph(ready.graph, root.stream)
+        else:
+            ready.tape.play(self.driver)
+        if self._nap.until_ns:
+            self._nap.end_by(begun_ns + pace.aim_ns)
 
-    def _new_pace(self, trace: int) -> Pace:
-        self._paces[trace] = pace = Pace()
+    def _new_pace(self, trace: int, slot: int) -> Pace:
+        self._paces[trace, slot] = pace = Pace()
         return pace
 
     def _keep_apart(self, trace: int, ready: Ready, root: Root) -> None:
@@ -129,58 +141,67 @@ class CudaBackend(CudaReplica):
         if ready.gate is not None:
             self._gates[trace] = ready.gate
 
-    def _hand_over(self, ready: Ready, root: Root) -> None:
-        self._trail.clear(ready.stage)
-        if ready.graph is not None:
-            self.driver.launch_graph(ready.graph, root.stream)
-        else:
-            ready.tape.play(self.driver)
-
     def wait(self, timeout_s: float) -> bool:
         """Sleep until there is something to collect; whether there is."""
         now_ns = time.perf_counter_ns()
         limit_ns = now_ns + int(timeout_s * 1e9)
         faults_ns = now_ns + int(_LOOK_S * 1e9)
+        nap = self._nap
+        nap.until_ns = FAR_NS
         while self._broken is None and (next_ns := self._next_look(now_ns)):
             if now_ns >= limit_ns:
+                nap.until_ns = 0
                 return False
             if now_ns >= faults_ns:
                 self._look_for_faults()
                 faults_ns = now_ns + int(_LOOK_S * 1e9)
                 now_ns = time.perf_counter_ns()
             else:
-                now_ns = self._nap.until(now_ns, min(next_ns, limit_ns, faults_ns))
+                now_ns = nap.sleep(now_ns, min(next_ns, limit_ns, faults_ns))
+        nap.until_ns = 0
         return True
 
     def _next_look(self, now_ns: int) -> int:
         """When to look again; 0 where a request is done."""
-        next_ns = _FAR_NS
-        for flights, ended_ns in zip(self._flights, self._ended_ns, strict=True):
+        next_ns, due = FAR_NS, None
+        for slot, flights in enumerate(self._flights):
             if flights:
                 flight = flights[0]
                 if self._done[flight.ready.stage][0]:
                     return 0
+                start_ns = max(flight.begun_ns, self._free_ns[slot])
+                if flight.looked_ns < start_ns + flight.pace.aim_ns - AWAKE_NS <= now_ns:
+                    due = flight
                 flight.looked_ns = now_ns
-                start_ns = max(flight.begun_ns, ended_ns)
                 next_ns = min(next_ns, flight.pace.next_look(start_ns, now_ns))
+        if due is not None and self._is_seen_to_end(due):
+            return 0
         return next_ns
 
+    def _is_seen_to_end(self, flight: _Flight) -> bool:
+        """Stay awake for the short time in which a request should end; whether it does."""
+        done = self._done[flight.ready.stage]
+        until_ns = flight.looked_ns + AWAKE_NS
+        while not done[0]:
+            flight.looked_ns = time.perf_counter_ns()
+            if flight.looked_ns > until_ns:
+                return False
+        return True
+
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """The requests that are done; waits for one at most that long."""
+        """The requests that are done; waits for one at most that long. Those of a slot in order."""
         if timeout_s:
             self.wait(timeout_s)
-        found = tuple(self._finished())
-        if not found and not timeout_s:
-            self._look_for_faults()
-        if not found and self._broken is not None:
-            raise self._what_broke(*self._broken)
-        return found
-
-    def _finished(self) -> Iterator[Completion]:
-        """The requests that are done, those of a slot in their order."""
+        found: tuple[Completion, ...] = ()
         for flights in self._flights:
             while flights and self._done[flights[0].ready.stage][0]:
-                yield self._completion(flights.popleft())
+                found += (self._completion(flights.popleft()),)
+        if not found:
+            if not timeout_s:
+                self._look_for_faults()
+            if self._broken is not None:
+                raise self._what_broke(*self._broken)
+        return found
 
     def _look_for_faults(self) -> None:
         failed = self._failed()
@@ -199,20 +220,26 @@ class CudaBackend(CudaReplica):
         return None
 
     def _completion(self, flight: _Flight) -> Completion:
-        request, ready = flight.request, flight.ready
+        request, ready, begun_ns = flight.request, flight.ready, flight.begun_ns
+        slot = request.slot
         self._last_ns = ended_ns = time.perf_counter_ns()
-        started_ns = max(flight.begun_ns, self._ended_ns[request.slot])
-        flight.pace.learn(started_ns, flight.looked_ns, ended_ns)
-        self._ended_ns[request.slot] = ended_ns
-        for given in request.in_place.values():
-            self._arrivals.give_back(given)
+        started_ns = max(begun_ns, self._ended_ns[slot])
+        self._ended_ns[slot] = ended_ns
+        free_ns = self._free_ns[slot]
+        queued = free_ns > begun_ns
+        self._free_ns[slot] = flight.pace.learn(
+            free_ns if queued else begun_ns, flight.looked_ns, ended_ns, queued=queued
+        )
+        if request.in_place:
+            for given in request.in_place.values():
+                self._arrivals.give_back(given)
         return Completion(
             request=request.number,
             outputs=ready.buffers.take(),
             started_ns=started_ns,
             ended_ns=ended_ns,
             events=self._clock.events(
-                ready.timed, ready.stamps, slot=request.slot, request=request.number
+                ready.timed, ready.stamps, slot=slot, request=request.number
             ) if ready.timed else (),
         )  # fmt: skip
 

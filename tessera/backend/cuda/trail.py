@@ -36,14 +36,8 @@ class Trail:
     def add(self, stage: int, device: str, address: int, view: Bytes) -> None:
         """The word of a device in a stage."""
         self.words[stage, device] = address
-        self.views.setdefault(stage, {})[device] = view.data.cast("I")
-        self.clear(stage)
-
-    def clear(self, stage: int) -> None:
-        """A request begins in a stage."""
-        if stage in self.views:
-            for view in self.views[stage].values():
-                view[0] = 0
+        word = self.views.setdefault(stage, {})[device] = view.data.cast("I")
+        word[0] = 0
 
     def look(self) -> tuple[int, ...]:
         """All words, to see whether any has changed."""
