@@ -7,7 +7,9 @@ set then, and stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -51,40 +53,47 @@ class HostMemory:
 _LEAST_KEPT = 1 << 16
 
 
-class _Lease:
-    """Memory that a result lies in; with the last view of the result it goes back."""
+# Memory for so many results of a size is used again; who keeps more of them gets fresh memory.
+_MOST_KEPT = 64
 
-    __slots__ = ("__array_interface__", "_free", "_memory")
 
-    def __init__(self, memory: Bytes, free: list[Bytes]) -> None:
-        self.__array_interface__ = memory.__array_interface__
-        self._memory = memory
-        self._free = free
+def _unused(kept: Iterable[Bytes], references: int) -> Bytes | None:
+    """The first that is referred to so often: by who keeps it and by this loop, nobody else."""
+    for memory in kept:
+        if sys.getrefcount(memory) == references:
+            return memory
+    return None
 
-    def __del__(self) -> None:
-        self._free.append(self._memory)
+
+# How often that is depends on the interpreter.
+_REFERENCES = next(n for n in range(1, 9) if _unused([np.empty(1, np.uint8)], n) is not None)
 
 
 class Recycled:
     """Memory for results, used again once nobody has a result in it.
 
     The pages of fresh memory are given by the system one by one when they are first written,
-    which takes longer than the copy. Every result, and every view of it, keeps its memory.
+    which takes longer than the copy. A result is a view of its memory, and refers to it; so does
+    every view of the result.
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Bytes]] = {}
+        self._kept: dict[int, deque[Bytes]] = {}
 
     def copy_of(self, content: Bytes) -> Bytes:
         """A copy in memory of its own."""
         size = content.nbytes
         if size < _LEAST_KEPT:
             return content.copy()
-        kept = self._free.setdefault(size, [])
-        memory = kept.pop() if kept else np.empty(size, np.uint8)
+        kept = self._kept.get(size)
+        if kept is None:
+            kept = self._kept[size] = deque(maxlen=_MOST_KEPT)
+        memory = _unused(kept, _REFERENCES)
+        if memory is None:
+            memory = np.empty(size, np.uint8)
+            kept.append(memory)
         memory[:] = content
-        # Whatever is made from this array refers to the lease.
-        return np.asarray(_Lease(memory, kept))
+        return memory[:]
 
 
 def staged_bytes(program: Program, trace: LoweredTrace) -> int:
