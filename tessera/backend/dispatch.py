@@ -215,8 +215,6 @@ class Dispatcher:
 
         False where others collect, and where the end has come.
         """
-        if is_so():
-            return True
         if self._collects_here == threading.get_ident():
             return self._collect_until(is_so, timeout_s)
         if self._patient is None or self._relying or not self._collecting.acquire(blocking=False):
@@ -231,7 +229,10 @@ class Dispatcher:
     def _collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
         """Who calls this holds `_collecting`."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._ending is None:
+        # It may be so by now, by who has collected before: looked at first.
+        while not is_so():
+            if self._ending is not None:
+                return False
             left = _LOOK_S if limit is None else max(min(_LOOK_S, limit - time.monotonic()), 0.0)
             if self._patient is None:
                 self._collect(left)
@@ -240,9 +241,9 @@ class Dispatcher:
                 if left and not self._found:
                     self._patient.wait(left)
                 self._collect(0.0)
-            if is_so() or not left:
-                return True
-        return False
+            if not left:
+                break
+        return True
 
     def rely(self, more: int) -> None:
         """So many more rely on the collector's thread; a negative number: fewer."""

@@ -576,3 +576,33 @@ def test_submitting_after_the_end_keeps_nothing() -> None:
             dispatcher.submit({}, trace=0, lane=0)
         depth = len(traceback.extract_tb(caught.value.__traceback__))
         assert depth < 10
+
+
+@both
+def test_what_is_called_at_the_end_may_submit_though_all_tickets_are_taken(
+    kind: type[Scripted],
+) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=2, lanes=2) as dispatcher:
+        first, second = (dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1))
+        more: list[int] = []
+
+        def two_more(_: object) -> None:
+            finish_soon(backend, 1)
+            futures = [dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1)]
+            finish_soon(backend, 2)
+            finish_soon(backend, 3)
+            more.extend(future.result(5).request for future in futures)
+
+        first.add_done_callback(two_more)
+        backend.finish(0)
+        until(lambda: more == [2, 3])
+        assert second.result(5).request == 1
+
+
+def test_nobody_sleeps_for_what_is_so_already() -> None:
+    """Another thread may have brought it about just before this one came to collect."""
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        backend.interrupt_waiting = True
+        assert dispatcher.collect_until(lambda: True)
