@@ -94,7 +94,7 @@ class RequestFuture(Future[Any]):
         """Whether the request has ended by now."""
         collecting = self._collecting
         if collecting is not None:
-            collecting.collect_until(self._is_settled, 0.0)
+            collecting.collect_until(self._is_over, 0.0)
         return self._is_over()
 
     def cancel(self) -> bool:
@@ -119,7 +119,7 @@ class RequestFuture(Future[Any]):
     def _await(self, timeout: float | None) -> None:
         """Wait until it is over, or the time is."""
         collecting = self._collecting
-        if collecting is None or collecting.collect_until(self._is_settled, timeout):
+        if collecting is None or collecting.collect_until(self._is_over, timeout):
             return
         collecting.rely(1)
         try:
@@ -128,9 +128,6 @@ class RequestFuture(Future[Any]):
                 condition.wait_for(self._is_over, timeout)
         finally:
             collecting.rely(-1)
-
-    def _is_settled(self) -> bool:
-        return self._collecting is None
 
     def _is_over(self) -> bool:
         return self._state in _OVER
@@ -149,7 +146,8 @@ class RequestFuture(Future[Any]):
         """The request is done."""
         result = completion if self._finish is None else self._finish(completion)
         with _changing:
-            if self._made is None:
+            # Who is about to ask to be told has no condition yet.
+            if self._made is None and not self._watched:
                 self._result = result
                 self._state = _FINISHED
                 self._collecting = None

@@ -1,0 +1,89 @@
+"""Futures of requests: what may be asked of one while it ends, and who relies on whom then."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tessera.backend.request_future import RequestFuture
+from tests.unit.backend.test_dispatch import Patient, Scripted, both, loop, until
+
+
+@both
+def test_a_callback_asks_its_own_future(kind: type[Scripted]) -> None:
+    """The most common one: it is over by then, though its callbacks are not."""
+    backend = kind()
+    with loop(backend) as dispatcher:
+        found: list[Any] = []
+        future = dispatcher.submit({}, trace=0, lane=0)
+        future.add_done_callback(lambda one: found.append(one.result().request))
+        future.add_done_callback(lambda one: found.append(one.exception()))
+        future.add_done_callback(lambda one: found.append(one.done()))
+        backend.finish(0)
+        until(lambda: len(found) == 3)
+        assert found == [0, None, True]
+
+
+def test_a_callback_in_the_thread_that_waits() -> None:
+    """It was asked for while that thread had begun to collect."""
+    backend = Patient()
+    with loop(backend) as dispatcher:
+        found: list[Any] = []
+        first, second = (dispatcher.submit({}, trace=0, lane=lane) for lane in (0, 1))
+
+        def ask() -> None:
+            first.add_done_callback(lambda one: found.append(one.result().request))
+            backend.finish(0)
+            until(lambda: found)
+            backend.finish(1)
+
+        asking = threading.Timer(0.05, ask)
+        asking.start()
+        assert second.result(10).request == 1
+        asking.join()
+        assert found == [0]
+
+
+def test_it_ends_while_somebody_asks_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody relies on the collector's thread afterwards."""
+    backend = Patient()
+    real = RequestFuture.watch
+
+    def watch_late(future: RequestFuture) -> None:
+        real(future)
+        backend.finish(0)
+        until(lambda: future._is_over())
+
+    with loop(backend) as dispatcher:
+        future = dispatcher.submit({}, trace=0, lane=0)
+        monkeypatch.setattr(RequestFuture, "watch", watch_late)
+        told = threading.Event()
+        future.add_done_callback(lambda _: told.set())
+        assert told.wait(10)
+        monkeypatch.undo()
+        until(lambda: not dispatcher._relying)
+
+
+@both
+def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
+    """Whatever was asked before: to be told, to wait for a while, to take it back."""
+    backend = kind()
+    with loop(backend) as dispatcher:
+        before = dispatcher._relying
+        for number in range(3):
+            future = dispatcher.submit({}, trace=0, lane=0)
+            future.add_done_callback(lambda _: None)
+            concurrent.futures.wait([future], 0)
+            assert not future.cancel()
+            with pytest.raises(TimeoutError):
+                future.result(1e-3)
+            backend.finish(number)
+            assert list(concurrent.futures.as_completed([future], 10)) == [future]
+        limit = time.monotonic() + 10
+        while dispatcher._relying != before:
+            assert time.monotonic() < limit
+            time.sleep(1e-3)
