@@ -141,7 +141,7 @@ class Runtime:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
         `trace` is the name or number of a trace, and may be left out where there is only one.
-        What is called when the future is done must not submit: it would wait for itself.
+        What is called when the future is done holds up those that end after it.
         """
         index = self._trace(trace)
         if not 0 <= lane < self.lanes:
