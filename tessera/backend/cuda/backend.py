@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import Arrivals
@@ -74,7 +75,8 @@ class CudaBackend(CudaReplica):
         self._turns = [0] * slots
         self._ended_ns = [0] * slots
         self._free_ns = [0] * slots  # when the last to end did, rather than was found
-        self._gates: dict[int, Handle] = {}
+        # By trace, slot and place in its line: the last request to begin there, and its gate.
+        self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
         self._last_ns = time.perf_counter_ns()
         self._closed = False
         self._trail_seen: tuple[int, ...] = ()
@@ -121,7 +123,7 @@ class CudaBackend(CudaReplica):
             for given in in_place.values():
                 self._arrivals.await_in(root.stream, given)
         if ready.gate is not None or self._gates:
-            self._keep_apart(trace, ready, root)
+            self._keep_apart(request, ready, root)
         if ready.graph is not None:
             self.driver.launch_graph(ready.graph, root.stream)
         else:
@@ -133,13 +135,26 @@ class CudaBackend(CudaReplica):
         self._paces[trace, slot] = pace = Pace()
         return pace
 
-    def _keep_apart(self, trace: int, ready: Ready, root: Root) -> None:
-        """Begin when the request before is past its gate: those that go together wait together."""
-        before = self._gates.get(trace)
+    def _keep_apart(self, request: Request, ready: Ready, root: Root) -> None:
+        """Begin when the request before is past its gate: those that go together wait together.
+
+        That is the last to begin in another slot, which stands no further back in line there.
+        """
+        trace, slot = request.trace, request.slot
+        place = len(self._flights[slot])
+        before = max(
+            (
+                entry
+                for (other, elsewhere, ahead), entry in self._gates.items()
+                if other == trace and elsewhere != slot and ahead <= place
+            ),
+            key=itemgetter(0),
+            default=None,
+        )
         if before is not None:
-            self.driver.wait(root.stream, before)
+            self.driver.wait(root.stream, before[1])
         if ready.gate is not None:
-            self._gates[trace] = ready.gate
+            self._gates[trace, slot, place] = sum(self._turns), ready.gate
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until there is something to collect; whether there is."""

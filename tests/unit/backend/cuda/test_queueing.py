@@ -174,3 +174,22 @@ def test_the_next_request_begins_behind_the_gate(graphs: bool) -> None:
     for gate in (0, 1):
         assert not any(early_starts(gate, seed, graphs=graphs) for seed in range(4))
     assert any(early_starts(None, seed, graphs=graphs) for seed in range(4))
+
+
+@pytest.mark.parametrize("gate", [0, 1])
+def test_a_request_does_not_wait_for_one_further_back_in_line(gate: int) -> None:
+    """Two requests of a lane are in one slot: who has another begins before the second of them."""
+    model = model_of([trace(BUFFERS, COPY, STEPS)], [["a", "b"]], slots=2, lanes=2)
+    (lowered,) = model.lowered.traces
+    gated = replace(model.lowered, traces=(replace(lowered, gate=gate),))
+    model = replace(model, lowered=gated)
+    before = 0
+    for seed in range(6):
+        backend = CudaBackend(
+            model, BackendOptions(targets=SLICES, timeline=True), cuda=CudaOptions(depth=2),
+            driver=Driver(FakeCuda(seed=seed)),
+        )  # fmt: skip
+        done, _ = serve(backend, model, [Ask(n, lane=n // 2) for n in range(4)])
+        starts = [next(e.start_ns for e in one.events if e.step == 0) for one in done]
+        before += starts[2] < starts[1]
+    assert before >= 3
