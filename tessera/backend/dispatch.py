@@ -354,11 +354,17 @@ def closed() -> TesseraError:
 
 
 def fail_all(futures: Iterable[RequestFuture], problem: BaseException) -> BaseException | None:
-    """No request has a result, whatever is raised by who is told; the first that was."""
+    """No request has a result, whatever is raised by who is told; the first that was.
+
+    All have failed before anybody is told of one, who may then ask another.
+    """
     raised = None
-    for future in futures:
+    for future, failed in [(one, one.fail(problem)) for one in futures]:
         try:
-            future.fail(problem)
+            if failed:
+                future.tell()
+            else:
+                future.settle()
         except BaseException as other:
             raised = raised or other
     return raised

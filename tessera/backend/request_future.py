@@ -157,11 +157,23 @@ class RequestFuture(Future[Any]):
         finally:
             self.settle()
 
-    def fail(self, problem: BaseException) -> None:
-        """The request has no result."""
+    def fail(self, problem: BaseException) -> bool:
+        """The request has no result; whether that is news. Who wants to be told is not yet."""
+        condition = self._condition
+        with condition:
+            if self._is_over():
+                return False
+            self._exception = problem
+            self._state = _FINISHED
+            for waiter in self._waiters:
+                waiter.add_exception(self)
+            condition.notify_all()
+        return True
+
+    def tell(self) -> None:
+        """Call what is to be called at the end."""
         try:
-            if not self._is_over():
-                self.set_exception(problem)
+            self._invoke_callbacks()  # type: ignore[attr-defined]
         finally:
             self.settle()
 

@@ -87,3 +87,26 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
         while dispatcher._relying != before:
             assert time.monotonic() < limit
             time.sleep(1e-3)
+
+
+@both
+@pytest.mark.parametrize("end", ["fault", "closed"])
+def test_a_callback_asks_another_at_the_end(kind: type[Scripted], end: str) -> None:
+    """All have failed before one is told: it does not wait for the thread it is in."""
+    backend = kind()
+    with loop(backend) as dispatcher:
+        futures = [dispatcher.submit({}, trace=0, lane=lane) for lane in range(3)]
+        found: list[Any] = []
+        for future in futures:
+            others = [one for one in futures if one is not future]
+            future.add_done_callback(
+                lambda _, others=others: found.extend(one.exception(5) for one in others)
+            )
+        if end == "fault":
+            backend.idle = 6.0
+        else:
+            dispatcher.close(wait=False)
+        until(lambda: len(found) == 6)
+        code = "TSR5052" if end == "fault" else "TSR5050"
+        assert all(code in str(one) for one in found)
+        assert all(future.exception(0) is found[0] for future in futures)
