@@ -76,7 +76,7 @@ def _followed(attempt: Attempt, one: Candidate) -> Candidate:
     """With the period at which requests of one trace get through its devices."""
     problem = attempt.planning.problem
     several = len(one.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
-    if several or not one.period_ns < INFINITY:
+    if several or not 0 < one.period_ns < INFINITY:
         return one
     period = find_spacing(problem, one.replicas[0].placement, attempt.slots).period_ns
     if period <= one.period_ns * _AS_GOOD:
