@@ -224,7 +224,9 @@ def _memory_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
         ):
             areas[at] = changed
             yield f"change-area {at}", replace(replica, areas=tuple(areas))
-    yield "slots", replace(replica, slots=replica.slots + 1)
+    if any(area.kind is AreaKind.SLOT for area in replica.areas):
+        # Without memory of their own, one slot more is as good.
+        yield "slots", replace(replica, slots=replica.slots + 1)
     yield "lanes", replace(replica, lanes=replica.lanes + 1)
 
 
