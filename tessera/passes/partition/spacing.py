@@ -8,7 +8,7 @@ gate does: the next request begins when the one before has ended a certain task.
 Which task is found by trial. Several requests are followed through the devices: a device runs one
 task at a time, whichever came first, and the tasks of a request on it in program order; a transfer
 takes its time on its way, where it waits for those before it. Times are also tried with an error,
-since a gate that serves only for exact times is none.
+since a gate that serves only for exact times is none. Many short tasks on one device count as one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.passes.partition.problem import INFINITY, Placement, Problem, measure
 
@@ -64,6 +64,7 @@ def find_spacing(problem: Problem, placement: Placement, slots: int) -> Spacing:
     stops = stops_of(problem, placement)
     least = max(least, _busiest(stops))
     requests = slots * _ROUNDS
+    stops = in_fewer(stops, MOST_EVENTS // (MOST_GATES * requests))
     if slots < 2 or len(set(placement)) < 2 or 4 * requests * len(stops) > MOST_EVENTS:
         return Spacing(gate=None, period_ns=least)
 
@@ -113,6 +114,33 @@ def stops_of(problem: Problem, placement: Placement) -> list[Stop]:
         for task, place in enumerate(placement)
     ]  # fmt: skip
     return tasks + moves
+
+
+def in_fewer(stops: list[Stop], most: int) -> list[Stop]:
+    """About so many stays, where tasks that nobody else waits for can be taken together.
+
+    The last of them stands for all. They stay short against what a request does on a device.
+    """
+    if len(stops) <= most:
+        return stops
+    longest = 2 * sum(stop.ns for stop in stops if stop.task is not None) / max(most, 1)
+    numbers: dict[int, int] = {}
+    joined: list[Stop] = []
+    taken = [False] * len(stops)
+    for first, stop in enumerate(stops):
+        if taken[first]:
+            continue
+        last, ns = stop, stop.ns
+        while stop.task is not None and len(last.after) == 1:
+            following = stops[last.after[0]]
+            single = following.place == stop.place and following.before == 1
+            if not single or ns + following.ns > longest:
+                break
+            taken[last.after[0]] = True
+            last, ns = following, ns + following.ns
+        numbers[first] = len(joined)
+        joined.append(replace(last, ns=ns, before=stop.before))
+    return [replace(stop, after=tuple(numbers[one] for one in stop.after)) for stop in joined]
 
 
 def _busiest(stops: Sequence[Stop]) -> float:

@@ -17,7 +17,7 @@ from tessera.passes.partition.problem import (
     contract,
     measure,
 )
-from tessera.passes.partition.spacing import find_spacing, follow, stops_of
+from tessera.passes.partition.spacing import Stop, find_spacing, follow, in_fewer, stops_of
 
 
 def chain(times: list[float], *, bytes_between: float = 0.0) -> Problem:
@@ -125,3 +125,41 @@ def test_random_problems(seed: int) -> None:
         assert found.period_ns >= least * (1 - 1e-9)
         steps = len(problem.detail.groups) if problem.detail else len(problem.tasks)
         assert found.gate is None or 0 <= found.gate < steps
+
+
+def test_many_tasks_are_followed_in_groups() -> None:
+    """Two stages of 2500 tasks each, which one by one would take too long to follow."""
+    problem = chain([100.0] * 5000)
+    placement = (0,) * 2500 + (1,) * 2500
+    stops = stops_of(problem, placement)
+    fewer = in_fewer(stops, 200)
+    assert len(fewer) <= 210
+    for seed in (None, 3):
+        one, other = follow(stops, 2, 6, None, seed), follow(fewer, 2, 6, None, seed)
+        assert other == pytest.approx(one, rel=0.05)
+    found = find_spacing(problem, placement, 4)
+    assert found.gate is not None
+    assert found.period_ns < 1.05 * 250_000
+    assert follow(stops, 4, 12, found.gate, None) < 1.1 * 250_000
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_keep_the_load_of_every_place(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = chain([rng.uniform(1, 100) for _ in range(300)], bytes_between=5.0)
+    placement = tuple(int(rng.random() < 0.5) if i % 20 == 0 else -1 for i in range(300))
+    filled: list[int] = []
+    for one in placement:
+        filled.append(filled[-1] if one < 0 else one)
+    stops = stops_of(problem, tuple(filled))
+    fewer = in_fewer(stops, 60)
+    assert len(fewer) < len(stops)
+
+    def loads(some: list[Stop]) -> dict[tuple[int, ...], float]:
+        found: dict[tuple[int, ...], float] = {}
+        for stop in some:
+            found[stop.place] = found.get(stop.place, 0.0) + stop.ns
+        return found
+
+    assert loads(fewer) == pytest.approx(loads(stops))
+    assert sum(stop.before for stop in fewer) == sum(len(stop.after) for stop in fewer)
