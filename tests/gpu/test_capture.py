@@ -25,7 +25,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 tl = pytest.importorskip("triton.language", reason="Triton is not installed")
 
 # PyTorch's own modules warn when they are first imported.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 EAGER = TraceOptions(route="eager")
 AS_IS = TraceOptions(route="as-is")
 LIBRARY = TraceOptions(route="library")
