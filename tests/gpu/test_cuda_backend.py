@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,12 @@ def test_random_traces_on_slices(seed: int) -> None:
     program = random_program(seed, variable=seed % 5 == 0, races=False)
     places = [rng.choice("ab") for _ in program.work()]
     model = model_of([program], [places], slots=1 + seed % 4, lanes=2)
+    if seed % 2:
+        (lowered,) = model.lowered.traces
+        gate = rng.randrange(len(places))
+        model = replace(
+            model, lowered=replace(model.lowered, traces=(replace(lowered, gate=gate),))
+        )
     asks = [Ask(i, 0, i % 2) for i in range(6)]
     options = BackendOptions(targets=SLICES, timeline=seed % 2 == 0)
     backend = CudaBackend(model, options, cuda=CudaOptions(graphs=seed % 3 > 0, guard_bytes=256))
