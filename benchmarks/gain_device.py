@@ -206,7 +206,6 @@ class Prepared:
     turns: tuple[int, ...] = (0,)
     graphs: bool = True
     depth: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Served:

@@ -107,7 +107,7 @@ class Dispatcher:
     def _enter(self, future: RequestFuture) -> bool:
         """Put a request into the books; False while every ticket is taken."""
         with self._books:
-            if self._closing or self._ending is not None:
+            if self._is_shut():
                 # Not with the tracebacks of all who were told the same.
                 raise (self._ending or closed()).with_traceback(None)
             if self._held >= self.capacity:

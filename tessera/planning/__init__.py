@@ -115,10 +115,11 @@ def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> st
 def _setting(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> Setting:
     loaded = load_traces(traces)
     machine = options.find_machine()
+    profiles = read_profiles(loaded, options)
     if options.machine is None:  # a machine that is given has the links that it has
-        machine = with_measured_copies(machine, read_profiles(loaded, options))
-    costs = tuple(find_costs(loaded, machine, options))
-    return Setting(traces=loaded, machine=machine, costs=costs, options=options)
+        machine = with_measured_copies(machine, profiles)
+    costs = tuple(find_costs(loaded, machine, options, profiles))
+    return Setting(traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles)
 
 
 def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:

@@ -31,7 +31,9 @@ def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline,
             setting.options, pins=(), forbids=(), machine=machine, strategy=None, placement=None,
             gap=max(setting.options.gap, _ALONE_GAP),
         )  # fmt: skip
-        costs = _columns(setting, machine) or tuple(find_costs(setting.traces, machine, options))
+        costs = _columns(setting, machine) or tuple(
+            find_costs(setting.traces, machine, options, setting.profiles)
+        )
         other = replace(setting, machine=machine, costs=costs, options=options)
         slots, lanes = decision.attempt.slots, decision.attempt.lanes
         attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tessera.ir.costs import Costs, Duration
+from tessera.ir.costs import Costs, Duration, Profile
 from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.machine import CardId, Machine
 from tessera.ir.plan import (
@@ -42,6 +42,7 @@ class Setting:
     machine: Machine
     costs: tuple[Costs, ...]
     options: PlanOptions
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +150,9 @@ def keep_apart(lowered: LoweredReplica, planning: Planning, one: ReplicaPlan) ->
     """With a gate, where requests of the one trace would get in each other's way without."""
     if len(lowered.traces) > 1 or len(lowered.devices) < 2:
         return lowered
-    task = find_spacing(planning.problem, one.placement, lowered.slots).gate
-    if task is None:
-        return lowered
-    of_steps = range(len(planning.task_of)) if planning.problem.detail else planning.task_of
-    step = max(step for step, its_task in enumerate(of_steps) if its_task == task)
-    return replace(lowered, traces=(replace(lowered.traces[0], gate=step),))
+    # Before steps were joined, the tasks of the one trace are its steps.
+    gate = find_spacing(planning.problem, one.placement, lowered.slots).gate
+    return replace(lowered, traces=(replace(lowered.traces[0], gate=gate),))
 
 
 def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:

@@ -38,7 +38,7 @@ _SATURATES = 0.5  # of the SMs of a card
 TOGETHER = 1.03
 CHANGING = 1.09
 _AS_GOOD = 1.002
-WAITING = "slots that wait for each other"
+_WAITING = "slots that wait for each other"
 
 Search = Callable[[Problem], Choice | None]
 
@@ -83,7 +83,7 @@ def _followed(attempt: Attempt, one: Candidate) -> Candidate:
         return one
     return replace(
         one, period_ns=period, usd=one.usd * period / one.period_ns,
-        limits=((WAITING, period), *one.limits),
+        limits=((_WAITING, period), *one.limits),
     )  # fmt: skip
 
 

@@ -20,10 +20,10 @@ from tessera.planning.traces import LoadedTrace
 
 
 def find_costs(
-    traces: Sequence[LoadedTrace], machine: Machine, options: PlanOptions
-) -> list[Costs]:
-    """The costs of every trace."""
-    profiles = read_profiles(traces, options)
+    traces: Sequence[LoadedTrace], machine: Machine, options: PlanOptions,
+    profiles: Sequence[Profile],
+) -> list[Costs]:  # fmt: skip
+    """The costs of every trace, by what `read_profiles` has found where that is known."""
     costs = [
         merge_profiles(
             estimate_costs(trace.program, trace.graph, machine),
@@ -61,7 +61,7 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
     return [warning("TSR3014", headline, notes=tuple(notes))]
 
 
-def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> list[Profile]:
+def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[Profile, ...]:
     """The profiles that are named; each is of one of the traces."""
     digests = {trace.planned.digest: trace.planned.name for trace in traces}
     found = []
@@ -71,7 +71,7 @@ def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> list[P
             known = ", ".join(f"{digest} ({name})" for digest, name in digests.items())
             raise bad_profile(f"`{path}` is a profile of another trace", f"of this one: {known}")
         found.append(profile)
-    return found
+    return tuple(found)
 
 
 def _restrict(

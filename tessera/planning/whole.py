@@ -30,7 +30,7 @@ def plan_whole(setting: Setting, watch: Watch) -> Decision | None:
     whole = replace(options, machine=machine)
     found = replace(
         setting, machine=machine, options=whole,
-        costs=tuple(find_costs(setting.traces, machine, whole)),
+        costs=tuple(find_costs(setting.traces, machine, whole, setting.profiles)),
     )  # fmt: skip
     return find_plan(found, watch) if _is_measured(found) else None
 

@@ -146,6 +146,12 @@ class Problem:
     cycles: tuple[Cycle, ...] = ()
     detail: Detail | None = None
 
+    def in_detail(self, placement: Placement) -> tuple[Problem, Placement]:
+        """The problem before tasks were joined, and the device of each of its tasks."""
+        if self.detail is None:
+            return self, placement
+        return self.detail.problem, tuple(placement[group] for group in self.detail.groups)
+
     def resources(self) -> tuple[str, ...]:
         """The names of all loads, in the order of `Measure.loads`."""
         return (

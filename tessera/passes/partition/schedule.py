@@ -29,9 +29,7 @@ def latency_of(problem: Problem, placement: Placement) -> float:
 
 def request_times(problem: Problem, placement: Placement) -> RequestTimes:
     """The time of a request and of its cycles."""
-    if problem.detail is not None:
-        groups = problem.detail.groups
-        problem, placement = problem.detail.problem, tuple(placement[group] for group in groups)
+    problem, placement = problem.in_detail(placement)
     starts, ends = _walk(problem, placement)
     longest: dict[int, float] = {}
     for task, end in zip(problem.tasks, ends, strict=True):

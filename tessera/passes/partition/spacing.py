@@ -55,9 +55,7 @@ def find_spacing(problem: Problem, placement: Placement, slots: int) -> Spacing:
 
     The period is never shorter than that of `measure`: infinite where the placement cannot run.
     """
-    if problem.detail is not None:
-        groups = problem.detail.groups
-        problem, placement = problem.detail.problem, tuple(placement[group] for group in groups)
+    problem, placement = problem.in_detail(placement)
     least = measure(problem, placement).period_ns
     if not least < INFINITY:
         return Spacing(gate=None, period_ns=least)
