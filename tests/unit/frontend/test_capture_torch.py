@@ -45,7 +45,9 @@ def test_tensors_are_found_in_objects_that_refer_to_themselves() -> None:
 
 
 def test_a_tensor_that_stands_for_others_is_those() -> None:
-    two_tensor = pytest.importorskip("torch.testing._internal.two_tensor")
+    two_tensor = pytest.importorskip(
+        "torch.testing._internal.two_tensor", reason="this PyTorch has no TwoTensor"
+    )
     both = two_tensor.TwoTensor(torch.ones(4), torch.zeros(4))
     assert sizes([both]) == [4, 4]
 
