@@ -97,7 +97,7 @@ class AloneOn:
         programs = [served.program for served in model.traces]
         placements = [[device for _ in program.work()] for program in programs]
         lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
-        self._backend = _backend(replace(model, lowered=lowered), choice, device)
+        self._backend = _backend(replace(model, lowered=lowered), choice)
         self._next = 0
 
     def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
@@ -115,10 +115,9 @@ class AloneOn:
         self._backend.close()
 
 
-def _backend(model: Model, choice: Choice, device: str) -> Backend:
-    targets = {device: choice.targets[device]} if device in choice.targets else {}
-    alone = replace(choice, targets=targets)
-    return make_backend(alone, model, backend_options(alone, ServingOptions(timeline=False)))
+def _backend(model: Model, choice: Choice) -> Backend:
+    """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
+    return make_backend(choice, model, backend_options(choice, ServingOptions(timeline=False)))
 
 
 def verify_launches(
@@ -159,7 +158,7 @@ def run_step(
         traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
         weights={}, states=[before], fillings=[{}],
     )  # fmt: skip
-    backend = _backend(small, choice, device)
+    backend = _backend(small, choice)
     try:
         backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
         if not backend.collect(_WAIT_S):

@@ -11,7 +11,7 @@ alone. What the graph orders is ordered, by streams and events, and nothing else
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
@@ -272,7 +272,8 @@ class _Builder:
                     reads=tuple(map(self._operand, work.reads)),
                     writes=tuple(map(self._operand, work.writes)),
                 )  # fmt: skip
-                _check_operator(call)
+                inside = self.raw.nodes[work.first : work.last]
+                _check_operator(call, [node for node in inside if isinstance(node, RawOther)])
                 yield call
 
     def _draw(self, work: RawOperator, random: RawBuffer) -> ir.Launch:
@@ -342,11 +343,16 @@ def _moved(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:
             return replace(step, reads=reads, writes=writes)
 
 
-def _check_operator(call: ir.LibraryCall) -> None:
-    """A trace holds operators of the table only."""
+def _check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
+    """A trace holds operators of the table only; `odd` are nodes that may be why it does not."""
     try:
         bind(call)
     except OperatorMismatch as reason:
+        if odd:
+            raise TesseraError(
+                error("TSR6002", f"the model {odd[0].what}, which a trace cannot hold",
+                      notes=(f"in `{call.operator}`",), hint=odd[0].hint)
+            ) from None  # fmt: skip
         raise TesseraError(
             error("TSR6002", f"the model calls `{call.operator}`, which a trace cannot hold",
                   notes=(str(reason),),

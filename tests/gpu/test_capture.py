@@ -398,6 +398,56 @@ def test_refused_host_callbacks() -> None:
     assert "a host callback" in found.headline
 
 
+def test_refused_conditional_nodes() -> None:
+    from cuda.bindings import driver
+
+    def called(status: Any, *values: Any) -> tuple[Any, ...]:
+        assert int(status) == 0, status
+        return values
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        made = x + 1
+        stream = torch.cuda.current_stream().cuda_stream
+        if not torch.cuda.is_current_stream_capturing():
+            return made
+        _, _, graph, before, edges, count = called(*driver.cuStreamGetCaptureInfo(stream))
+        (context,) = called(*driver.cuCtxGetCurrent())
+        (handle,) = called(*driver.cuGraphConditionalHandleCreate(graph, context, 1, 0))
+        wanted = driver.CUgraphNodeParams()
+        wanted.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        wanted.conditional.handle = handle
+        wanted.conditional.type = driver.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
+        wanted.conditional.size = 1
+        wanted.conditional.ctx = context
+        (node,) = called(*driver.cuGraphAddNode(graph, before, edges or None, count, wanted))
+        replace = driver.CUstreamUpdateCaptureDependencies_flags
+        called(*driver.cuStreamUpdateCaptureDependencies(
+            stream, [node], None, 1, int(replace.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+        ))  # fmt: skip
+        return made * 2
+
+    found = refused(step, ones(8))
+    assert found.code == "TSR6002", found
+    assert "a conditional node" in found.headline
+
+
+def test_refused_communication() -> None:
+    kernel = triton.jit(ncclDevKernel_stand_in)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(x)
+        kernel[(1,)](x, made)
+        return made
+
+    found = refused(step, ones(1))
+    assert found.code == "TSR6002", found
+    assert "ncclDevKernel_stand_in" in str(found)
+
+
+def ncclDevKernel_stand_in(x, y):  # type: ignore
+    tl.store(y, tl.load(x))
+
+
 def test_refused_a_call_that_fails_only_while_it_is_captured() -> None:
     calls = []
 

@@ -107,6 +107,11 @@ class Function:
     shared: int = 0
 
 
+def resource(first: int, count: int, *, is_cut: bool = False) -> Any:
+    """SMs from `first` on; what is cut off cannot be cut again."""
+    return SimpleNamespace(sm=SimpleNamespace(smCount=count), first=first, is_cut=is_cut)
+
+
 @dataclass(eq=False)
 class Context:
     gpu: int
@@ -138,7 +143,7 @@ class FakeCuda:
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
         self.last: dict[int, Node] | None = {} if one_queue else None
-        self.taken: list[list[int]] = []
+        self.greens: dict[int, list[Any]] = {}
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
         self.contexts = [Context(k, sms) for k in range(gpus)]
@@ -234,31 +239,45 @@ class FakeCuda:
         return OK
 
     def cuDeviceGetDevResource(self, device: int, kind: str) -> Any:
-        return OK, SimpleNamespace(sm=SimpleNamespace(smCount=self.sms), first=0)
+        return OK, resource(0, self.sms)
 
     def cuDevSmResourceSplitByCount(self, groups: int, whole: Any, flags: int, least: int) -> Any:
         step = 2 if flags else 8
         count = -(-least // step) * step
-        if getattr(whole, "cut", False) or groups * count > whole.sm.smCount:
+        if whole.is_cut or least < 1 or groups * count > whole.sm.smCount:
             return CUresult.CUDA_ERROR_INVALID_VALUE, None, None, None
-        each = SimpleNamespace(smCount=count)
-        parts = [SimpleNamespace(sm=each, cut=True, first=i * count) for i in range(groups)]
-        left = SimpleNamespace(smCount=whole.sm.smCount - groups * count)
+        first = [whole.first + i * count for i in range(groups + 1)]
+        parts = [resource(one, count, is_cut=True) for one in first[:-1]]
         # As on an H200: not all groups can lie together.
-        usable = groups - 1 if step == 8 and groups == whole.sm.smCount // 8 else groups
-        rest = SimpleNamespace(sm=left, cut=True, first=groups * count)
-        return OK, parts, usable, rest
+        usable = groups - 1 if step == 8 and groups == whole.sm.smCount // 8 > 1 else groups
+        return (
+            OK,
+            parts,
+            usable,
+            resource(first[-1], whole.sm.smCount - groups * count, is_cut=True),
+        )
 
     def cuDevResourceGenerateDesc(self, parts: list[Any], count: int) -> Any:
         assert count == len(parts)
-        self.taken.append([part.first for part in parts])
-        return OK, sum(part.sm.smCount for part in parts)
+        return OK, parts
 
-    def cuGreenCtxCreate(self, described: int, device: int, flags: int) -> Any:
-        return OK, Context(device, described)
+    def cuGreenCtxCreate(self, described: list[Any], device: int, flags: int) -> Any:
+        green = Context(device, sum(part.sm.smCount for part in described))
+        self.greens[id(green)] = described
+        return OK, green
+
+    def cuGreenCtxGetDevResource(self, green: Context, kind: str) -> Any:
+        (part,) = self.greens[id(green)]
+        return OK, resource(part.first, part.sm.smCount)
 
     def cuGreenCtxDestroy(self, green: Context) -> Any:
+        del self.greens[id(green)]
         return OK
+
+    def sms_in_use(self) -> list[int]:
+        """The SMs of all green contexts that there are."""
+        parts = [part for green in self.greens.values() for part in green]
+        return [part.first + i for part in parts for i in range(part.sm.smCount)]
 
     # --- modules ---------------------------------------------------------------------------
 

@@ -323,33 +323,59 @@ class Device:
             check((status,))
 
 
+def cut(gpu: Any, sms: dict[str, int]) -> dict[str, Any]:
+    """Green contexts for slices of a GPU, with at least so many SMs each.
+
+    SMs of a slice lie together where they can (`flags` 0), so that clusters run. What a cut leaves
+    can be cut again as the SMs of a green context.
+    """
+    kind = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+
+    def green(part: Any) -> Any:
+        described = check(cuda.cuDevResourceGenerateDesc([part], 1))
+        return check(cuda.cuGreenCtxCreate(described, gpu, 1))
+
+    def parts(flags: int, between: list[Any]) -> Iterator[tuple[str, Any]]:
+        left = check(cuda.cuDeviceGetDevResource(gpu, kind))
+        *first, last = sorted(sms, key=lambda name: sms[name] % 8 != 0)
+        for name in first:
+            groups, _, rest = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, sms[name]))
+            yield name, groups[0]
+            between.append(green(rest))
+            left = check(cuda.cuGreenCtxGetDevResource(between[-1], kind))
+        if int(left.sm.smCount) != sms[last]:
+            (left, *_), _, _ = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, sms[last]))
+        yield last, left
+
+    for flags in (0, 1) if sms else ():
+        between: list[Any] = []
+        try:
+            return {name: green(part) for name, part in dict(parts(flags, between)).items()}
+        except RuntimeError:
+            if flags:
+                raise
+        finally:
+            for one in between:
+                check(cuda.cuGreenCtxDestroy(one))
+    return {}
+
+
 def open_devices(targets: dict[str, str], transfers: int) -> None:
     """Every device on its GPU (`cuda:0`) or on a slice of it (`cuda:0:84sm`)."""
     check(cuda.cuInit(0))
-    contexts: dict[int, Any] = {}
-    parts: dict[int, list[Any]] = {}
-    for name, device in Device.all.items():
+    slices: dict[int, dict[str, int]] = {}
+    for name in Device.all:
         found = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
         if found is None:
             raise SystemExit(f"{targets[name]} is no CUDA device")
-        ordinal = int(found[1])
+        slices.setdefault(int(found[1]), {})[name] = int(found[2] or 0)
+    for ordinal, sms in slices.items():
         gpu = check(cuda.cuDeviceGet(ordinal))
-        if ordinal not in contexts:
-            contexts[ordinal] = check(cuda.cuDevicePrimaryCtxRetain(gpu))
-            check(cuda.cuCtxSetCurrent(contexts[ordinal]))
-        green = None
-        if found[2] is not None:
-            if ordinal not in parts:  # groups of 2 SMs, wherever they lie
-                kind = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-                whole = check(cuda.cuDeviceGetDevResource(gpu, kind))
-                count = int(whole.sm.smCount) // 2
-                groups, usable, _ = check(cuda.cuDevSmResourceSplitByCount(count, whole, 1, 2))
-                parts[ordinal] = list(groups[: int(usable)])
-            wanted = -(-int(found[2]) // 2)
-            mine, parts[ordinal] = parts[ordinal][:wanted], parts[ordinal][wanted:]
-            described = check(cuda.cuDevResourceGenerateDesc(mine, len(mine)))
-            green = check(cuda.cuGreenCtxCreate(described, gpu, 1))
-        device.open(contexts[ordinal], green, transfers)
+        context = check(cuda.cuDevicePrimaryCtxRetain(gpu))
+        check(cuda.cuCtxSetCurrent(context))
+        greens = cut(gpu, {name: count for name, count in sms.items() if count})
+        for name in sms:
+            Device.all[name].open(context, greens.get(name), transfers)
 
 
 def main(plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]]) -> None:

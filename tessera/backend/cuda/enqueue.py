@@ -279,11 +279,8 @@ class Enqueuer:
         from tessera.backend.cuda.torch_ops import prepare_call
 
         stream = self.stream(device, Queue.COMPUTE)
-        opened = self.parts.devices[device]
-        call = prepare_call(
-            step, partial(self._pointer, device), opened.gpu.ordinal, stream,
-            on_slice=opened.green is not None,
-        )  # fmt: skip
+        ordinal = self.parts.devices[device].gpu.ordinal
+        call = prepare_call(step, partial(self._pointer, device), ordinal, stream)
         self._use(device)
         self.tape.calls.append((step.operator, call, (), self.action))
 

@@ -1,21 +1,25 @@
 """A GPU cut into slices: green contexts with SMs of their own.
 
 In: the SMs of every slice. Out: the green contexts of those that are wanted. What a cut leaves over
-cannot be cut again, so it is one cut for all slices of a GPU.
+can be cut again only as the SMs of a green context, so there is one for it while the cut is made.
 
-Source: CUDA driver API 12.8, green contexts.
+SMs of a slice lie together, eight by eight, so that clusters of up to 8 blocks run on it: libraries
+launch such kernels without asking. Only where a GPU has no such slices of the sizes asked for are
+they put together from SMs wherever they lie, and then clusters of more than 2 may not run.
+
+Source: CUDA driver API 12.8, green contexts; what cuts give, on an H200.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 
 _GROUP_SMS = 8
-_IGNORE_COSCHEDULING = 1
+_TOGETHER, _ANYWHERE = 0, 1
 
 
 def split_gpu(
@@ -26,44 +30,70 @@ def split_gpu(
     `sms` are those of every slice, `wanted` says which to make: who asks for other slices of the
     same list gets other SMs.
     """
-    device = driver.call("cuDeviceGet", ordinal)
-    kind = driver.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    whole = driver.call("cuDeviceGetDevResource", device, kind)
-    if sum(sms) > int(whole.sm.smCount):
+    gpu = _Gpu(driver, ordinal)
+    if sum(sms) > _count(gpu.whole):
         raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs")
-    made = []
-    cut = _cut(driver, whole, sms)
-    for parts in (cut[index] for index in wanted):
-        described = driver.call("cuDevResourceGenerateDesc", parts, len(parts))
-        green = driver.call("cuGreenCtxCreate", described, device, 1)
-        made.append((green, sum(int(part.sm.smCount) for part in parts)))
-    return tuple(made)
+    with ExitStack() as kept:
+        try:
+            cut = _cut(gpu, sms, _TOGETHER, kept)
+        except DriverError:
+            cut = _cut(gpu, sms, _ANYWHERE, kept)
+        return tuple((gpu.green(cut[index]), _count(cut[index])) for index in wanted)
 
 
-def _cut(driver: Driver, whole: Any, sms: Sequence[int]) -> list[list[Any]]:
-    """The parts of every slice.
+class _Gpu:
+    """What is cut."""
 
-    Parts are groups of 8 SMs that lie together, for clusters; if these are too few, groups of 8
-    or 2 wherever they lie. Of two slices that use up the GPU one may be what is left over.
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.driver = driver
+        self._device = driver.call("cuDeviceGet", ordinal)
+        self._kind = driver.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        self.whole = driver.call("cuDeviceGetDevResource", self._device, self._kind)
+
+    def green(self, part: Any) -> Handle:
+        described = self.driver.call("cuDevResourceGenerateDesc", [part], 1)
+        return self.driver.call("cuGreenCtxCreate", described, self._device, 1)
+
+    def split(self, left: Any, sms: int, flags: int) -> tuple[Any, Any]:
+        """At least so many SMs, and what is left."""
+        parts, _, rest = self.driver.call("cuDevSmResourceSplitByCount", 1, left, flags, sms)
+        return parts[0], rest
+
+    def to_be_cut(self, rest: Any, kept: ExitStack) -> Any:
+        """What is left, as something to cut, while its green context is kept."""
+        green = self.green(rest)
+        kept.callback(self.driver.destroy_green, green)
+        return self.driver.call("cuGreenCtxGetDevResource", green, self._kind)
+
+
+def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
+    """The SMs of every slice, one cut after the other.
+
+    Slices whose SMs make no whole groups come last: of those, one can be what is left when the
+    others, and what nobody has, are cut off.
     """
-    count = int(whole.sm.smCount)
-    if len(sms) == 2 and sum(sms) == count and any(n % _GROUP_SMS == 0 for n in sms):
-        first = 0 if sms[0] % _GROUP_SMS == 0 else 1
-        parts, _, rest = driver.call("cuDevSmResourceSplitByCount", 1, whole, 0, sms[first])
-        return [[parts[0]], [rest]] if first == 0 else [[rest], [parts[0]]]
-    if len(sms) == 1 and sms[0] == count:
-        return [[whole]]
-    for size, flags in (
-        (_GROUP_SMS, 0),
-        (_GROUP_SMS, _IGNORE_COSCHEDULING),
-        (2, _IGNORE_COSCHEDULING),
-    ):
-        groups = [-(-wanted // size) for wanted in sms]
-        if size > 2 and any(wanted % size for wanted in sms):
-            continue
-        asked = (count // size, whole, flags, size)
-        parts, usable, _ = driver.call("cuDevSmResourceSplitByCount", *asked)
-        if sum(groups) <= int(usable):
-            ends = list(itertools.accumulate(groups))
-            return [list(parts[end - n : end]) for end, n in zip(ends, groups, strict=True)]
-    raise DriverError("cuDevSmResourceSplitByCount", 1, "too few groups of SMs")
+    order = sorted(range(len(sms)), key=lambda index: sms[index] % _GROUP_SMS != 0)
+    found: list[Any] = [None for _ in sms]
+    left = gpu.whole
+    for index in order:
+        is_last = index == order[-1]
+        found[index], rest = _cut_one(gpu, left, sms[index], flags, is_last=is_last)
+        left = None if is_last else gpu.to_be_cut(rest, kept)
+    return found
+
+
+def _cut_one(gpu: _Gpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:
+    """So many SMs, or a few more where they need not lie together; and what is left."""
+    if is_last and _count(left) == sms:
+        return left, None
+    part, rest = gpu.split(left, sms, flags)
+    if _count(part) != sms and flags == _TOGETHER:
+        if is_last:
+            rest, part = gpu.split(left, _count(left) - sms, flags)
+        if _count(part) != sms:
+            raise DriverError("cuDevSmResourceSplitByCount", 1, f"no {sms} SMs that lie together")
+    return part, rest
+
+
+def _count(resource: Any) -> int:
+    return int(resource.sm.smCount)

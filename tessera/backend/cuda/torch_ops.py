@@ -7,17 +7,11 @@ operators that make their result themselves. PyTorch chooses the library and its
 the whole GPU, also on a slice, so that results do not depend on where a step runs.
 
 Memory that a library wants for itself comes from PyTorch's allocator, which keeps it.
-
-PyTorch has a cuBLAS handle per thread. One that has been used with a whole GPU refuses products on
-a slice from then on (seen on an H200), so calls on slices are made by a thread of their own.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
 from typing import Any
 
 from tessera.backend.cuda.api import DriverError, Handle
@@ -48,7 +42,7 @@ class _Memory:
 
 
 def prepare_call(
-    call: LibraryCall, address_of: AddressOf, ordinal: int, stream: Handle, *, on_slice: bool
+    call: LibraryCall, address_of: AddressOf, ordinal: int, stream: Handle
 ) -> Callable[[], tuple[int]]:
     """A function that hands the call over; it raises `DriverError` where PyTorch refuses it."""
     torch = _torch(call)
@@ -61,13 +55,9 @@ def prepare_call(
     operator = caller.find(bound.operator.name)
     placed, named, results = caller.arguments(operator, bound, call)
     queue = torch.cuda.ExternalStream(int(stream), device=f"cuda:{ordinal}")
-    settled = threading.local()
 
     def hand_over() -> tuple[int]:
         try:
-            if not getattr(settled, "is_so", False):
-                _forget_streams(torch, ordinal)
-                settled.is_so = True
             with torch.cuda.stream(queue), torch.no_grad():
                 made = operator(*placed, **named)
                 if results:
@@ -79,27 +69,7 @@ def prepare_call(
             raise DriverError(call.operator, 999, str(problem).splitlines()[0]) from None
         return (0,)
 
-    return partial(_in_thread_for_slices, hand_over) if on_slice else hand_over
-
-
-def _in_thread_for_slices(hand_over: Callable[[], tuple[int]]) -> tuple[int]:
-    return _thread_for_slices().submit(hand_over).result()
-
-
-@cache
-def _thread_for_slices() -> ThreadPoolExecutor:
-    """It lives as long as the process: a handle whose thread ends goes to another thread."""
-    return ThreadPoolExecutor(1, thread_name_prefix="tessera-library")
-
-
-def _forget_streams(torch: Any, ordinal: int) -> None:
-    """Let the thread's cuBLAS handle forget the stream that it was used with last.
-
-    It knows that by its address. A stream of ours may have taken the address of one that is gone,
-    of the whole GPU perhaps where this one is a slice's, and must not pass for it.
-    """
-    with torch.cuda.stream(torch.cuda.default_stream(ordinal)):
-        torch.cuda.current_blas_handle()
+    return hand_over
 
 
 class _Caller:

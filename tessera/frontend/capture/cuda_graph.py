@@ -14,6 +14,7 @@ Source: CUDA driver API 13.0, graph management.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +32,8 @@ _WHAT = {
     "CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT": "a semaphore",
     "CU_GRAPH_NODE_TYPE_BATCH_MEM_OP": "a stream memory operation",
 }
-# Kernels of NCCL and NVSHMEM.
-_COMMUNICATES = ("nccl", "nvshmem")
+# Kernels of NCCL and NVSHMEM, whose names C++ may have mangled.
+_COMMUNICATES = re.compile(r"(_Z\d+)?(nccl|nvshmem)")
 _SKIPPED = frozenset({
     "CU_GRAPH_NODE_TYPE_EMPTY", "CU_GRAPH_NODE_TYPE_WAIT_EVENT", "CU_GRAPH_NODE_TYPE_EVENT_RECORD",
 })  # fmt: skip
@@ -142,7 +143,7 @@ def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Raw
         function = call(driver.cuKernelGetFunction, params.kern)
     name = call(driver.cuFuncGetName, function)
     name = name.decode() if isinstance(name, bytes) else str(name)
-    if name.startswith(_COMMUNICATES):
+    if _COMMUNICATES.match(name):
         raise TesseraError(
             error("TSR6002", f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
                   hint="trace the parts between the collective operations, on one GPU")

@@ -181,19 +181,23 @@ def live_tensors() -> dict[int, Any]:
 def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) -> frozenset[int]:
     """Note memory that nobody has claimed; the words that are addresses of nobody's.
 
-    `live` are the tensors from before the call, `words` what the call's nodes name.
+    `live` are the tensors from before the call, `words` what the call's nodes name. A tensor in
+    memory of another library may stand for a part of an allocation that the call uses all of, or
+    for memory that is gone: what counts is the allocation.
     """
+    blocks = _Blocks()
     for number, address in enumerate(sorted(live)):
-        memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
-    open_words = sorted({word for word in words if word and not memory.holds(word)})
-    blocks = _allocator_blocks() if open_words else []
-    starts = [block.address for block in blocks]
+        if blocks.at(address) is not None:
+            memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
+        elif not memory.holds(address):
+            start, size = _allocation(address)
+            if size:
+                memory.add_block(address, start, size, f"c{number}", is_temporary=False)
     unknown = set()
-    for word in open_words:
+    for word in sorted({word for word in words if word}):
         if memory.holds(word):
             continue
-        place = bisect_right(starts, word) - 1
-        block = blocks[place] if place >= 0 and word < starts[place] + blocks[place].bytes else None
+        block = blocks.at(word)
         if block is None:
             start, size = _allocation(word)
             if size:
@@ -220,20 +224,29 @@ class _Block:
     is_private: bool
 
 
-def _allocator_blocks() -> list[_Block]:
+class _Blocks:
     """PyTorch's device memory by address."""
-    import torch
 
-    found = [
-        _Block(
-            address=int(block["address"]), bytes=int(block["size"]),
-            is_used=block["state"] == "active_allocated",
-            is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
-        )
-        for segment in torch.cuda.memory_snapshot()
-        for block in segment["blocks"]
-    ]  # fmt: skip
-    return sorted(found, key=lambda block: block.address)
+    def __init__(self) -> None:
+        import torch
+
+        found = [
+            _Block(
+                address=int(block["address"]), bytes=int(block["size"]),
+                is_used=block["state"] == "active_allocated",
+                is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
+            )
+            for segment in torch.cuda.memory_snapshot()
+            for block in segment["blocks"]
+        ]  # fmt: skip
+        self._blocks = sorted(found, key=lambda block: block.address)
+        self._starts = [block.address for block in self._blocks]
+
+    def at(self, word: int) -> _Block | None:
+        """The block that an address is in."""
+        place = bisect_right(self._starts, word) - 1
+        block = self._blocks[place] if place >= 0 else None
+        return block if block is not None and word < block.address + block.bytes else None
 
 
 def _allocation(word: int) -> tuple[int, int]:

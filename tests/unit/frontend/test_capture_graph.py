@@ -152,9 +152,10 @@ def kernel_params() -> Value:
     return Value(func=77, sharedMemBytes=0, kernelParams=0, **sizes)
 
 
-def test_a_kernel_that_talks_to_other_gpus_is_refused(driver: Driver) -> None:
+@pytest.mark.parametrize("mangled", ["%s", "_Z39%s24ncclDevKernelArgsStorageILm4096EE"])
+def test_a_kernel_that_talks_to_other_gpus_is_refused(driver: Driver, mangled: str) -> None:
     driver.nodes = [("KERNEL", kernel_params())]
-    driver.name = b"ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    driver.name = (mangled % "ncclDevKernel_AllReduce_Sum_f32_RING_LL").encode()
     with pytest.raises(TesseraError) as caught:
         read_graph(1, nothing)
     assert caught.value.diagnostics[0].code == "TSR6002"

@@ -85,14 +85,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     segments = [
         {
             "segment_pool_id": (0, 0),
-            "blocks": [block(A, 512, "active_allocated"), block(A + 512, 512, "inactive")],
+            "blocks": [
+                block(A, 512, "active_allocated"),
+                block(A + 512, 512, "inactive"),
+                block(A + 1024, 512, "active_allocated"),
+            ],
         },
         {"segment_pool_id": (0, 3), "blocks": [block(A + 4096, 256, "active_allocated")]},
     ]
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(memory_snapshot=lambda: segments)  # type: ignore
     driver = types.ModuleType("cuda.bindings.driver")
-    kinds = {A + 8192: 2, A + 8292: 2, A + 9000: 1}
+    kinds = {A + 8192: 2, A + 8200: 2, A + 8292: 2, A + 9000: 1}
     driver.CUpointer_attribute = types.SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)  # type: ignore
     driver.CUmemorytype = types.SimpleNamespace(CU_MEMORYTYPE_DEVICE=2)  # type: ignore
     driver.cuPointerGetAttribute = lambda kind, word: (0 if word in kinds else 1, kinds.get(word))  # type: ignore
@@ -108,11 +112,11 @@ def test_memory_that_no_tensor_stands_for() -> None:
     memory = Memory()
     memory.add_tensor(Tensor(A + 8192, (25,)), "in0", Role.INPUT, lasting=True)
     words = [5, A + 8, A + 600, A + 4100, A + 8292, A + 9000]
-    unowned = add_strangers(memory, {A + 100_000: Tensor(A + 100_000, (8,))}, words)
+    unowned = add_strangers(memory, {A + 1024: Tensor(A + 1024, (8,))}, words)
     found = {one.address: (one.bytes, one.role, one.lasting) for one in memory.in_order()}
     assert found == {
         A + 8192: (100, Role.INPUT, True),
-        A + 100_000: (32, Role.WEIGHT, True),
+        A + 1024: (32, Role.WEIGHT, True),
         A: (512, Role.WEIGHT, True),
         A + 4096: (256, Role.TEMP, False),
         # What of the allocation is not the tensor's.
@@ -120,3 +124,13 @@ def test_memory_that_no_tensor_stands_for() -> None:
     }
     # Freed memory, and memory of the host.
     assert unowned == {A + 600, A + 9000}
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
+    """Kernels may use the whole allocation; a tensor over memory that is gone stands for none."""
+    memory = Memory()
+    live = {A + 8200: Tensor(A + 8200, (8,)), A + 100_000: Tensor(A + 100_000, (8,))}
+    assert not add_strangers(memory, live, [A + 8192])
+    (only,) = memory.in_order()
+    assert (only.address, only.bytes, only.role) == (A + 8192, 800, Role.WEIGHT)

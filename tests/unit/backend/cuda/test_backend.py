@@ -335,7 +335,9 @@ def test_driver_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         backend_of(two_copies(), fake)
 
 
-@pytest.mark.parametrize("sizes", [(84, 48), (64, 40), (40, 40, 40), (34, 50)])
+@pytest.mark.parametrize(
+    "sizes", [(84, 48), (48, 84), (64, 40), (40, 40, 40), (64, 40, 24), (84,), (34, 50), (44,) * 3]
+)
 def test_slices_of_two_replicas_are_apart(sizes: tuple[int, ...]) -> None:
     """Each replica opens its own slice of a GPU that the plan cuts up."""
     fake = FakeCuda()
@@ -343,5 +345,24 @@ def test_slices_of_two_replicas_are_apart(sizes: tuple[int, ...]) -> None:
     for name, size in zip(targets, sizes, strict=True):
         (device,) = open_devices(Driver(fake), [name], targets)
         assert device.sms == size
-    groups = [first for part in fake.taken for first in part]
-    assert len(set(groups)) == len(groups)
+    taken = fake.sms_in_use()
+    assert len(set(taken)) == len(taken) == sum(sizes)
+
+
+@pytest.mark.parametrize("sizes", [(84, 48), (64, 40, 24), (84,), (40, 84), (16,) * 8])
+def test_sms_of_a_slice_lie_together(sizes: tuple[int, ...]) -> None:
+    """In groups of 8, but for what is left over: clusters of 8 blocks run on every slice."""
+    fake = FakeCuda()
+    flags = []
+    split = fake.cuDevSmResourceSplitByCount
+
+    def watched(groups: int, whole: Any, flag: int, least: int) -> Any:
+        flags.append(flag)
+        return split(groups, whole, flag, least)
+
+    fake.cuDevSmResourceSplitByCount = watched
+    targets = {f"d{i}": f"cuda:0:{size}sm" for i, size in enumerate(sizes)}
+    opened = open_devices(Driver(fake), list(targets), targets)
+    assert [device.sms for device in opened] == list(sizes)
+    assert set(flags) == {0}
+    assert len(fake.greens) == len(sizes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,6 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, **operators: Operator) -> Any:
     torch.cuda = types.SimpleNamespace(
         ExternalStream=lambda handle, device: (handle, device),
         stream=lambda queue: contextlib.nullcontext(),
-        default_stream=lambda ordinal: ("default", ordinal),
-        current_blas_handle=lambda: 1,
     )
     torch.ops = types.SimpleNamespace(aten=types.SimpleNamespace())
     for name, operator in operators.items():
@@ -95,10 +92,8 @@ def call_of(text: str) -> LibraryCall:
     return next(step for step in program.steps if isinstance(step, LibraryCall))
 
 
-def prepared(call: LibraryCall, *, on_slice: bool = False) -> Any:
-    return prepare_call(
-        call, lambda p: 1000 * (int(p.buffer) + 1) + p.offset, 0, 77, on_slice=on_slice
-    )
+def prepared(call: LibraryCall) -> Any:
+    return prepare_call(call, lambda p: 1000 * (int(p.buffer) + 1) + p.offset, 0, 77)
 
 
 MM = "aten::mm.out reads=[a:f32[4,4], b:f32[4,4]{1,4}] writes=[c:f32[4,4]] attrs={}"
@@ -134,30 +129,6 @@ def test_numbers_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert add.calls[0]["alpha"] == 2
 
 
-def test_every_thread_begins_with_a_handle_that_knows_no_old_stream(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A new stream may have the address of one that is gone, which cuBLAS would take it for."""
-    mm = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)])
-    torch = fake_torch(monkeypatch, mm__out=mm)
-    used: list[Any] = []
-
-    @contextlib.contextmanager
-    def stream(queue: Any) -> Any:
-        used.append(queue)
-        yield
-
-    torch.cuda.stream = stream
-    call = prepared(call_of(MM))
-    call()
-    call()
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    ours, default = (77, "cuda:0"), ("default", 0)
-    assert used == [default, ours, ours, default, ours]
-
-
 def test_what_pytorch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     mm = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)],
                   RuntimeError("no such algorithm\nlong story"))  # fmt: skip
@@ -171,28 +142,3 @@ def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TesseraError, match="TSR5100") as failure:
         prepared(call_of(MM))
     assert failure.value.exit_code == 4
-
-
-def test_calls_on_slices_have_a_thread_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for all of them, and another than that of calls on whole GPUs."""
-    threads: list[str] = []
-    operator = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)])
-    torch = fake_torch(monkeypatch, mm__out=operator)
-
-    def no_grad() -> Any:
-        threads.append(threading.current_thread().name)
-        return contextlib.nullcontext()
-
-    torch.no_grad = no_grad
-    for on_slice in (True, False, True):
-        assert prepared(call_of(MM), on_slice=on_slice)() == (0,)
-    here = threading.current_thread().name
-    assert threads[1] == here
-    assert threads[0] == threads[2] != here
-
-
-def test_what_fails_there_is_said_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = [Argument("self"), Argument("mat2"), Argument("out", is_out=True)]
-    fake_torch(monkeypatch, mm__out=Operator(arguments, RuntimeError("no")))
-    with pytest.raises(DriverError, match="no"):
-        prepared(call_of(MM), on_slice=True)()
