@@ -164,15 +164,26 @@ def digest_of(flat: Any) -> bytes:
 
 
 def live_tensors() -> dict[int, Any]:
-    """A tensor for every storage on the GPU that is alive, by address."""
+    """A tensor for every storage on the GPU that is alive, by address: the largest there.
+
+    Tensors that stand for memory of somebody else may outlive it: those do not count.
+    """
     import torch
 
+    gc.collect()
+    blocks = _Blocks()
     live: dict[int, Any] = {}
     for thing in gc.get_objects():
         try:
             # Other subclasses stand for tensors that are not there, or wrap some.
             if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
-                live.setdefault(thing.untyped_storage().data_ptr(), thing)
+                storage = thing.untyped_storage()
+                address, size = storage.data_ptr(), storage.nbytes()
+                known = live.get(address)
+                if known is None and not blocks.are_there(address, size):
+                    continue
+                if known is None or size > known.untyped_storage().nbytes():
+                    live[address] = thing
         except (RuntimeError, ReferenceError, NotImplementedError):
             continue
     return live
@@ -247,6 +258,13 @@ class _Blocks:
         place = bisect_right(self._starts, word) - 1
         block = self._blocks[place] if place >= 0 else None
         return block if block is not None and word < block.address + block.bytes else None
+
+    def are_there(self, address: int, size: int) -> bool:
+        """Whether memory is in use, by PyTorch or by another library."""
+        block = self.at(address)
+        if block is None:
+            return _allocation(address)[1] > 0
+        return block.is_used and address + size <= block.address + block.bytes
 
 
 def _allocation(word: int) -> tuple[int, int]:

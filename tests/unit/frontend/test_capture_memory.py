@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tessera.frontend.capture.memory import Memory, add_strangers
+from tessera.frontend.capture.memory import Memory, add_strangers, live_tensors
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Role
 
@@ -17,6 +17,8 @@ A = 0x7F0000000000
 
 class Tensor:
     """As much of a tensor as is looked at."""
+
+    is_cuda = True
 
     def __init__(self, address: int, shape: tuple[int, ...], *, storage: int | None = None) -> None:
         self.address, self.shape, self.itemsize, self.dtype = address, shape, 4, "torch.float32"
@@ -134,3 +136,17 @@ def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
     assert not add_strangers(memory, live, [A + 8192])
     (only,) = memory.in_order()
     assert (only.address, only.bytes, only.role) == (A + 8192, 800, Role.WEIGHT)
+
+
+@pytest.mark.usefixtures("machine")
+def test_tensors_whose_memory_is_gone_are_not_alive() -> None:
+    """Views of memory that others have freed; of several at an address the largest counts."""
+    torch = sys.modules["torch"]
+    torch.Tensor, torch.nn = Tensor, types.SimpleNamespace(Parameter=None)  # type: ignore
+    addresses = [A, A + 512, A + 8200, A + 100_000]
+    kept = [[Tensor(address, (count,)) for count in (4, 8, 4)] for address in addresses]
+    live = live_tensors()
+    assert {address: live[address] for address in live if address in addresses} == {
+        A: kept[0][1],
+        A + 8200: kept[2][1],
+    }
