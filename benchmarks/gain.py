@@ -3,6 +3,7 @@
     python -m benchmarks.gain capture FOLDER     # on the GPU: tiles, traces
     python -m benchmarks.gain_pairs FOLDER/pairs.json   # on the GPU: two kernels side by side
     python -m benchmarks.gain profile FOLDER     # on the GPU: profiles
+    python -m benchmarks.gain together FOLDER    # on the GPU: adds to old profiles what they lack
     python -m benchmarks.gain plan FOLDER        # anywhere: plans for all mixes, splits, baselines
     python -m benchmarks.gain predict FOLDER     # the same, but nothing is made ready to run
     python -m benchmarks.gain run FOLDER         # on the GPU: all plans in turns
@@ -206,6 +207,22 @@ def profile(folder: Path, names: Sequence[str], repeats: int = 5) -> None:
         print(f"profiled {name} in {time.perf_counter() - begun:.1f} s: {wholes}", flush=True)
 
 
+def add_together(folder: Path, names: Sequence[str]) -> None:
+    """What slices take that are busy together for long, into profiles that were made without."""
+    from benchmarks.gain_device import random_block, together
+    from tessera.profiling import profile_text
+
+    block = random_block()
+    for name in names:
+        path = folder / f"{name}.json"
+        found = together(str(path.with_suffix(".ptx")), to_profile()[name], block, folder / "lock")
+        data = json.loads(path.read_text())
+        for row in data["wholes"]:
+            row["together_ns"] = found[row["sms"]]
+        path.write_text(profile_text(data))
+        print(f"together {name}: {found}", flush=True)
+
+
 def main() -> None:
     stage, folder = sys.argv[1], Path(sys.argv[2])
     match stage:
@@ -218,6 +235,10 @@ def main() -> None:
             side_by_side("profile-some", folder, names, 4)
         case "profile-some":
             profile(folder, sys.argv[3:])
+        case "together":
+            side_by_side("together-some", folder, [f"{mix.name}_slices" for mix in MIXES], 5)
+        case "together-some":
+            add_together(folder, sys.argv[3:])
         case "plan":
             side_by_side("plan-some", folder, [mix.name for mix in MIXES], processes=5)
         case "predict" | "plan-some":

@@ -32,6 +32,8 @@ from tessera.backend.cuda.issue_order import Do
 from tessera.backend.cuda.targets import open_driver
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
+from tessera.driver import load
+from tessera.frontend.gpus import parse_gpus
 from tessera.ir.launch_program import LoweredReplica, Run
 from tessera.ir.program import Launch, LaunchId, Pointer, Program, Role, Work
 
@@ -170,15 +172,19 @@ def profile(
 
     Who measures holds the `lock`: other processes read and analyse meanwhile.
     """
-    alone = profiling._Bench.measure
+    measure, beside = profiling.Bench.measure, profiling.Bench.together
 
-    def measure(bench: profiling._Bench, *given: Any) -> cuda_profile.DeviceTimes:
-        with open(lock or os.devnull, "w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            return alone(bench, *given)
+    def one_at_a_time(work: Callable[..., Any]) -> Callable[..., Any]:
+        def locked(*given: Any) -> Any:
+            with open(lock or os.devnull, "w") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                return work(*given)
+
+        return locked
 
     with (
-        mock.patch.object(profiling._Bench, "measure", measure),
+        mock.patch.object(profiling.Bench, "measure", one_at_a_time(measure)),
+        mock.patch.object(profiling.Bench, "together", one_at_a_time(beside)),
         mock.patch.object(profiling, "open_contents", return_value=Filled(block)),
         mock.patch.object(cuda_profile, "Profiler", FoldingProfiler),
     ):
@@ -186,6 +192,17 @@ def profile(
             path, profiling.ProfileOptions(devices=devices, repeats=repeats),
             driver=FillingDriver(bindings(), block),
         )  # fmt: skip
+
+
+def together(path: str, devices: str, block: Bytes, lock: Path) -> dict[int, float | None]:
+    """By SMs what a trace takes on a slice while the rest of the GPU is busy with it, too."""
+    driver = open_driver(FillingDriver(bindings(), block))
+    options = profiling.ProfileOptions(devices=devices)
+    with mock.patch.object(profiling, "open_contents", return_value=Filled(block)):
+        bench = profiling.bench_of(load(path), path, options, driver)
+    with open(lock, "w") as stream, profiling._contexts(driver, (0,)):
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        return {entry.sms or 0: bench.together(entry, 0) for entry in parse_gpus(devices)}
 
 
 # --- serve -----------------------------------------------------------------------------------

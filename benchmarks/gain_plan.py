@@ -157,7 +157,9 @@ def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Pa
     )  # fmt: skip
     if read:
         costs = tuple(map(_measured, costs))
-    return Setting(traces=traces, machine=machine, costs=costs, options=options)
+    return Setting(
+        traces=traces, machine=machine, costs=costs, options=options, profiles=tuple(read)
+    )
 
 
 _ESTIMATED: dict[str, Costs] = {}

@@ -8,15 +8,18 @@ The time that plans use lies between warm and cold: at the same share of the way
 that they add up to what the whole trace takes. Where that takes longer than all steps cold, the
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
 an equal part of it. The same holds for the times beside a neighbour.
+
+What a slice and the rest of its GPU take when both are busy with the trace for long is measured
+too (`together_ns`), where there is memory for the trace twice.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
@@ -36,8 +39,7 @@ from tessera.planning.assemble import variant_on
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.backend import CudaBackend
-    from tessera.backend.cuda.profile import DeviceTimes
+    from tessera.backend.cuda.profile import DeviceTimes, Profiler
     from tessera.backend.service import Model
 
 _DEVICE, _BESIDE = "measured", "beside"
@@ -71,12 +73,11 @@ def profile(
     there = driver.gpus()
     entries = parse_gpus(options.devices)
     places = [_ordinal(entry.gpu, there) for entry in entries]
-    graph = analysis_manager(program, _folder(path)).get(Dependences).graph
-    bench = _Bench(driver, program, graph, _contents(program, path, options), options)
+    bench = bench_of(program, path, options, driver)
     rows: list[dict[str, Any]] = []
     transfers: list[dict[str, Any]] = []
     wholes: list[dict[str, Any]] = []
-    count = len(graph.nodes) * len(entries)
+    count = len(bench.graph.nodes) * len(entries)
     with _contexts(driver, places):
         for place, (entry, ordinal) in enumerate(zip(entries, places, strict=True)):
 
@@ -88,9 +89,10 @@ def profile(
             share, gap_ns = _share(times)
             rows += _rows(bench, entry.gpu, times, share, gap_ns)
             device = {"gpu": entry.gpu.key, "sms": times.sms}
-            wholes.append({**device, "ns": times.whole_ns, "cold_share": round(share, 3),
-                           "gap_ns": round(gap_ns, 1),
-                           "clock_mhz": times.clock_mhz})  # fmt: skip
+            whole = {**device, "ns": times.whole_ns, "cold_share": round(share, 3),
+                     "gap_ns": round(gap_ns, 1), "clock_mhz": times.clock_mhz}  # fmt: skip
+            together = bench.together(entry, ordinal)
+            wholes.append(whole | ({} if together is None else {"together_ns": together}))
             transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": one.ns}
                           for one in times.transfers]  # fmt: skip
     used = there[places[0]]
@@ -170,8 +172,16 @@ def _contents(
         return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
 
 
+def bench_of(
+    program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
+) -> Bench:
+    """What measures a trace, with its contents."""
+    graph = analysis_manager(program, _folder(path)).get(Dependences).graph
+    return Bench(driver, program, graph, _contents(program, path, options), options)
+
+
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class Bench:
     """What all devices measure."""
 
     driver: Driver
@@ -179,6 +189,8 @@ class _Bench:
     graph: KernelGraph
     given: dict[str, Bytes]
     options: ProfileOptions
+    # By GPU and SMs: what the trace takes while the rest of the GPU is busy with it too.
+    known: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def arches(self, gpu: Gpu) -> tuple[str, ...]:
         """The variant of every step on a GPU."""
@@ -193,63 +205,98 @@ class _Bench:
         self, entry: Entry, ordinal: int, on_step: Callable[[int, int], None]
     ) -> DeviceTimes:
         """Everything on one device."""
+        targets = _targets(entry, ordinal)
+        with self._profilers(entry.gpu, targets, [tuple(targets)]) as (profiler, *_):
+            return profiler.measure(on_step)
+
+    def together(self, entry: Entry, ordinal: int) -> float | None:
+        """What the trace takes on a slice while the rest of the GPU is busy with it, too.
+
+        None for a whole GPU, and where there is no memory for the trace twice.
+        """
+        from tessera.backend.cuda.whole_trace import together_ns
+
+        targets, gpu = _targets(entry, ordinal), entry.gpu
+        key = (gpu.key, entry.sms or gpu.sms)
+        if key not in self.known:
+            self.known[key] = None
+            if _BESIDE in targets:
+                with self._profilers(gpu, targets, [(_DEVICE,), (_BESIDE,)]) as both:
+                    found = together_ns(*both) if len(both) == 2 else None
+                for sms, ns in zip((key[1], gpu.sms - key[1]), found or (), strict=False):
+                    self.known[gpu.key, sms] = round(ns, 1)
+        return self.known[key]
+
+    @contextmanager
+    def _profilers(
+        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]]
+    ) -> Iterator[list[Profiler]]:
+        """A profiler with the trace on the first of each of these devices.
+
+        The first, and as many more as there is memory for.
+        """
         from tessera.backend.cuda.api import DriverError
         from tessera.backend.cuda.backend import CudaBackend
         from tessera.backend.cuda.faults import run_fault
+        from tessera.backend.cuda.profile import Profiler
         from tessera.backend.cuda.stopwatch import Stalled
         from tessera.backend.cuda.tape import Refused
         from tessera.backend.service import BackendOptions
 
-        targets = {_DEVICE: f"cuda:{ordinal}"}
-        if entry.sms is not None:
-            targets[_DEVICE] += f":{entry.sms}sm"
-            left = entry.gpu.sms - entry.sms
-            if left >= _LEAST_SLICE:
-                targets[_BESIDE] = f"cuda:{ordinal}:{left}sm"
-        model = self._model(entry.gpu, tuple(targets))
-        backend = CudaBackend(
-            model, BackendOptions(targets=targets, timeline=False), driver=self.driver
-        )
+        placed = BackendOptions(targets=targets, timeline=False)
+        backends: list[CudaBackend] = []
+        profilers: list[Profiler] = []
+        is_stuck = False
         try:
-            found = self._times(backend, on_step)
+            for devices in wanted:
+                try:
+                    model = self._model(gpu, devices)
+                    backends.append(CudaBackend(model, placed, driver=self.driver))
+                    profilers.append(
+                        Profiler(
+                            backends[-1], self.graph, self.given, repeats=self.options.repeats,
+                            limit_s=self.options.limit_s,
+                        )
+                    )  # fmt: skip
+                except (TesseraError, DriverError):
+                    if not profilers:
+                        raise
+                    break
+            yield profilers
         except Stalled:
+            is_stuck = True
             raise
         except Refused as refused:
-            backend.close()
-            raise backend._refused(refused, 0) from None
+            raise backends[0]._refused(refused, 0) from None
         except DriverError as problem:
-            backend.close()
             raise run_fault(problem) from None
-        except BaseException:
-            backend.close()
-            raise
-        backend.close()
-        return found
-
-    def _times(self, backend: CudaBackend, on_step: Callable[[int, int], None]) -> DeviceTimes:
-        from tessera.backend.cuda.profile import Profiler
-
-        options = self.options
-        profiler = Profiler(
-            backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
-        )
-        try:
-            return profiler.measure(on_step)
         finally:
-            profiler.close()
+            closers = [*(one.close for one in profilers), *(one.close for one in backends)]
+            for close in () if is_stuck else closers:
+                with suppress(DriverError):  # after a fault
+                    close()
 
     def _model(self, gpu: Gpu, devices: tuple[str, ...]) -> Model:
-        """The whole trace on one device."""
+        """The whole trace on the first of some devices."""
         from tessera.backend.service import Model, ServedTrace
 
         arches = self.arches(gpu)
-        placement = [_DEVICE] * len(arches)
+        placement = [devices[0]] * len(arches)
         lowered = lower_replica([self.program], [self.graph], [placement], slots=1, lanes=1)
         return Model(
             lowered=replace(lowered, devices=devices),
             traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
             weights=self.given, states=(self.given,), fillings=({},),
         )  # fmt: skip
+
+
+def _targets(entry: Entry, ordinal: int) -> dict[str, str]:
+    """What is measured, and the rest of its GPU, where there is one."""
+    if entry.sms is None:
+        return {_DEVICE: f"cuda:{ordinal}"}
+    found = {_DEVICE: f"cuda:{ordinal}:{entry.sms}sm"}
+    left = entry.gpu.sms - entry.sms
+    return found | ({_BESIDE: f"cuda:{ordinal}:{left}sm"} if left >= _LEAST_SLICE else {})
 
 
 def _no_variant(step: Work, gpu: Gpu) -> Any:
@@ -271,7 +318,7 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
 
 
 def _rows(
-    bench: _Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
+    bench: Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
 ) -> list[dict[str, Any]]:
     rows = []
     arches = bench.arches(gpu)

@@ -7,8 +7,10 @@ In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it;
 of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
 Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`: times with caches
 warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: the architecture of
-its code), and so may the file (`machine`, `wholes`): `tessc profile` writes them. `transfers` are
-copies by size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`.
+its code), and so may the file (`machine`): `tessc profile` writes them. `transfers` are copies by
+size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are
+times of the whole trace by device; `together_ns` of one is the time while the rest of its GPU is
+busy with the same trace: `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
-from tessera.ir.costs import Measured, MeasuredCopy, Profile
+from tessera.ir.costs import Measured, MeasuredCopy, MeasuredTogether, Profile
 
 SCHEMA = "tessera-profile/1"
 _KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
@@ -42,13 +44,30 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     if not isinstance(data["rows"], list):
         raise bad_profile(f"`rows` of `{name}` must be a list")
     rows = tuple(_row(row, f"row {index} of `{name}`") for index, row in enumerate(data["rows"]))
-    transfers = data.get("transfers", [])
-    if not isinstance(transfers, list):
-        raise bad_profile(f"`transfers` of `{name}` must be a list")
+    for key in ("transfers", "wholes"):
+        if not isinstance(data.get(key, []), list):
+            raise bad_profile(f"`{key}` of `{name}` must be a list")
     copies = tuple(
-        _copy(row, f"transfer {index} of `{name}`") for index, row in enumerate(transfers)
+        _copy(row, f"transfer {index} of `{name}`")
+        for index, row in enumerate(data.get("transfers", []))
     )
-    return Profile(data["program"], rows, copies)
+    wholes = (
+        _together(row, f"whole {index} of `{name}`")
+        for index, row in enumerate(data.get("wholes", []))
+    )
+    together = tuple(one for one in wholes if one is not None)
+    return Profile(data["program"], rows, copies, together)
+
+
+def _together(row: Any, where: str) -> MeasuredTogether | None:
+    if not isinstance(row, dict):
+        raise bad_profile(f"{where} must be an object")
+    if row.get("together_ns") is None:
+        return None
+    gpu, sms = find_gpu(_field(row, "gpu", where)).key, _field(row, "sms", where)
+    if sms <= 0:
+        raise bad_profile(f"`sms` of {where} must be a whole number above zero")
+    return MeasuredTogether(gpu=gpu, sms=sms, ns=_time(row["together_ns"], "together_ns", where))
 
 
 def _copy(row: Any, where: str) -> MeasuredCopy:

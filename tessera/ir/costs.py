@@ -119,6 +119,15 @@ class MeasuredCopy:
     ns: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTogether:
+    """The whole trace on `sms` SMs of a kind of GPU, while the rest of it is busy with it, too."""
+
+    gpu: str
+    sms: int
+    ns: float
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Measurements of the program with that digest."""
@@ -126,3 +135,4 @@ class Profile:
     program_digest: str
     rows: tuple[Measured, ...]
     copies: tuple[MeasuredCopy, ...] = ()
+    together: tuple[MeasuredTogether, ...] = ()

@@ -12,9 +12,11 @@ busiest slice's.
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
-pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache
-(`TOGETHER`), and requests that change slices copy, wait and leave gaps (`CHANGING`). Both are what
-two of the five mixes of `benchmarks/results/gain.json` took; the other three test them.
+pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
+How much, the profile tells, which has run the trace on a slice and on the rest of the GPU at once,
+for long; where it does not, `TOGETHER` stands for it. And requests that change slices copy, wait
+and leave gaps (`CHANGING`). Both numbers are what two of the five mixes of
+`benchmarks/results/gain.json` took; the other three test them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.ir.costs import Duration
+from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Machine
 from tessera.passes.costs.adjust_costs import beside_neighbours, longer
 from tessera.passes.partition.plans import Candidate, Choice, candidate_of
@@ -41,6 +43,8 @@ _AS_GOOD = 1.002
 _WAITING = "slots that wait for each other"
 
 Search = Callable[[Problem], Choice | None]
+Together = Sequence[tuple[float, ...]]
+"""Per trace and device how much longer all takes while other slices of the card are busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +70,9 @@ def has_neighbours(setting: Setting) -> bool:
 def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     shares = (_START,) * len(setting.machine.devices)
+    together = find_together(setting)
     for _ in range(_ROUNDS):
-        found = _at(setting, attempt, one, shares)
+        found = _at(setting, attempt, one, shares, together)
         shares = _drawn(setting.machine, found.attempt.planning.problem, found.candidate)
     return replace(found, candidate=_followed(found.attempt, found.candidate))
 
@@ -110,7 +115,7 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
         ranked.setdefault(candidate.name, candidate)
     fastest = tuple(ranked.values())
     # Nobody disturbs anybody: no plan is faster.
-    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), busy=False)
+    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
     least = min(least, *(one.period_ns for one in fastest))
     return replace(choice, candidates=fastest, bound=least)
@@ -126,12 +131,17 @@ def _period(one: Settled) -> float:
 
 def _at(
     setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float],
-    *, busy: bool = True,
+    together: Together | None,
 ) -> Settled:  # fmt: skip
-    """A candidate where the neighbours of each device draw so much, and are `busy` at all."""
+    """A candidate where the neighbours of each device draw so much; None: they are never busy."""
     planning = attempt.planning
-    together = _together(setting.machine, planning.problem, one) if busy else ()
-    costs = tuple(longer(beside_neighbours(costs, shares), together) for costs in setting.costs)
+    costs = tuple(
+        longer(
+            beside_neighbours(costs, shares),
+            () if together is None else _longer(setting.machine, planning.problem, one, factors),
+        )
+        for costs, factors in zip(setting.costs, together or [()] * len(setting.costs), strict=True)
+    )
     detail = planning.problem.detail
     assert detail is not None, "steps were joined to tasks"
     steps = [step for one in costs for step in one.steps]
@@ -155,7 +165,9 @@ def _at(
     )
 
 
-def _together(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
+def _longer(
+    machine: Machine, problem: Problem, one: Candidate, together: Sequence[float]
+) -> tuple[float, ...]:
     """Per device how much longer all takes because other slices of its card are busy too."""
     used: set[int] = set()
     changing: set[int] = set()
@@ -166,11 +178,48 @@ def _together(machine: Machine, problem: Problem, one: Candidate) -> tuple[float
             devices.setdefault(task.trace, set()).add(place)
         changing.update(*(places for places in devices.values() if len(places) > 1))
     found = []
-    for device in machine.devices:
+    for device, busy in zip(machine.devices, together, strict=True):
         others = {other.id for other in machine.slices_of(device.card)} - {device.id}
-        factor = TOGETHER if others & used else 1.0
+        factor = busy if others & used else 1.0
         found.append(factor * CHANGING if others & changing and device.id in changing else factor)
     return tuple(found)
+
+
+def find_together(setting: Setting) -> Together:
+    """Per trace and device how much longer it takes than its steps say while others are busy."""
+    machine = setting.machine
+    known = {
+        (profile.program_digest, one.gpu, one.sms): one.ns
+        for profile in setting.profiles
+        for one in profile.together
+    }
+    found = []
+    for trace, costs in zip(setting.traces, setting.costs, strict=True):
+        predicted = _side_by_side(machine, costs)
+        factors = []
+        for device, ns in zip(machine.devices, predicted, strict=True):
+            key = (trace.planned.digest, machine.gpu_of(device).key, device.sms)
+            measured = known.get(key) if len(machine.slices_of(device.card)) > 1 else None
+            factors.append(TOGETHER if measured is None or not ns else measured / ns)
+        found.append(tuple(factors))
+    return found
+
+
+def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
+    """What a trace takes on each device while all devices are at it; 0 where it cannot run."""
+    moved = sum(step.memory_bytes for step in costs.steps) * 1e9
+    moves_ns = [moved / machine.gpu_of(device).memory_bandwidth for device in machine.devices]
+    shares: Sequence[float] = (_START,) * len(machine.devices)
+    for _ in range(_ROUNDS):
+        steps = beside_neighbours(costs, shares).steps
+        found = []
+        for device in machine.devices:
+            here = [step.on_device[device.id] for step in steps]
+            can = all(isinstance(cost, Duration) for cost in here)
+            found.append(sum(cost.ns for cost in here if isinstance(cost, Duration)) * can)
+        busy = zip(moves_ns, found, strict=True)
+        shares = _shares(machine, [ns / whole if whole else 0.0 for ns, whole in busy])
+    return found
 
 
 def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
@@ -183,6 +232,11 @@ def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, .
             for ns, place in zip(load.ns, replica.placement, strict=True):
                 if place in load.devices:
                     moving[place] += ns * replica.share / one.period_ns
+    return _shares(machine, moving)
+
+
+def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:
+    """The same, where each device moves memory for so much of the time."""
     found = []
     for device in machine.devices:
         sms = machine.gpu_of(device).sms
