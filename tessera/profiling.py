@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ from tessera.planning.assemble import variant_on
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.profile import DeviceTimes, Profiler
+    from tessera.backend.cuda.backend import CudaBackend
+    from tessera.backend.cuda.profile import DeviceTimes
     from tessera.backend.service import Model
 
 _DEVICE, _BESIDE = "measured", "beside"
@@ -205,76 +206,72 @@ class Bench:
         self, entry: Entry, ordinal: int, on_step: Callable[[int, int], None]
     ) -> DeviceTimes:
         """Everything on one device."""
-        targets = _targets(entry, ordinal)
-        with self._profilers(entry.gpu, targets, [tuple(targets)]) as (profiler, *_):
-            return profiler.measure(on_step)
+        from tessera.backend.cuda.profile import Profiler
+
+        targets, options = _targets(entry, ordinal), self.options
+        with self._backends(entry.gpu, targets, [tuple(targets)]) as (backend,):
+            profiler = Profiler(
+                backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
+            )
+            try:
+                return profiler.measure(on_step)
+            finally:
+                profiler.close()
 
     def together(self, entry: Entry, ordinal: int) -> float | None:
         """What the trace takes on a slice while the rest of the GPU is busy with it, too.
 
         None for a whole GPU, and where there is no memory for the trace twice.
         """
-        from tessera.backend.cuda.whole_trace import together_ns
+        from tessera.backend.cuda.together import together_ns
 
         targets, gpu = _targets(entry, ordinal), entry.gpu
         key = (gpu.key, entry.sms or gpu.sms)
         if key not in self.known:
             self.known[key] = None
             if _BESIDE in targets:
-                with self._profilers(gpu, targets, [(_DEVICE,), (_BESIDE,)]) as both:
-                    found = together_ns(*both) if len(both) == 2 else None
+                found = None
+                with self._backends(gpu, targets, [(_DEVICE,), (_BESIDE,)]) as both:
+                    if len(both) == 2:
+                        found = together_ns(both[0], both[1], self.given, self.options.limit_s)
                 for sms, ns in zip((key[1], gpu.sms - key[1]), found or (), strict=False):
                     self.known[gpu.key, sms] = round(ns, 1)
         return self.known[key]
 
     @contextmanager
-    def _profilers(
+    def _backends(
         self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]]
-    ) -> Iterator[list[Profiler]]:
-        """A profiler with the trace on the first of each of these devices.
+    ) -> Iterator[list[CudaBackend]]:
+        """Backends with the trace on the first of each of these devices.
 
-        The first, and as many more as there is memory for.
+        One, and as many more as there is memory for.
         """
         from tessera.backend.cuda.api import DriverError
         from tessera.backend.cuda.backend import CudaBackend
         from tessera.backend.cuda.faults import run_fault
-        from tessera.backend.cuda.profile import Profiler
         from tessera.backend.cuda.stopwatch import Stalled
         from tessera.backend.cuda.tape import Refused
         from tessera.backend.service import BackendOptions
 
         placed = BackendOptions(targets=targets, timeline=False)
-        backends: list[CudaBackend] = []
-        profilers: list[Profiler] = []
+        found: list[CudaBackend] = []
         is_stuck = False
         try:
             for devices in wanted:
-                try:
+                with suppress(TesseraError) if found else nullcontext():
                     model = self._model(gpu, devices)
-                    backends.append(CudaBackend(model, placed, driver=self.driver))
-                    profilers.append(
-                        Profiler(
-                            backends[-1], self.graph, self.given, repeats=self.options.repeats,
-                            limit_s=self.options.limit_s,
-                        )
-                    )  # fmt: skip
-                except (TesseraError, DriverError):
-                    if not profilers:
-                        raise
-                    break
-            yield profilers
+                    found.append(CudaBackend(model, placed, driver=self.driver))
+            yield found
         except Stalled:
             is_stuck = True
             raise
         except Refused as refused:
-            raise backends[0]._refused(refused, 0) from None
+            raise found[0]._refused(refused, 0) from None
         except DriverError as problem:
             raise run_fault(problem) from None
         finally:
-            closers = [*(one.close for one in profilers), *(one.close for one in backends)]
-            for close in () if is_stuck else closers:
-                with suppress(DriverError):  # after a fault
-                    close()
+            for one in () if is_stuck else found:
+                one.close()
 
     def _model(self, gpu: Gpu, devices: tuple[str, ...]) -> Model:
         """The whole trace on the first of some devices."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backend.cuda import neighbours, whole_trace
+from tessera.backend.cuda import neighbours, together
 from tessera.backend.cuda import profile as measuring
 from tessera.backend.cuda.api import Driver, DriverError
 from tessera.diagnostics import TesseraError
@@ -28,10 +28,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_MOST_LAUNCHES", 2)
     monkeypatch.setattr(measuring, "_SIZES", (1 << 12, 1 << 14))
     monkeypatch.setattr(measuring, "_WARM_UP_NS", 0)
-    for module in (measuring, whole_trace):
-        monkeypatch.setattr(module, "PAUSE_NS", 0)
-    for name in ("_SETTLE_NS", "_STEADY_NS", "_LEAST_GRAPH_NS"):
-        monkeypatch.setattr(whole_trace, name, 1)
+    monkeypatch.setattr(measuring, "_PAUSE_NS", 0)
+    monkeypatch.setattr(together, "_MOST_RUNS", 6)
     monkeypatch.setattr(neighbours, "_MEMORY_BYTES", 1 << 12)
     monkeypatch.setattr(FakeCuda, "cuDeviceGetName", lambda self, size, device: (0, b"NVIDIA H200"))
 
