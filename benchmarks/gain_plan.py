@@ -35,7 +35,7 @@ GRAPH, CALLS = True, False
 TRIED: dict[str, tuple[tuple[int, bool], ...]] = {
     "serial": ((1, GRAPH),),
     "streams": ((4, GRAPH),),
-    "kernel": ((4, GRAPH), (6, GRAPH), (6, CALLS)),
+    "kernel": ((6, GRAPH), (6, CALLS)),
     "attention": ((6, CALLS),),
     "layers": ((3, GRAPH),),
     "dp": ((2, GRAPH),),

@@ -9,8 +9,8 @@ that they add up to what the whole trace takes. Where that takes longer than all
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
 an equal part of it. The same holds for the times beside a neighbour.
 
-What a slice and the rest of its GPU take when both are busy with the trace for long is measured
-too (`together_ns`), where there is memory for the trace twice.
+What a request takes on a slice when it and the rest of its GPU are busy for long, with two requests
+each, is measured too (`together_ns`), where there is memory for that.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _DEVICE, _BESIDE = "measured", "beside"
 _LEAST_SLICE = 8
+# With so many requests under way a slice is busy all the time.
+_SLOTS = 2
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
@@ -209,7 +211,7 @@ class Bench:
         from tessera.backend.cuda.profile import Profiler
 
         targets, options = _targets(entry, ordinal), self.options
-        with self._backends(entry.gpu, targets, [tuple(targets)]) as (backend,):
+        with self._backends(entry.gpu, targets, [tuple(targets)], 1) as (backend,):
             profiler = Profiler(
                 backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
             )
@@ -219,7 +221,7 @@ class Bench:
                 profiler.close()
 
     def together(self, entry: Entry, ordinal: int) -> float | None:
-        """What the trace takes on a slice while the rest of the GPU is busy with it, too.
+        """What a request takes on a slice while it and the rest of the GPU are busy for long.
 
         None for a whole GPU, and where there is no memory for the trace twice.
         """
@@ -231,7 +233,7 @@ class Bench:
             self.known[key] = None
             if _BESIDE in targets:
                 found = None
-                with self._backends(gpu, targets, [(_DEVICE,), (_BESIDE,)]) as both:
+                with self._backends(gpu, targets, [(_DEVICE,), (_BESIDE,)], _SLOTS) as both:
                     if len(both) == 2:
                         found = together_ns(both[0], both[1], self.given, self.options.limit_s)
                 for sms, ns in zip((key[1], gpu.sms - key[1]), found or (), strict=False):
@@ -240,7 +242,7 @@ class Bench:
 
     @contextmanager
     def _backends(
-        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]]
+        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]], slots: int
     ) -> Iterator[list[CudaBackend]]:
         """Backends with the trace on the first of each of these devices.
 
@@ -259,7 +261,7 @@ class Bench:
         try:
             for devices in wanted:
                 with suppress(TesseraError) if found else nullcontext():
-                    model = self._model(gpu, devices)
+                    model = self._model(gpu, devices, slots)
                     found.append(CudaBackend(model, placed, driver=self.driver))
             yield found
         except Stalled:
@@ -273,17 +275,17 @@ class Bench:
             for one in () if is_stuck else found:
                 one.close()
 
-    def _model(self, gpu: Gpu, devices: tuple[str, ...]) -> Model:
+    def _model(self, gpu: Gpu, devices: tuple[str, ...], slots: int) -> Model:
         """The whole trace on the first of some devices."""
         from tessera.backend.service import Model, ServedTrace
 
         arches = self.arches(gpu)
         placement = [devices[0]] * len(arches)
-        lowered = lower_replica([self.program], [self.graph], [placement], slots=1, lanes=1)
+        lowered = lower_replica([self.program], [self.graph], [placement], slots=slots, lanes=slots)
         return Model(
             lowered=replace(lowered, devices=devices),
             traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
-            weights=self.given, states=(self.given,), fillings=({},),
+            weights=self.given, states=(self.given,) * slots, fillings=({},),
         )  # fmt: skip
 
 

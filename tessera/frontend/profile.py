@@ -9,8 +9,8 @@ Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`
 warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: the architecture of
 its code), and so may the file (`machine`): `tessc profile` writes them. `transfers` are copies by
 size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are
-times of the whole trace by device; `together_ns` of one is the time while the rest of its GPU is
-busy with the same trace: `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
+times of the whole trace by device; `together_ns` of one is the time of a request while two are
+under way there and on the rest of its GPU: `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
 from __future__ import annotations

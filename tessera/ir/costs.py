@@ -121,7 +121,7 @@ class MeasuredCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTogether:
-    """The whole trace on `sms` SMs of a kind of GPU, while the rest of it is busy with it, too."""
+    """A request on `sms` SMs of a kind of GPU while two are under way there, and on the rest of it."""
 
     gpu: str
     sms: int

@@ -13,9 +13,10 @@ Measured on an H200: attention over caches takes up to 7% longer beside products
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
-How much, the profile tells, which has run the trace on a slice and on the rest of the GPU at once,
-for long; where it does not, `TOGETHER` stands for it. And requests that change slices copy, wait
-and leave gaps (`CHANGING`). Both numbers are what two of the five mixes of
+On the other hand requests of several slots fill each other's gaps. How much it is, the profile
+tells, which has run requests on a slice and on the rest of the GPU at once, for long; where it does
+not, `TOGETHER` stands for it. And requests that change slices copy, wait and leave gaps
+(`CHANGING`). Both numbers are what two of the five mixes of
 `benchmarks/results/gain.json` took; the other three test them.
 """
 
@@ -37,6 +38,8 @@ _START = 0.5
 _ROUNDS = 4
 _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
+# Profiles tell what slices do to each other that have two requests each under way.
+_MEASURED_SLOTS = 2
 TOGETHER = 1.03
 CHANGING = 1.09
 _AS_GOOD = 1.002
@@ -70,7 +73,7 @@ def has_neighbours(setting: Setting) -> bool:
 def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     shares = (_START,) * len(setting.machine.devices)
-    together = find_together(setting)
+    together = find_together(setting, attempt.slots)
     for _ in range(_ROUNDS):
         found = _at(setting, attempt, one, shares, together)
         shares = _drawn(setting.machine, found.attempt.planning.problem, found.candidate)
@@ -185,12 +188,12 @@ def _longer(
     return tuple(found)
 
 
-def find_together(setting: Setting) -> Together:
+def find_together(setting: Setting, slots: int) -> Together:
     """Per trace and device how much longer it takes than its steps say while others are busy."""
     machine = setting.machine
     known = {
         (profile.program_digest, one.gpu, one.sms): one.ns
-        for profile in setting.profiles
+        for profile in (setting.profiles if slots >= _MEASURED_SLOTS else ())
         for one in profile.together
     }
     found = []

@@ -42,7 +42,7 @@ class Stopwatch:
         for event in (self._start, self._end):
             self._driver.destroy_event(event)
 
-    def time(self, work: Callable[[], None], stream: Handle) -> float:
+    def time(self, work: Callable[[], object], stream: Handle) -> float:
         """Nanoseconds that the work takes the stream."""
         self._driver.record(self._start, stream)
         work()
