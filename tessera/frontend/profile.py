@@ -10,7 +10,8 @@ warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: th
 its code), and so may the file (`machine`): `tessc profile` writes them. `transfers` are copies by
 size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are
 times of the whole trace by device; `together_ns` of one is the time of a request while two are
-under way there and on the rest of its GPU: `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
+under way there and on the rest of its GPU, for long:
+`{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
 from __future__ import annotations

@@ -121,7 +121,10 @@ class MeasuredCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTogether:
-    """A request on `sms` SMs of a kind of GPU while two are under way there, and on the rest of it."""
+    """A request on `sms` SMs of a kind of GPU while two are under way there and on the rest of it.
+
+    In the steady state, after some tenths of a second.
+    """
 
     gpu: str
     sms: int
