@@ -200,9 +200,10 @@ def together(path: str, devices: str, block: Bytes, lock: Path) -> dict[int, flo
     options = profiling.ProfileOptions(devices=devices)
     with mock.patch.object(profiling, "open_contents", return_value=Filled(block)):
         bench = profiling.bench_of(load(path), path, options, driver)
-    with open(lock, "w") as stream, profiling._contexts(driver, (0,)):
+    with open(lock, "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        return {entry.sms or 0: bench.together(entry, 0) for entry in parse_gpus(devices)}
+        with profiling._contexts(driver, (0,)):
+            return {entry.sms or 0: bench.together(entry, 0) for entry in parse_gpus(devices)}
 
 
 # --- serve -----------------------------------------------------------------------------------

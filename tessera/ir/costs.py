@@ -123,7 +123,7 @@ class MeasuredCopy:
 class MeasuredTogether:
     """A request on `sms` SMs of a kind of GPU while two are under way there and on the rest of it.
 
-    In the steady state, after some tenths of a second.
+    In the steady state, after some seconds.
     """
 
     gpu: str

@@ -3,8 +3,8 @@
 In: two backends that have one trace each on a device of their own. Out: nanoseconds on both.
 
 Steps that were timed one by one and for a moment do not tell what slices cost each other that are
-all busy for long: a GPU lowers its clock some tenths of a second after it draws too much power, and
-the slices fill one L2 cache. Nor do they tell what requests of several slots gain that fill each
+all busy for long: a GPU lowers its clock a second or two after it draws too much power, and the
+slices fill one L2 cache. Nor do they tell what requests of several slots gain that fill each
 other's gaps. So both repeat requests in all their slots until that has settled.
 """
 
@@ -20,8 +20,8 @@ from tessera.backend.cuda.stopwatch import Stopwatch
 from tessera.ir.program import Role
 
 # Requests are repeated for so long before times count, and then for so long.
-_SETTLE_NS, _STEADY_NS = 300_000_000, 500_000_000
-_MOST_RUNS = 4000
+_SETTLE_NS, _STEADY_NS = 2_000_000_000, 800_000_000
+_MOST_RUNS = 12_000
 # Of shorter requests it would be the host that is timed.
 _LEAST_NS = 500_000
 _UNTIMED = 2
