@@ -64,7 +64,9 @@ BASELINES = ("dp", "layers", "phase", "attention")
 PLAN_SLOTS = 6
 REPEATS, SECONDS, TRY_SECONDS = 5, 0.5, 0.15
 ARENA_BYTES = 110 << 30
+# Some mixes only, and some strategies; then `measured_again.json` is written.
 ONLY = tuple(os.environ.get("GAIN_MIXES", "").split())
+ONLY_STRATEGIES = tuple(os.environ.get("GAIN_STRATEGIES", "").split())
 
 
 # --- the pure parts --------------------------------------------------------------------------
@@ -85,6 +87,12 @@ def summary(periods: Sequence[float]) -> dict[str, float]:
 def strategy_of(name: str) -> str:
     """`dp@4` is the strategy `dp` with 4 slots."""
     return name.partition("@")[0]
+
+
+def split_of(targets: Mapping[str, str]) -> str:
+    """`84+48` for slices, the GPU's SMs for a whole one."""
+    sizes = [target.partition("cuda:0:")[2].removesuffix("sm") for target in targets.values()]
+    return "+".join(size or str(SMS) for size in sizes)
 
 
 def best_slots(measured: Mapping[str, Sequence[float]]) -> dict[str, str]:
@@ -207,6 +215,11 @@ def profile(folder: Path, names: Sequence[str], repeats: int = 5) -> None:
         print(f"profiled {name} in {time.perf_counter() - begun:.1f} s: {wholes}", flush=True)
 
 
+def has_together(path: Path) -> bool:
+    """Whether a profile says what slices take that are busy together."""
+    return all("together_ns" in row for row in json.loads(path.read_text())["wholes"])
+
+
 def add_together(folder: Path, names: Sequence[str]) -> None:
     """What slices take that are busy together for long, into profiles that were made without."""
     from benchmarks.gain_device import random_block, together
@@ -236,7 +249,9 @@ def main() -> None:
         case "profile-some":
             profile(folder, sys.argv[3:])
         case "together":
-            side_by_side("together-some", folder, [f"{mix.name}_slices" for mix in MIXES], 5)
+            names = [name for name in to_profile() if ":" in to_profile()[name]]
+            lacking = [name for name in names if not has_together(folder / f"{name}.json")]
+            side_by_side("together-some", folder, lacking, min(len(lacking), 6))
         case "together-some":
             add_together(folder, sys.argv[3:])
         case "plan":
@@ -269,6 +284,8 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
     wanted = [mix for mix in MIXES if mix.name in ONLY] if ONLY else MIXES
     for number, mix in enumerate(wanted):
         plans = pickle.loads((folder / f"{mix.name}_plans.pkl").read_bytes())
+        if ONLY_STRATEGIES:
+            plans = [one for one in plans if strategy_of(one.name) in ONLY_STRATEGIES]
         deadline = begun + seconds_in_all * (number + 1) / len(wanted)
         tried: dict[str, list[str]] = {"said": []}
 
@@ -281,9 +298,11 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
             keep=best_slots, on_row=tell, deadline=deadline,
         )  # fmt: skip
         found[mix.name] = {"periods_ns": measured, "failed": tried["said"], "clocks": clocks,
-                           "rate": "slope"}  # fmt: skip
+                           "rate": "slope", "split": {strategy_of(one.name): split_of(one.targets)
+                                                      for one in plans}}  # fmt: skip
         print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
-        (folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
+        target = "measured_again.json" if ONLY_STRATEGIES else "measured.json"
+        (folder / target).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The figures of `benchmarks.gain` in one file: what was profiled, predicted, bounded, measured.
 
-In: a folder with what the stages left: profiles, `MIX_plans.json`, and `pairs.json` and
-`measured.json` where those stages ran. Out: `gain.json`.
+In: a folder with what the stages left: profiles, `MIX_plans.json`, and `pairs.json`,
+`measured.json` and `measured_again.json` where those stages ran. Out: `gain.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from benchmarks.gain import (
 
 HIDDEN, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY = 4096, 32, 8, 128, 14336, 32768
 PEAK_BYTES_PER_US = 4.8e6
-_WINDOW_US = 0.3e6  # of runs whose rates were taken from the first end to the last
 Kinds = Mapping[str, Mapping[str, Mapping[str, float]]]
 PRODUCTS = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
 # The steps of a layer, in order, after one that looks tokens up.
@@ -185,7 +184,9 @@ def pair_rows(pairs: Mapping[str, Any], kinds_of: Mapping[int, Any]) -> list[dic
 # --- all -------------------------------------------------------------------------------------
 
 
-def mix_row(folder: Path, mix: Mix, measured: Mapping[str, Any]) -> dict[str, Any]:
+def mix_row(
+    folder: Path, mix: Mix, measured: Mapping[str, Any], again: Mapping[str, Any]
+) -> dict[str, Any]:
     """Everything about one mix."""
     plans = json.loads((folder / f"{mix.name}_plans.json").read_text())
     whole = json.loads((folder / f"{mix.name}_whole.json").read_text())
@@ -210,8 +211,9 @@ def mix_row(folder: Path, mix: Mix, measured: Mapping[str, Any]) -> dict[str, An
         "profile_us": by_kind(slices["rows"]),
         "steps_and_whole": [steps_and_whole(one) for one in (whole, slices)],
     }  # fmt: skip
-    if mix.name in measured:
-        row["measured"] = measured_row(measured[mix.name], predicted, plans["split"])
+    for name, runs in (("measured", measured), ("measured_again", again)):
+        if mix.name in runs:
+            row[name] = measured_row(runs[mix.name], plans["all"])
     return row
 
 
@@ -224,26 +226,8 @@ def steps_and_whole(profile: Mapping[str, Any]) -> dict[str, list[float]]:
     return found
 
 
-def bunched(name: str, us: float, split: str) -> float:
-    """How much longer a period may be than the time from the first end to the last says.
-
-    With all slots ending together the last bunch counts as if it had taken no time. Replicas
-    (`dp`) have as many slots each, and requests by their SMs. For a plain graph it is exact.
-    """
-    slots = int(name.partition("@")[2].split()[0]) if "@" in name else 1
-    sizes = [int(one) for one in split.split("+")] if strategy_of(name) == "dp" else [1]
-    rate = 0.0
-    for size in sizes:
-        share = size / sum(sizes)
-        count = max(share * _WINDOW_US / us, slots + 1)
-        rate += share * (count - slots) / (count - 1)
-    return 1.0 / rate
-
-
-def measured_row(
-    found: Mapping[str, Any], predicted: Mapping[str, float], split: Mapping[str, str]
-) -> dict[str, Any]:
-    """Medians, ratios and how far predictions are off."""
+def measured_row(found: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Medians, ratios and how far off predictions for the splits that were run are."""
     rows = {
         name: summary(periods)
         for name, periods in found["periods_ns"].items()
@@ -251,15 +235,20 @@ def measured_row(
     }
     us = {strategy_of(name): row["us"] for name, row in rows.items()}
     for name, row in rows.items():
-        if found.get("rate") != "slope":
-            longer = bunched(name, row["us"], split.get(strategy_of(name), ""))
-            row["us_at_most"] = round(row["us"] * longer, 1)
         seen = [one for one in found.get("clocks", {}).get(name, ())[1:] if one[0] is not None]
         if seen:
             row["mhz"] = statistics.median(mhz for mhz, _ in seen)
             row["watts"] = round(statistics.median(watts for _, watts in seen))
+    split = found["split"]
+    predicted = {
+        row["strategy"]: row["period_ns"] / 1e3
+        for row in plans
+        if split.get(row["strategy"]) == row["split"]
+    }
     return {
-        "runs": rows, "ratios": ratios(us), "fastest": decision(us), "failed": found["failed"],
+        "runs": rows, "split": split, "ratios": ratios(us), "fastest": decision(us),
+        "failed": found["failed"],
+        "predicted_us": {name: round(predicted[name], 1) for name in us if name in predicted},
         "prediction_off": {
             name: round(predicted[name] / us[name] - 1, 3) for name in us if name in predicted
         },
@@ -274,7 +263,8 @@ def report(folder: Path) -> dict[str, Any]:
         return json.loads(path.read_text()) if path.exists() else {}
 
     measured = read("measured.json")
-    mixes = {mix.name: mix_row(folder, mix, measured) for mix in MIXES}
+    again = read("measured_again.json")
+    mixes = {mix.name: mix_row(folder, mix, measured, again) for mix in MIXES}
     profile = read(f"{MIXES[0].name}_whole.json")
     kinds_of = {mix.rows: mixes[mix.name]["profile_us"] for mix in MIXES}
     pairs = pair_rows(read("pairs.json").get("pairs", {}), kinds_of)

@@ -40,8 +40,8 @@ _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
 # Profiles tell what slices do to each other that have two requests each under way.
 _MEASURED_SLOTS = 2
-TOGETHER = 1.03
-CHANGING = 1.09
+TOGETHER = 1.04
+CHANGING = 1.05
 _AS_GOOD = 1.002
 _WAITING = "slots that wait for each other"
 

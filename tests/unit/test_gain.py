@@ -16,6 +16,7 @@ from benchmarks.gain import (
     best_slots,
     decision,
     ratios,
+    split_of,
     strategy_of,
     summary,
     to_profile,
@@ -24,7 +25,6 @@ from benchmarks.gain_device import Prepared, Served, measure, rate_between
 from benchmarks.gain_report import (
     LAYERS,
     bound_of,
-    bunched,
     by_kind,
     kind_of,
     measured_row,
@@ -154,8 +154,10 @@ def test_pairs_are_predicted_by_what_each_draws() -> None:
 def test_what_was_measured_stands_beside_what_was_predicted() -> None:
     found = measured_row(
         {"periods_ns": {"serial": [2e6, 2e6], "kernel@4": [1e6], "kernel@4 (short)": [9e9]},
-         "failed": []},
-        {"serial": 2200.0, "kernel": 900.0}, {"serial": "132", "kernel": "84+48"},
+         "failed": [], "split": {"serial": "132", "kernel": "84+48"}},
+        [{"strategy": "serial", "split": "132", "period_ns": 2.2e6},
+         {"strategy": "kernel", "split": "84+48", "period_ns": 0.9e6},
+         {"strategy": "kernel", "split": "76+56", "period_ns": 0.8e6}],
     )  # fmt: skip
     assert found["ratios"]["of_serial"] == 2.0
     assert found["fastest"] == "kernel"
@@ -196,12 +198,9 @@ def test_a_rate_is_that_between_ends_in_the_window() -> None:
         rate_between([0.0, 1.0], 0.5, 4.0)
 
 
-def test_how_wrong_a_rate_from_end_to_end_may_be() -> None:
-    assert bunched("serial", 1e4, "132") == 1.0
-    assert bunched("kernel@6 calls", 1e4, "76+56") == pytest.approx(29 / 24)
-    assert bunched("layers@3", 1e4, "76+56") == pytest.approx(29 / 27)
-    assert bunched("dp@2", 1e4, "66+66") == pytest.approx(14 / 13)
-    assert bunched("dp@1", 1e4, "66+66") == 1.0
+def test_splits_by_their_sms() -> None:
+    assert split_of({"a": "cuda:0:84sm", "b": "cuda:0:48sm"}) == "84+48"
+    assert split_of({"a": "cuda:0"}) == "132"
 
 
 def test_plans_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,7 @@ def test_a_profile_of_another_trace(tmp_path: Path) -> None:
 
 
 ROW = {"step": 0, "name": "k", "gpu": "a100", "ns": 5.0}
+WHOLE = {"gpu": "h200", "sms": 84, "ns": 1e6, "together_ns": 2e6}
 COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
 
 
@@ -130,6 +131,13 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
                 3, [3], [{}], [{**COPY, "ns": 0}], [{**COPY, "ns": "1"}], [{**COPY, "bytes": True}],
                 [{**COPY, "bytes": -4}], [{**COPY, "kind": "up"}], [{**COPY, "sms": 1.5}],
                 [{**COPY, "x": 1}], [{**COPY, "kind": []}],
+            )
+        ),
+        *(
+            json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [], "wholes": one})
+            for one in (
+                3, [3], [{"together_ns": 1.0}], [{**WHOLE, "together_ns": 0}],
+                [{**WHOLE, "together_ns": "1"}], [{**WHOLE, "sms": 0}], [{**WHOLE, "gpu": 3}],
             )
         ),
     ],

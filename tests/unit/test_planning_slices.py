@@ -29,10 +29,11 @@ def before() -> Plan:
 
 
 def profiled(
-    folder: Path, before: Plan, ns: dict[int, float], busy: float = 1.0, **options: Any
-) -> PlanReport:
+    folder: Path, before: Plan, ns: dict[int, float], busy: float = 1.0,
+    together: dict[int, float] | None = None, **options: Any,
+) -> PlanReport:  # fmt: skip
     """A plan from a profile: so many nanoseconds per step by SMs, `busy` times that beside a
-    neighbour that moves memory."""
+    neighbour that moves memory; `together` for a request while the rest is busy, too."""
     names = [step.name for step in before.replicas[0].traces[0].steps]
     digest = before.traces[0].digest
     rows = [
@@ -41,8 +42,13 @@ def profiled(
         for sms, time in ns.items()
         for step, name in enumerate(names)
     ]
+    wholes = [
+        {"gpu": "h200", "sms": sms, "ns": time, "together_ns": time}
+        for sms, time in (together or {}).items()
+    ]
     path = folder / "times.json"
-    path.write_text(json.dumps({"schema": "tessera-profile/1", "program": digest, "rows": rows}))
+    data = {"schema": "tessera-profile/1", "program": digest, "rows": rows, "wholes": wholes}
+    path.write_text(json.dumps(data))
     return plan(MLP, replace(SLICES, profiles=(str(path),), **options))
 
 
@@ -62,6 +68,26 @@ def test_requests_that_change_slices_take_longer(tmp_path: Path, before: Plan) -
     assert times_of(found) == pytest.approx([TOGETHER * CHANGING * 1e6] * STEPS, rel=0.01)
     alone = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=1.0, strategy="single")
     assert times_of(alone) == pytest.approx([1e6] * STEPS, rel=0.01)
+
+
+def test_what_slices_took_that_were_busy_together_counts(tmp_path: Path, before: Plan) -> None:
+    """Each slice has a factor of its own; steps keep their shares of it. With one slot it is not
+    known: two were under way when it was measured."""
+    times, together = {84: 1e6, 48: 2e6}, {84: 1.2e6 * STEPS, 48: 3e6 * STEPS}
+    found = profiled(tmp_path, before, times, together=together, strategy="dp")
+    assert times_of(found) == pytest.approx([1.2e6] * STEPS + [3e6] * STEPS, rel=0.01)
+    assert found.plan.period_ns == pytest.approx(STEPS / (1 / 1.2e6 + 1 / 3e6), rel=0.01)
+    one = profiled(tmp_path, before, times, together=together, strategy="dp", slots=1, lanes=2)
+    assert times_of(one)[0] == pytest.approx(TOGETHER * 1e6, rel=0.01)
+    alone = profiled(tmp_path, before, times, together=together, strategy="single")
+    assert times_of(alone) == pytest.approx([1e6] * STEPS, rel=0.01)
+
+
+def test_slices_that_lose_together_are_not_taken(tmp_path: Path, before: Plan) -> None:
+    times = {132: 600.0, 84: 1000.0, 48: 1000.0}
+    assert len(profiled(tmp_path, before, times).plan.devices) == 2
+    slow = dict.fromkeys((84, 48), 1300.0 * STEPS)
+    assert len(profiled(tmp_path, before, times, together=slow).plan.devices) == 1
 
 
 def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera import profiling
 from tessera.backend.cuda import neighbours, together
 from tessera.backend.cuda import profile as measuring
 from tessera.backend.cuda.api import Driver, DriverError
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import TesseraError, error
 from tessera.driver import load
 from tessera.frontend.profile import parse_profile
 from tessera.profiling import ProfileOptions, _share, profile, profile_text, program_digest
@@ -126,6 +127,62 @@ def test_a_slice_is_measured_beside_a_neighbour(counting: Path) -> None:
         beside = [n for n, sms in fake.launched if (n, sms) == (f"neighbour_{kind}", 48)]
         assert steps <= len(beside) <= 3 * steps
     assert {row["sms"] for row in found["rows"]} == {84}
+    assert not fake.allocated
+
+
+@pytest.mark.usefixtures("quick")
+def test_slices_are_measured_that_are_busy_together(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for both; states that say where to go on are put back, or `s` would count on."""
+    counted: list[tuple[float, float] | None] = []
+    measure = together.together_ns
+
+    def watched(one: Any, other: Any, *more: Any) -> tuple[float, float] | None:
+        counted.append(measure(one, other, *more))
+        states = [backend.read_states(lane) for backend in (one, other) for lane in (0, 1)]
+        assert {int(state["s"].view(np.int32)[0]) for state in states} == {70 + 5}
+        return counted[-1]
+
+    monkeypatch.setattr(together, "together_ns", watched)
+    monkeypatch.setattr(together, "_LEAST_NS", 0)
+    found, fake = run("h200,h200:84sm,h200:48sm", counting)
+    assert len(counted) == 1
+    assert counted[0] is not None
+    assert [whole.get("together_ns") for whole in found["wholes"]] == [None, *counted[0]]
+    read = parse_profile(profile_text(found))
+    assert [(one.sms, one.ns) for one in read.together] == [
+        (84, counted[0][0]),
+        (48, counted[0][1]),
+    ]
+    assert not fake.allocated
+
+
+@pytest.mark.usefixtures("quick")
+def test_short_requests_say_nothing_of_slices_that_are_busy_together(counting: Path) -> None:
+    found, fake = run("h200:84sm", counting)
+    assert "together_ns" not in found["wholes"][0]
+    assert not fake.allocated
+
+
+@pytest.mark.usefixtures("quick")
+def test_without_memory_for_two_nothing_is_measured_together(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_LEAST_NS", 0)
+    opened: list[int] = []
+    start = profiling.Bench._model
+
+    def second_fails(bench: Any, gpu: Any, devices: tuple[str, ...], slots: int) -> Any:
+        opened.append(slots)
+        if devices == ("beside",):
+            raise TesseraError(error("TSR5102", "too little memory"))
+        return start(bench, gpu, devices, slots)
+
+    monkeypatch.setattr(profiling.Bench, "_model", second_fails)
+    found, fake = run("h200:84sm", counting)
+    assert opened == [1, 2, 2]
+    assert "together_ns" not in found["wholes"][0]
     assert not fake.allocated
 
 
