@@ -15,8 +15,8 @@ up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans 
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
 On the other hand requests of several slots fill each other's gaps. How much it is, the profile
 tells, which has run requests on a slice and on the rest of the GPU at once, for long; where it does
-not, `TOGETHER` stands for it. And requests that change slices copy, wait and leave gaps
-(`CHANGING`). Both numbers are what two of the five mixes of
+not, `TOGETHER` stands for it. And requests that change slices take memory for their copies, wait
+and leave gaps (`CHANGING`). Both numbers are what two of the five mixes of
 `benchmarks/results/gain.json` took; the other three test them.
 """
 
@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Machine
 from tessera.passes.costs.adjust_costs import beside_neighbours, longer
 from tessera.passes.partition.plans import Candidate, Choice, candidate_of
-from tessera.passes.partition.problem import INFINITY, Problem, contract, measure
+from tessera.passes.partition.problem import INFINITY, Problem, contract, measure, transfers_of
 from tessera.passes.partition.solve import lower_bound
 from tessera.passes.partition.spacing import find_spacing
 from tessera.planning.assemble import Attempt, Setting
@@ -41,7 +42,7 @@ _SATURATES = 0.5  # of the SMs of a card
 # Profiles tell what slices do to each other that have two requests each under way.
 _MEASURED_SLOTS = 2
 TOGETHER = 1.04
-CHANGING = 1.05
+CHANGING = 1.04
 _AS_GOOD = 1.002
 _WAITING = "slots that wait for each other"
 
@@ -72,11 +73,16 @@ def has_neighbours(setting: Setting) -> bool:
 
 def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
-    shares = (_START,) * len(setting.machine.devices)
+    machine = setting.machine
+    shares = (_START,) * len(machine.devices)
     together = find_together(setting, attempt.slots)
+    longer_by = [1.0] * len(machine.devices)
     for _ in range(_ROUNDS):
-        found = _at(setting, attempt, one, shares, together)
-        shares = _drawn(setting.machine, found.attempt.planning.problem, found.candidate)
+        busy = [tuple(map(mul, factors, longer_by)) for factors in together]
+        found = _at(setting, attempt, one, shares, busy)
+        problem = found.attempt.planning.problem
+        shares = _drawn(machine, problem, found.candidate)
+        longer_by = _copying(machine, problem, found.candidate)
     return replace(found, candidate=_followed(found.attempt, found.candidate))
 
 
@@ -223,6 +229,26 @@ def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
         busy = zip(moves_ns, found, strict=True)
         shares = _shares(machine, [ns / whole if whole else 0.0 for ns, whole in busy])
     return found
+
+
+def _copying(machine: Machine, problem: Problem, one: Candidate) -> list[float]:
+    """Per device how much longer all takes since slices of its card copy to each other.
+
+    For so long the memory is not there for the steps: a copy reads and writes it.
+    """
+    if not 0 < one.period_ns < INFINITY:
+        return [1.0] * len(machine.devices)
+    moved = dict.fromkeys((device.card for device in machine.devices), 0.0)
+    for replica in one.replicas:
+        for tensor, source, target in transfers_of(problem, replica.placement):
+            card = machine.devices[source].card
+            if card == machine.devices[target].card:
+                sent = problem.tensors[tensor]
+                moved[card] += sent.bytes * sent.rate * replica.share
+    return [
+        1 + 2e9 * moved[device.card] / machine.gpu_of(device).memory_bandwidth / one.period_ns
+        for device in machine.devices
+    ]
 
 
 def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
