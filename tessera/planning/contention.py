@@ -41,8 +41,8 @@ _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
 # Profiles tell what slices do to each other that have two requests each under way.
 _MEASURED_SLOTS = 2
-TOGETHER = 1.04
-CHANGING = 1.04
+TOGETHER = 1.10
+CHANGING = 1.05
 _AS_GOOD = 1.002
 _WAITING = "slots that wait for each other"
 
@@ -199,8 +199,10 @@ def find_together(setting: Setting, slots: int) -> Together:
     machine = setting.machine
     known = {
         (profile.program_digest, one.gpu, one.sms): one.ns
-        for profile in (setting.profiles if slots >= _MEASURED_SLOTS else ())
+        for profile in setting.profiles
         for one in profile.together
+        # Of a mix of traces it is not known: neighbours then do something else.
+        if slots >= _MEASURED_SLOTS and len(setting.traces) == 1
     }
     found = []
     for trace, costs in zip(setting.traces, setting.costs, strict=True):

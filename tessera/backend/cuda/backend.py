@@ -81,7 +81,9 @@ class CudaBackend(CudaReplica):
         self._closed = False
         self._trail_seen: tuple[int, ...] = ()
         self._nap = Nap()
-        self._paces: dict[tuple[int, int], Pace] = {}
+        # By trace, slot and how many slots are busy: requests side by side take longer.
+        self._paces: dict[tuple[int, int, int], Pace] = {}
+        self._busy = 0
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         super().__init__(model, options, cuda, driver)
         self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
@@ -112,13 +114,16 @@ class CudaBackend(CudaReplica):
         stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
         lane = request.lane if trace in self._of_lanes else 0
         key = (trace, stage, lane, tuple(in_place) if in_place else ())
-        pace = self._paces.get((trace, slot)) or self._new_pace(trace, slot)
+        flights = self._flights[slot]
+        busy = self._busy if flights else self._busy + 1
+        pace = self._paces.get((trace, slot, busy)) or self._new_pace(trace, slot, busy)
         ready = self._ready.get(key) or self._prepare(*key)
         ready.buffers.put(request.inputs, in_place)
         for word in self._words[stage]:
             word[0] = 0
         self._turns[slot] += 1
-        self._flights[slot].append(_Flight(request, ready, pace, begun_ns))
+        self._busy = busy
+        flights.append(_Flight(request, ready, pace, begun_ns))
         if in_place:
             for given in in_place.values():
                 self._arrivals.await_in(root.stream, given)
@@ -131,8 +136,8 @@ class CudaBackend(CudaReplica):
         if self._nap.until_ns:
             self._nap.end_by(begun_ns + pace.aim_ns)
 
-    def _new_pace(self, trace: int, slot: int) -> Pace:
-        self._paces[trace, slot] = pace = Pace()
+    def _new_pace(self, trace: int, slot: int, busy: int) -> Pace:
+        self._paces[trace, slot, busy] = pace = Pace()
         return pace
 
     def _keep_apart(self, request: Request, ready: Ready, root: Root) -> None:
@@ -211,6 +216,8 @@ class CudaBackend(CudaReplica):
         for flights in self._flights:
             while flights and self._done[flights[0].ready.stage][0]:
                 found += (self._completion(flights.popleft()),)
+                if not flights:
+                    self._busy -= 1
         if not found:
             if not timeout_s:
                 self._look_for_faults()

@@ -193,3 +193,26 @@ def test_a_request_does_not_wait_for_one_further_back_in_line(gate: int) -> None
         starts = [next(e.start_ns for e in one.events if e.step == 0) for one in done]
         before += starts[2] < starts[1]
     assert before >= 3
+
+
+def test_requests_alone_are_not_expected_to_take_as_long_as_side_by_side() -> None:
+    """What one takes is learned for each number of slots that are busy."""
+    model = copies(slots=2)
+    backend = start(model, FakeCuda())
+
+    def paces(*slots: int) -> list[object]:
+        for number, slot in enumerate(slots):
+            backend.begin(replace(request(model, number), slot=slot))
+        found = [flight.pace for slot in (0, 1) for flight in backend._flights[slot]]
+        collected(backend, len(slots))
+        return found
+
+    first, queued, second = paces(0, 0, 1)
+    assert first is queued
+    assert second is not first
+    assert paces(0) == [first]
+    alone, beside = paces(1, 0)[::-1]
+    assert alone not in (first, second, beside)
+    assert paces(1) == [alone]
+    assert beside is not first
+    backend.close()
