@@ -4,13 +4,14 @@
       {"step": 3, "name": "m0.linear", "gpu": "a100", "sms": 108, "ns": 8123.0, "error": 0.02}]}
 
 In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name
-of the table; `sms` may be left out for a whole card. A time has to be a finite number above zero.
-Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`, `beside_memory_ns`: times with caches
-warm and cold, and beside a busy neighbour on the rest of the GPU; `variant`: the architecture of
-its code), and so may the file (`machine`): `tessc profile` writes them. `transfers` are copies by
-size: `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are
-times of the whole trace by device; `together_ns` of one is the time of a request while two are
-under way there and on the rest of its GPU, for long:
+of the table; `sms` may be left out for a whole card. Times are above zero and at most an hour, so
+that sums and ratios of them stay numbers. Rows may say more (`warm_ns`, `cold_ns`,
+`beside_compute_ns`, `beside_memory_ns`: times with caches warm and cold, and beside a busy
+neighbour on the rest of the GPU; `variant`: the architecture of its code), and so may the file
+(`machine`): `tessc profile` writes them. `transfers` are copies by size:
+`{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are times of
+the whole trace by device; `together_ns` of one is the time of a request while two are under way
+there and on the rest of its GPU, for long:
 `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
@@ -30,6 +31,8 @@ _NOTES = ("variant",)
 _MORE = {"machine", "wholes", "transfers"}
 _COPY_KEYS = ("gpu", "sms", "kind", "bytes", "ns")
 COPY_KINDS = ("device", "in", "out")
+_LEAST_NS, _MOST_NS = 1e-3, 3.6e12
+_MOST_ERROR = 1e3
 
 
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
@@ -93,16 +96,15 @@ def _row(row: Any, where: str) -> Measured:
             raise bad_profile(f"{where} has an unknown key `{key}`")
     gpu = find_gpu(_field(row, "gpu", where))
     error_bar = _field({"error": 0.05, **row}, "error", where)
-    ns = _field(row, "ns", where)
-    if not 0 < ns < float("inf") or not 0 <= error_bar < float("inf"):
-        raise bad_profile(f"{where} has a time or an error that is no number above zero")
+    if not 0 <= error_bar <= _MOST_ERROR:
+        raise bad_profile(f"`error` of {where} is no fraction: a number from 0 to {_MOST_ERROR:g}")
     more = {key: _time(row[key], key, where) for key in _TIMES if key in row}
     return Measured(
         step=_field(row, "step", where),
         name=_field(row, "name", where),
         gpu=gpu.key,
         sms=_field({"sms": gpu.sms, **row}, "sms", where),
-        ns=float(ns),
+        ns=_time(_field(row, "ns", where), "ns", where),
         error=float(error_bar),
         beside_compute_ns=more.get("beside_compute_ns"),
         beside_memory_ns=more.get("beside_memory_ns"),
@@ -110,8 +112,11 @@ def _row(row: Any, where: str) -> Measured:
 
 
 def _time(value: Any, key: str, where: str) -> float:
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise bad_profile(f"`{key}` of {where} is no time")
+    if type(value) not in (int, float) or not _LEAST_NS <= value <= _MOST_NS:
+        raise bad_profile(
+            f"`{key}` of {where} is no time",
+            hint=f"times are nanoseconds, from {_LEAST_NS:g} to {_MOST_NS:g} (an hour)",
+        )
     return float(value)
 
 

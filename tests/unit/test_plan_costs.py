@@ -122,7 +122,9 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
             json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [row]})
             for row in (
                 3, {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
-                {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0},
+                {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0}, {**ROW, "ns": 10**400},
+                {**ROW, "ns": 1e300}, {**ROW, "ns": 5e-324}, {**ROW, "error": 10**400},
+                {**ROW, "error": 1e308}, {**ROW, "beside_memory_ns": 1e308},
             )
         ),
         *(
@@ -138,6 +140,7 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
             for one in (
                 3, [3], [{"together_ns": 1.0}], [{**WHOLE, "together_ns": 0}],
                 [{**WHOLE, "together_ns": "1"}], [{**WHOLE, "sms": 0}], [{**WHOLE, "gpu": 3}],
+                [{**WHOLE, "together_ns": 10**400}], [{**WHOLE, "together_ns": 1e200}],
             )
         ),
     ],
