@@ -24,7 +24,7 @@ from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.partition.plans import Candidate, Choice
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
-from tessera.planning.contention import has_neighbours, settle
+from tessera.planning.contention import find_together, has_neighbours, settle
 from tessera.planning.search import build_problem, choose_best, findings_of
 from tessera.planning.traces import LoadedTrace, load_traces
 
@@ -62,6 +62,7 @@ class Found:
             "period_ns": round(self.candidate.period_ns, 1),
             "latency_ns": round(self.candidate.latency_ns, 1),
             "bound_ns": round(self.choice.bound, 1),
+            "together": [round(one, 4) for one in find_together(self.setting, PLAN_SLOTS)[0]],
             "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
             "placement": placement_of(self), "found": self,
         }  # fmt: skip

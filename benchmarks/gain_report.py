@@ -192,7 +192,10 @@ def mix_row(
     whole = json.loads((folder / f"{mix.name}_whole.json").read_text())
     slices = json.loads((folder / f"{mix.name}_slices.json").read_text())
     predicted = plans["predicted_us"]
-    bound = min(row["bound_ns"] for row in plans["all"] if row["strategy"] == "kernel") / 1e3
+    level = [row for row in plans["all"] if row["strategy"] == "kernel"]
+    bound = min(row["bound_ns"] for row in level) / 1e3
+    # Slices that are busy take longer than alone, whatever runs on them.
+    busy = min(row["bound_ns"] * min(row["together"]) for row in level) / 1e3
     coarse = min(predicted[name] for name in BASELINES if name in predicted)
     row = {
         "prefill": mix.prefill, "decode": DECODE, "rows": mix.rows,
@@ -206,6 +209,9 @@ def mix_row(
             "no_contention_us": round(bound, 1),
             "of_serial_at_most": round(predicted["serial"] / bound, 3),
             "of_coarse_at_most": round(coarse / bound, 3),
+            "busy_us": round(busy, 1),
+            "busy_of_serial_at_most": round(predicted["serial"] / busy, 3),
+            "busy_of_coarse_at_most": round(coarse / busy, 3),
         },
         "roofline": bound_of(by_kind(whole["rows"]), mix.prefill),
         "profile_us": by_kind(slices["rows"]),

@@ -123,10 +123,12 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     for candidate in (one.candidate for one in (*first, *sorted(rest, key=_period))):
         ranked.setdefault(candidate.name, candidate)
     fastest = tuple(ranked.values())
-    # Nobody disturbs anybody: no plan is faster.
+    # Nobody disturbs anybody, and requests that fill each other's gaps do so everywhere: no plan is
+    # faster.
     idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
-    least = min(least, *(one.period_ns for one in fastest))
+    gain = min(1.0, *(one for factors in find_together(setting, attempt.slots) for one in factors))
+    least = min(least * gain, *(one.period_ns for one in fastest))
     return replace(choice, candidates=fastest, bound=least)
 
 

@@ -108,6 +108,18 @@ def test_the_bound_holds_for_every_candidate(tmp_path: Path, before: Plan) -> No
     assert len(set(names)) == len(names)
 
 
+def test_the_bound_knows_what_requests_gain_that_fill_each_others_gaps(
+    tmp_path: Path, before: Plan
+) -> None:
+    """One slice gains, so a plan that gives it more may be faster than any that was looked at."""
+    together = {84: 0.6e6 * STEPS, 48: 1e6 * STEPS}
+    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, together=together, strategy="layers")
+    assert found.plan.bound <= 0.6e6 * STEPS / 2
+    worse = dict.fromkeys((84, 48), 1.5e6 * STEPS)
+    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, together=worse, strategy="layers")
+    assert found.plan.bound == pytest.approx(1e6 * STEPS / 2, rel=0.01)
+
+
 @pytest.mark.parametrize(("whole", "devices"), [(100.0, 1), (10_000.0, 2)])
 def test_the_whole_gpu_is_taken_where_slices_lose(
     tmp_path: Path, before: Plan, whole: float, devices: int
