@@ -95,8 +95,8 @@ def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before:
     # the measuring neighbour drew all on 84 SMs and 48/66 on 48.
     found = profiled(tmp_path, before, {84: 1e-3, 48: 1e-3}, busy=3.0, strategy="dp")
     large, small = times_of(found)[0], times_of(found)[-1]
-    assert large == pytest.approx(1e-3 * (1 + 2 * 0.5 * 66 / 48), rel=0.1)
-    assert small == pytest.approx(1e-3 * (1 + 2 * 0.5), rel=0.1)
+    assert large == pytest.approx(TOGETHER * 1e-3 * (1 + 2 * 0.5 * 66 / 48), rel=0.1)
+    assert small == pytest.approx(TOGETHER * 1e-3 * (1 + 2 * 0.5), rel=0.1)
 
 
 def test_the_bound_holds_for_every_candidate(tmp_path: Path, before: Plan) -> None:
