@@ -137,7 +137,7 @@ class CudaBackend(CudaReplica):
             self._nap.end_by(begun_ns + pace.aim_ns)
 
     def _new_pace(self, trace: int, slot: int, busy: int) -> Pace:
-        self._paces[trace, slot, busy] = pace = Pace()
+        self._paces[trace, slot, busy] = pace = Pace(is_alone=busy == 1)
         return pace
 
     def _keep_apart(self, request: Request, ready: Ready, root: Root) -> None:

@@ -6,6 +6,10 @@ two threads. A nap that ends when the request does costs less than either. Naps 
 microsecond, so who wakes up early stays awake for the short rest, and learns exactly how long the
 request took. One that is done at the first look may have been so for a while: it is looked for a
 little earlier each time, until one is seen to end again.
+
+A request that begins while no other slot is busy has nobody to share the GPU with, unless others
+follow: it may take a part of what the one before took. Then it is looked for more often, from the
+least that it may take on: the host has nothing else to do, and somebody waits for it.
 """
 
 from __future__ import annotations
@@ -29,12 +33,18 @@ FAR_NS = 1 << 62
 
 
 class Pace:
-    """What is known of how long requests of one kind take in one slot."""
+    """What is known of how long requests of one kind take in one slot.
 
-    __slots__ = ("_count", "_ended_ns", "_in_a_row", "_seen_ns", "aim_ns")
+    `is_alone`: no other slot is busy when they begin.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_count", "_ended_ns", "_in_a_row", "_least_ns", "_seen_ns", "aim_ns", "is_alone")
+
+    def __init__(self, *, is_alone: bool = False) -> None:
+        self.is_alone = is_alone
         self.aim_ns = 0
+        # One alone may take so little, for all that is known; 0: it takes what it should.
+        self._least_ns = 0
         self._in_a_row = 0
         self._ended_ns = 0
         # One was seen to end then; so many have followed it, each right after the other.
@@ -48,7 +58,11 @@ class Pace:
         """
         over_ns = now_ns - start_ns - self.aim_ns
         if over_ns < 0:
-            return now_ns - over_ns
+            if not self._least_ns:
+                return now_ns - over_ns
+            apart_ns = min((self.aim_ns - self._least_ns) >> 2, (now_ns - start_ns) >> 3)
+            step_ns = max(_LEAST_NS, apart_ns)
+            return min(max(start_ns + self._least_ns, now_ns + step_ns), now_ns - over_ns)
         return now_ns + max(_LEAST_NS, min(over_ns >> 2, (now_ns - start_ns) >> 3))
 
     def learn(self, start_ns: int, looked_ns: int, found_ns: int, *, queued: bool) -> int:
@@ -59,6 +73,11 @@ class Pace:
         if not queued or start_ns != self._ended_ns:
             self._seen_ns = self._count = 0
         self._count += 1
+        if self.is_alone and not queued:
+            self._least_ns = self._least(start_ns, looked_ns, found_ns)
+            self.aim_ns, self._ended_ns = found_ns - start_ns, found_ns
+            return found_ns
+        self._least_ns = 0
         due_ns = start_ns + self.aim_ns
         if not self.aim_ns or looked_ns >= max(due_ns - AWAKE_NS, start_ns):
             self._ended_ns = self._see(start_ns, found_ns, queued)
@@ -67,6 +86,17 @@ class Pace:
         else:
             self._ended_ns = self._guess(due_ns, found_ns, queued)
         return self._ended_ns
+
+    def _least(self, start_ns: int, looked_ns: int, found_ns: int) -> int:
+        """What the next one may take at least, given when this one was not done yet."""
+        took_ns = found_ns - start_ns
+        if looked_ns <= start_ns and self.aim_ns:  # done at the first look
+            self._in_a_row += 1
+            return took_ns - (took_ns >> (2 if self._in_a_row == 1 else 1))
+        self._in_a_row = 0
+        if 0 < self.aim_ns < took_ns - (took_ns >> 3):
+            return self.aim_ns  # others came: the next one may be as fast as those before
+        return looked_ns - start_ns if found_ns - looked_ns > 2 * AWAKE_NS else 0
 
     def _see(self, start_ns: int, found_ns: int, queued: bool) -> int:
         """A request has ended before the eyes of somebody."""

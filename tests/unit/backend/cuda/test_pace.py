@@ -21,8 +21,8 @@ class Host:
     Naps end a little late, some of them early; `depth` requests are under way.
     """
 
-    def __init__(self, depth: int = 1) -> None:
-        self.pace, self.rng = Pace(), random.Random(1)
+    def __init__(self, depth: int = 1, *, is_alone: bool = False) -> None:
+        self.pace, self.rng = Pace(is_alone=is_alone), random.Random(1)
         self.now = self.gpu_free = self.free = 1_000_000
         self.depth = depth
         self.queue: deque[tuple[int, int]] = deque()
@@ -67,6 +67,28 @@ def test_one_that_is_not_known_is_late_by_an_eighth_at_most() -> None:
         naps, late = Host().follow(took_ns)
         assert late <= max(30_000, took_ns / 7)
         assert naps < 120
+
+
+def test_requests_alone_are_found_after_many_side_by_side() -> None:
+    """Those before shared the GPU, and took many times as long."""
+    host = Host(is_alone=True)
+    for _ in range(30):
+        host.follow(9_000_000)
+    found = [host.follow(1_300_000) for _ in range(30)]
+    assert found[0][1] < 8_000_000
+    assert found[4][1] < 300_000
+    assert statistics.fmean(late for _, late in found[5:]) < 40_000
+    assert statistics.fmean(naps for naps, _ in found[5:]) < 4
+
+
+def test_requests_alone_are_not_late_after_one_that_others_followed() -> None:
+    host = Host(is_alone=True)
+    for _ in range(10):
+        host.follow(1_300_000)
+    for _ in range(10):
+        host.follow(5_200_000)
+        assert host.follow(1_300_000)[1] < 1_300_000 / 2
+        assert host.follow(1_300_000)[1] < 200_000
 
 
 @pytest.mark.parametrize("depth", [1, 4])
