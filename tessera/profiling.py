@@ -211,7 +211,7 @@ class Bench:
         from tessera.backend.cuda.profile import Profiler
 
         targets, options = _targets(entry, ordinal), self.options
-        with self._backends(entry.gpu, targets, [tuple(targets)], 1) as (backend,):
+        with self._backends(entry.gpu, targets, [tuple(targets)], 1, least=1) as (backend,):
             profiler = Profiler(
                 backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
             )
@@ -228,25 +228,26 @@ class Bench:
         from tessera.backend.cuda.together import together_ns
 
         targets, gpu = _targets(entry, ordinal), entry.gpu
-        key = (gpu.key, entry.sms or gpu.sms)
-        if key not in self.known:
-            self.known[key] = None
+        mine, rest = (gpu.key, entry.sms or gpu.sms), (gpu.key, gpu.sms - (entry.sms or 0))
+        if mine not in self.known:
+            self.known[mine] = None
             if _BESIDE in targets:
-                found = None
-                with self._backends(gpu, targets, [(_DEVICE,), (_BESIDE,)], _SLOTS) as both:
+                found: tuple[float | None, float | None] | None = None
+                wanted = [(_DEVICE,), (_BESIDE,)]
+                with self._backends(gpu, targets, wanted, _SLOTS, least=0) as both:
                     if len(both) == 2:
                         found = together_ns(both[0], both[1], self.given, self.options.limit_s)
-                for sms, ns in zip((key[1], gpu.sms - key[1]), found or (), strict=False):
-                    self.known[gpu.key, sms] = round(ns, 1)
-        return self.known[key]
+                self.known[rest], self.known[mine] = reversed(found or (None, None))
+        return self.known[mine]
 
     @contextmanager
     def _backends(
-        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]], slots: int
-    ) -> Iterator[list[CudaBackend]]:
+        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]], slots: int,
+        *, least: int,
+    ) -> Iterator[list[CudaBackend]]:  # fmt: skip
         """Backends with the trace on the first of each of these devices.
 
-        One, and as many more as there is memory for.
+        So many at least, and as many more as there is memory for.
         """
         from tessera.backend.cuda.api import DriverError
         from tessera.backend.cuda.backend import CudaBackend
@@ -260,7 +261,7 @@ class Bench:
         is_stuck = False
         try:
             for devices in wanted:
-                with suppress(TesseraError) if found else nullcontext():
+                with suppress(TesseraError) if len(found) >= least else nullcontext():
                     model = self._model(gpu, devices, slots)
                     found.append(CudaBackend(model, placed, driver=self.driver))
             yield found

@@ -375,8 +375,9 @@ class Profiler:
                 for size in _SIZES:
                     yield TransferTime(kind=kind, bytes=size, ns=self._copy(target, source, size))
         finally:
-            self.driver.free(other)
-            self.driver.free_host(pinned)
+            if not self.watch.is_stuck:
+                self.driver.free(other)
+                self.driver.free_host(pinned)
 
     def _copy(self, target: int, source: int, size: int) -> float:
         def once() -> None:

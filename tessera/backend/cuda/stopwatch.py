@@ -26,7 +26,7 @@ class Stalled(ServiceFault):
 class Stopwatch:
     """Two events of the current context.
 
-    `what` says what is being timed, for the error. `is_stuck`: something has not ended.
+    `what` says what is being timed, for the error. `is_stuck`: something may not have ended.
     """
 
     def __init__(self, driver: Driver, limit_s: float) -> None:
@@ -54,13 +54,16 @@ class Stopwatch:
         self._driver.record(self._end, stream)
         self.wait(self._end)
 
-    def wait(self, event: Handle) -> None:
-        """Wait until all before the event is done."""
+    def wait(self, *events: Handle) -> None:
+        """Wait until all before one of the events is done.
+
+        Who ends the wait early, by Ctrl-C too, leaves something that may never end.
+        """
         begun = time.perf_counter()
-        while not self._driver.is_done(event):
+        was_stuck, self.is_stuck = self.is_stuck, True
+        while not any(map(self._driver.is_done, events)):
             waited = time.perf_counter() - begun
             if waited > self._limit_s:
-                self.is_stuck = True
                 raise Stalled(
                     error("TSR5052", f"{self.what} has not ended after {waited:.1f} s",
                           hint="a kernel that never ends when it runs alone and again and again, "
@@ -68,3 +71,4 @@ class Stopwatch:
                 )  # fmt: skip
             if waited > _EAGER_S:
                 time.sleep(_PAUSE_S)
+        self.is_stuck = was_stuck

@@ -10,8 +10,7 @@ other's gaps. So both repeat requests in all their slots until that has settled.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.cuda.api import Bytes, Handle
 from tessera.backend.cuda.backend import CudaBackend
@@ -22,6 +21,9 @@ from tessera.ir.program import Role
 # Requests are repeated for so long before times count, and then for so long.
 _SETTLE_NS, _STEADY_NS = 2_000_000_000, 800_000_000
 _MOST_RUNS = 12_000
+# Requests that are handed over ahead of time: what never ends must not fill the driver's queues, or
+# handing over would wait for it, too.
+_AHEAD_NS, _LEAST_AHEAD = 100_000_000, 4
 # Of shorter requests it would be the host that is timed.
 _LEAST_NS = 500_000
 _UNTIMED = 2
@@ -41,15 +43,16 @@ def together_ns(
     driver.use(one._roots[0].context)
     watch = Stopwatch(driver, limit_s)
     watch.what = "the whole trace, beside itself"
-    both: list[_Repeating] = []
+    both = _Repeating(one, watch), _Repeating(other, watch)
     try:
-        for backend in (one, other):
-            both.append(_Repeating(backend, inputs, watch))
-            if both[-1].each_ns < _LEAST_NS:
+        for each in both:
+            each.start(inputs)
+            if each.each_ns < _LEAST_NS:
                 return None
-        return _side_by_side(*both)
+        return _side_by_side(both, watch)
     finally:
-        if not watch.is_stuck:
+        # After Ctrl-C a lot may be under way: to free memory would wait for it.
+        if not watch.is_stuck and one._is_quiet() and other._is_quiet():
             for each in both:
                 each.close()
             watch.close()
@@ -58,14 +61,20 @@ def together_ns(
 class _Repeating:
     """Requests of a backend, handed over slot by slot again and again; an event after each."""
 
-    def __init__(self, backend: CudaBackend, inputs: Mapping[str, Bytes], watch: Stopwatch) -> None:
+    def __init__(self, backend: CudaBackend, watch: Stopwatch) -> None:
         self.driver = backend.driver
         self.streams = [root.stream for root in backend._roots]
+        self.each_ns = 0.0
+        self._backend = backend
         self._watch = watch
         self._graphs: list[Handle | None] = []
-        self._states = []
+        self._states: list[Held] = []
         self._events: list[Handle] = []
         self._begun = 0
+
+    def start(self, inputs: Mapping[str, Bytes]) -> None:
+        """Put inputs and small states aside, and see what a request takes."""
+        backend = self._backend
         for slot, stream in enumerate(self.streams):
             backend._buffers[0, slot].put(inputs)
             lane = slot if 0 in backend._of_lanes else 0
@@ -73,7 +82,6 @@ class _Repeating:
             small = list(_small_states(backend, slot, lane))
             self._states.append(Held(self.driver, stream, small))
         # Without graphs nobody can hand requests over fast enough.
-        self.each_ns = 0.0
         if None not in self._graphs:
             self.each_ns = min(self._timed() for _ in range(_UNTIMED))
 
@@ -94,6 +102,12 @@ class _Repeating:
         stream = self._run()
         self._events.append(self.driver.event(timed=True))
         self.driver.record(self._events[-1], stream)
+
+    def full_until(self) -> Handle | None:
+        """The event after which there is room for more; None where there is now."""
+        ahead = max(_AHEAD_NS // max(int(self.each_ns), 1), _LEAST_AHEAD * len(self.streams))
+        event = self._events[-ahead] if len(self._events) >= ahead else None
+        return None if event is None or self.driver.is_done(event) else event
 
     def ended_ns(self, start: Handle) -> list[int]:
         """When each had ended, from an event on."""
@@ -118,35 +132,49 @@ def _small_states(backend: CudaBackend, slot: int, lane: int) -> Iterator[tuple[
             yield memory.address(0, device, buffer.id, slot, lane), buffer.bytes
 
 
-def _side_by_side(one: _Repeating, other: _Repeating) -> tuple[float, float]:
-    driver = one.driver
+def _side_by_side(both: tuple[_Repeating, _Repeating], watch: Stopwatch) -> tuple[float, float]:
+    driver = both[0].driver
     start = driver.event(timed=True)
-    driver.record(start, one.streams[0])
-    for stream in (*one.streams[1:], *other.streams):
+    first, *others = (stream for each in both for stream in each.streams)
+    driver.record(start, first)
+    for stream in others:
         driver.wait(stream, start)
-    for each in _in_turns(one, other):
+    for each in _in_turns(both, watch):
         each.hand_over()
-    ended = [each.ended_ns(start) for each in (one, other)]
+    ended = [each.ended_ns(start) for each in both]
     driver.destroy_event(start)
     until = min(times[-1] for times in ended)
-    first, second = (_each_ns(times, min(_SETTLE_NS, until // 2), until) for times in ended)
-    return first, second
+    one, other = (
+        round(_each_ns(times, min(_SETTLE_NS, until // 2), until, len(each.streams)), 1)
+        for times, each in zip(ended, both, strict=True)
+    )
+    return one, other
 
 
-def _in_turns(one: _Repeating, other: _Repeating) -> Iterator[_Repeating]:
+def _in_turns(both: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeating]:
     """As they will end: neither runs out of work while the host hands over the other's."""
-    due = [(0.0, 0, one), (0.0, 1, other)]
+    due = dict.fromkeys(both, 0.0)
     for _ in range(_MOST_RUNS):
-        at_ns, number, each = due[0]
-        if at_ns >= _SETTLE_NS + _STEADY_NS:
+        if min(due.values()) >= _SETTLE_NS + _STEADY_NS:
             return
+        while True:
+            full = {each: each.full_until() for each in both}
+            free = [each for each, event in full.items() if event is None]
+            if free:
+                break
+            watch.wait(*full.values())
+        each = min(free, key=due.__getitem__)
         yield each
-        heapq.heapreplace(due, (at_ns + each.each_ns, number, each))
+        due[each] += each.each_ns
 
 
-def _each_ns(ended: list[int], start: int, end: int) -> float:
-    """Nanoseconds from one to the next within a time in which both devices are busy."""
+def _each_ns(ended: list[int], start: int, end: int, slots: int) -> float:
+    """Nanoseconds from one to the next within a time in which both devices are busy.
+
+    Requests of several slots end side by side: what counts is from one to the next of its slot.
+    """
     within = [at for at in ended if start <= at <= end]
-    if len(within) < 2:
+    count = (len(within) - 1) // slots * slots
+    if count < 1:
         return ended[-1] / len(ended)
-    return (within[-1] - within[0]) / (len(within) - 1)
+    return (within[-1] - within[-1 - count]) / count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,24 +167,114 @@ def test_short_requests_say_nothing_of_slices_that_are_busy_together(counting: P
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("lacking", ["measured", "beside"])
 def test_without_memory_for_two_nothing_is_measured_together(
-    counting: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
+    """Two requests may not even fit on the slice itself, where one did. It is tried once."""
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     opened: list[int] = []
     start = profiling.Bench._model
 
-    def second_fails(bench: Any, gpu: Any, devices: tuple[str, ...], slots: int) -> Any:
+    def fails(bench: Any, gpu: Any, devices: tuple[str, ...], slots: int) -> Any:
         opened.append(slots)
-        if devices == ("beside",):
+        if devices == (lacking,):
             raise TesseraError(error("TSR5102", "too little memory"))
         return start(bench, gpu, devices, slots)
 
-    monkeypatch.setattr(profiling.Bench, "_model", second_fails)
-    found, fake = run("h200:84sm", counting)
-    assert opened == [1, 2, 2]
-    assert "together_ns" not in found["wholes"][0]
+    monkeypatch.setattr(profiling.Bench, "_model", fails)
+    found, fake = run("h200:84sm,h200:48sm", counting)
+    assert opened == [1, 2, 2, 1]
+    assert not any("together_ns" in whole for whole in found["wholes"])
     assert not fake.allocated
+
+
+def together_with(
+    monkeypatch: pytest.MonkeyPatch, trace: Path, fake: FakeCuda, begin: Callable[[int], None]
+) -> None:
+    """Measure requests together; `begin` hears of each that is handed over there."""
+    handed: list[int] = []
+    hand_over = together._Repeating.hand_over
+
+    def told(each: Any) -> None:
+        handed.append(len(handed))
+        begin(handed[-1])
+        hand_over(each)
+
+    monkeypatch.setattr(together, "_LEAST_NS", 0)
+    monkeypatch.setattr(together, "_MOST_RUNS", 500)
+    monkeypatch.setattr(together, "_AHEAD_NS", 0)
+    monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.3)
+    monkeypatch.setattr(together._Repeating, "hand_over", told)
+    profile(trace, ProfileOptions(devices="h200:84sm", repeats=3, limit_s=0.2), driver=Driver(fake))
+
+
+@pytest.mark.usefixtures("quick")
+def test_requests_that_hang_together_do_not_fill_the_queues(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver whose queues are full makes who hands over wait, without an end."""
+    fake, handed = FakeCuda(), []
+
+    def begin(number: int) -> None:
+        handed.append(number)
+        fake.hang = ("add",) if number == 20 else fake.hang
+
+    with pytest.raises(TesseraError) as caught:
+        together_with(monkeypatch, counting, fake, begin)
+    assert caught.value.diagnostics[0].code == "TSR5052"
+    assert "beside itself" in caught.value.diagnostics[0].headline
+    assert 20 < len(handed) <= 20 + 4 * together._LEAST_AHEAD
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("hangs", [False, True])
+def test_ctrl_c_gives_all_back_unless_something_hangs(
+    counting: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """To free memory would wait for what hangs, and Ctrl-C be of no use."""
+    fake = FakeCuda()
+    freed = 0
+
+    def begin(number: int) -> None:
+        nonlocal freed
+        if number == 20:
+            fake.hang = ("add",) if hangs else ()
+        if number == 22:
+            freed = fake.calls["cuMemFree"]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together_with(monkeypatch, counting, fake, begin)
+    assert bool(fake.allocated) == hangs
+    assert (fake.calls["cuMemFree"] == freed) == hangs
+    assert bool(fake.greens) == hangs
+
+
+@pytest.mark.usefixtures("quick")
+def test_ctrl_c_while_a_step_hangs_frees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda(hang=("linear",))
+    is_done = Driver.is_done
+
+    def interrupted(driver: Driver, event: Any) -> bool:
+        if not is_done(driver, event) and any(node.label == "linear" for node in fake.pending):
+            monkeypatch.setattr(Driver, "free", lambda *_: pytest.fail("it would wait"))
+            raise KeyboardInterrupt
+        return is_done(driver, event)
+
+    monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.3)
+    monkeypatch.setattr(Driver, "is_done", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profile(TRACE, ProfileOptions(devices="h200", repeats=3), driver=Driver(fake))
+
+
+def test_requests_that_end_side_by_side_are_not_counted_twice() -> None:
+    """Two slots whose requests end in pairs, every 20 ns: one request takes 10."""
+    ended = [at for pair in range(1, 9) for at in (20 * pair, 20 * pair + 1)]
+    for start in range(0, 100, 7):
+        assert together._each_ns(ended, start, 161, 2) == pytest.approx(10, abs=0.3)
+    assert together._each_ns([30, 31], 15, 31, 2) == 31 / 2
+    assert together._each_ns([40], 20, 40, 2) == 40
 
 
 @pytest.mark.usefixtures("quick")
