@@ -147,18 +147,24 @@ def _ordinal(gpu: Gpu, there: tuple[GpuFacts, ...]) -> int:
 def _contexts(driver: Driver, ordinals: Sequence[int]) -> Iterator[None]:
     """Contexts stay open in between; what hangs or has faulted is left to the process's end."""
     from tessera.backend.cuda.api import DriverError
+    from tessera.backend.cuda.faults import start_failed
     from tessera.backend.cuda.stopwatch import Stalled
 
-    for ordinal in ordinals:
-        driver.retain(ordinal)
+    retained: list[int] = []
     stuck = False
     try:
+        for ordinal in ordinals:
+            try:
+                driver.retain(ordinal)
+            except DriverError as problem:
+                raise start_failed(problem, f"a context on cuda:{ordinal}") from None
+            retained.append(ordinal)
         yield
     except Stalled:
         stuck = True
         raise
     finally:
-        for ordinal in () if stuck else ordinals:
+        for ordinal in () if stuck else retained:
             with suppress(DriverError):
                 driver.release(ordinal)
 

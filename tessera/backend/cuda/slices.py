@@ -38,7 +38,10 @@ def split_gpu(
             cut = _cut(gpu, sms, _TOGETHER, kept)
         except DriverError:
             cut = _cut(gpu, sms, _ANYWHERE, kept)
-        return tuple((gpu.green(cut[index]), _count(cut[index])) for index in wanted)
+        with ExitStack() as made:
+            found = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
+            made.pop_all()  # they are the caller's now
+        return found
 
 
 class _Gpu:
@@ -50,9 +53,12 @@ class _Gpu:
         self._kind = driver.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         self.whole = driver.call("cuDeviceGetDevResource", self._device, self._kind)
 
-    def green(self, part: Any) -> Handle:
+    def green(self, part: Any, kept: ExitStack) -> Handle:
+        """A green context, which the stack gives back."""
         described = self.driver.call("cuDevResourceGenerateDesc", [part], 1)
-        return self.driver.call("cuGreenCtxCreate", described, self._device, 1)
+        green = self.driver.call("cuGreenCtxCreate", described, self._device, 1)
+        kept.callback(self.driver.destroy_green, green)
+        return green
 
     def split(self, left: Any, sms: int, flags: int) -> tuple[Any, Any]:
         """At least so many SMs, and what is left."""
@@ -61,9 +67,7 @@ class _Gpu:
 
     def to_be_cut(self, rest: Any, kept: ExitStack) -> Any:
         """What is left, as something to cut, while its green context is kept."""
-        green = self.green(rest)
-        kept.callback(self.driver.destroy_green, green)
-        return self.driver.call("cuGreenCtxGetDevResource", green, self._kind)
+        return self.driver.call("cuGreenCtxGetDevResource", self.green(rest, kept), self._kind)
 
 
 def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:

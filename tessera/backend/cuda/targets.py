@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
-from tessera.backend.cuda.faults import explain, missing
+from tessera.backend.cuda.faults import explain, missing, start_failed
 from tessera.backend.cuda.slices import split_gpu
 from tessera.settings import set_default
 
@@ -68,7 +69,7 @@ def open_driver(driver: Driver | None = None) -> Driver:
 def parse_target(text: str) -> Target:
     """`cuda:0` or `cuda:0:84sm`."""
     found = _TARGET.match(text)
-    if found is None or found[2] == "0":
+    if found is None or (found[2] is not None and not int(found[2])):
         raise missing(
             "TSR5101", f"`{text}` is no CUDA device",
             hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
@@ -88,20 +89,42 @@ def open_devices(
         if every[name].ordinal >= len(gpus):
             raise _not_there(name, every[name].ordinal, gpus)
     ordinals = dict.fromkeys(every[name].ordinal for name in names)
-    contexts = {ordinal: driver.retain(ordinal) for ordinal in ordinals}
+    try:
+        return _open(driver, [gpus[ordinal] for ordinal in ordinals], every, names)
+    except DriverError as problem:
+        where = ", ".join(f"cuda:{ordinal}" for ordinal in ordinals)
+        raise start_failed(problem, f"a context on {where}") from None
+
+
+def _open(
+    driver: Driver, gpus: Sequence[GpuFacts], every: Mapping[str, Target], names: Sequence[str]
+) -> tuple[OpenDevice, ...]:
+    """The devices `names` on these GPUs, or an error and nothing left open."""
     opened: dict[str, OpenDevice] = {}
-    for ordinal, context in contexts.items():
-        here = {name: target for name, target in every.items() if target.ordinal == ordinal}
-        opened |= _open_on(driver, gpus[ordinal], context, here, names)
-    _join(driver, contexts)
+    contexts: dict[int, Handle] = {}
+    with ExitStack() as kept:
+        for gpu in gpus:
+            contexts[gpu.ordinal] = driver.retain(gpu.ordinal)
+            kept.callback(driver.release, gpu.ordinal)
+        for gpu in gpus:
+            here = {name: target for name, target in every.items() if target.ordinal == gpu.ordinal}
+            made = _open_on(driver, gpu, contexts[gpu.ordinal], here, names)
+            kept.callback(_close_slices, driver, tuple(made.values()))
+            opened |= made
+        _join(driver, contexts)
+        kept.pop_all()  # they are the caller's now
     return tuple(opened[name] for name in names)
+
+
+def _close_slices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
+    for device in devices:
+        if device.green is not None:
+            driver.destroy_green(device.green)
 
 
 def close_devices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
     """Give contexts back."""
-    for device in devices:
-        if device.green is not None:
-            driver.destroy_green(device.green)
+    _close_slices(driver, devices)
     for ordinal in dict.fromkeys(device.gpu.ordinal for device in devices):
         driver.release(ordinal)
 

@@ -366,3 +366,39 @@ def test_sms_of_a_slice_lie_together(sizes: tuple[int, ...]) -> None:
     assert [device.sms for device in opened] == list(sizes)
     assert set(flags) == {0}
     assert len(fake.greens) == len(sizes)
+
+
+@pytest.mark.parametrize("failing", range(1, 8))
+def test_what_was_cut_is_given_back_when_the_next_fails(failing: int) -> None:
+    """Three slices on each of two GPUs; one green context after the other cannot be made."""
+    fake = FakeCuda(gpus=2)
+    make, made = fake.cuGreenCtxCreate, 0
+
+    def fails(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return make(*arguments) if made < failing else (2, None)
+
+    fake.cuGreenCtxCreate = fails
+    targets = {f"d{i}": f"cuda:{i % 2}:40sm" for i in range(6)}
+    with pytest.raises(TesseraError, match="TSR5105"):
+        open_devices(Driver(fake), list(targets), targets)
+    assert not fake.greens
+    assert fake.calls["cuDevicePrimaryCtxRetain"] == fake.calls["cuDevicePrimaryCtxRelease"] == 2
+
+
+def test_a_gpu_that_another_program_fills() -> None:
+    fake = FakeCuda(gpus=2)
+    retain = fake.cuDevicePrimaryCtxRetain
+    full = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    fake.cuDevicePrimaryCtxRetain = lambda gpu: (full, None) if gpu else retain(gpu)
+    with pytest.raises(TesseraError, match="TSR5102") as caught:
+        open_devices(Driver(fake), ["a", "b"], {})
+    assert "cuda:1" in caught.value.diagnostics[0].headline
+    assert fake.calls["cuDevicePrimaryCtxRelease"] == 1
+
+
+@pytest.mark.parametrize("text", ["cuda:0:0sm", "cuda:0:000sm"])
+def test_a_slice_without_sms(text: str) -> None:
+    with pytest.raises(TesseraError, match="TSR5101"):
+        open_devices(Driver(FakeCuda()), ["a"], {"a": text})

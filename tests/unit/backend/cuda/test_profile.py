@@ -18,7 +18,7 @@ from tessera.driver import load
 from tessera.frontend.profile import parse_profile
 from tessera.profiling import ProfileOptions, _share, profile, profile_text, program_digest
 from tests.helpers.command import tessc
-from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.traces import HEADER
 
 TRACE = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
@@ -381,3 +381,10 @@ def test_a_gpu_that_is_not_here() -> None:
         run("a100")
     assert caught.value.diagnostics[0].code == "TSR6009"
     assert caught.value.exit_code == 4
+
+
+def test_a_gpu_that_another_program_fills() -> None:
+    fake = FakeCuda()
+    fake.cuDevicePrimaryCtxRetain = lambda _: (CUresult.CUDA_ERROR_OUT_OF_MEMORY, None)
+    with pytest.raises(TesseraError, match="TSR5102"):
+        profile(TRACE, ProfileOptions(devices="h200"), driver=Driver(fake))
