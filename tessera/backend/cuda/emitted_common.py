@@ -324,38 +324,51 @@ class Device:
 
 
 def cut(gpu: Any, sms: dict[str, int]) -> dict[str, Any]:
-    """Green contexts for slices of a GPU, with at least so many SMs each.
+    """Green contexts for slices of a GPU, with so many SMs each, or one more.
 
     SMs of a slice lie together where they can (`flags` 0), so that clusters run. What a cut leaves
     can be cut again as the SMs of a green context.
     """
     kind = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    order = sorted(sms, key=lambda name: sms[name] % 8 != 0)
 
-    def green(part: Any) -> Any:
+    def green(part: Any, kept: list[Any]) -> Any:
         described = check(cuda.cuDevResourceGenerateDesc([part], 1))
-        return check(cuda.cuGreenCtxCreate(described, gpu, 1))
+        kept.append(check(cuda.cuGreenCtxCreate(described, gpu, 1)))
+        return kept[-1]
+
+    def split(left: Any, count: int, flags: int) -> tuple[Any, Any]:
+        groups, _, rest = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, count))
+        return groups[0], rest
 
     def parts(flags: int, between: list[Any]) -> Iterator[tuple[str, Any]]:
         left = check(cuda.cuDeviceGetDevResource(gpu, kind))
-        *first, last = sorted(sms, key=lambda name: sms[name] % 8 != 0)
-        for name in first:
-            groups, _, rest = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, sms[name]))
-            yield name, groups[0]
-            between.append(green(rest))
-            left = check(cuda.cuGreenCtxGetDevResource(between[-1], kind))
-        if int(left.sm.smCount) != sms[last]:
-            (left, *_), _, _ = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, sms[last]))
-        yield last, left
+        for name in order:
+            count, rest, is_last = sms[name], None, name == order[-1]
+            part, total = left, int(left.sm.smCount)
+            if total != count or not is_last:
+                part, rest = split(left, count, flags)
+            if int(part.sm.smCount) != count and is_last and flags == 0:
+                rest, part = split(left, total - count, flags)
+            if int(part.sm.smCount) != count and flags == 0:
+                raise RuntimeError(f"CUDA: no {count} SMs that lie together")
+            yield name, part
+            if not is_last:
+                left = check(cuda.cuGreenCtxGetDevResource(green(rest, between), kind))
 
     for flags in (0, 1) if sms else ():
         between: list[Any] = []
+        made: list[Any] = []
         try:
-            return {name: green(part) for name, part in dict(parts(flags, between)).items()}
-        except RuntimeError:
+            found = {name: green(part, made) for name, part in dict(parts(flags, between)).items()}
+            made = []
+            return found
+        except RuntimeError as problem:
             if flags:
-                raise
+                asked = " + ".join(map(str, sms.values()))
+                raise SystemExit(f"a GPU cannot be cut into {asked} SMs: {problem}") from None
         finally:
-            for one in between:
+            for one in made + between:
                 check(cuda.cuGreenCtxDestroy(one))
     return {}
 
@@ -366,7 +379,7 @@ def open_devices(targets: dict[str, str], transfers: int) -> None:
     slices: dict[int, dict[str, int]] = {}
     for name in Device.all:
         found = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
-        if found is None:
+        if found is None or (found[2] and not int(found[2])):
             raise SystemExit(f"{targets[name]} is no CUDA device")
         slices.setdefault(int(found[1]), {})[name] = int(found[2] or 0)
     for ordinal, sms in slices.items():

@@ -7,11 +7,15 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tessera.backend.cuda import slices
+from tessera.backend.cuda.api import Driver, DriverError
 from tessera.backend.cuda.emit_python import emit_python
+from tessera.backend.cuda.slices import split_gpu
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
 from tessera.frontend.trace import parse_trace
@@ -83,6 +87,67 @@ def test_the_programs_do_the_same(
     for lane, states in last.items():
         for name, content in states.items():
             np.testing.assert_array_equal(found[f"{name}@{lane}"], content, f"{lane} {name}")
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], FakeCuda]:
+    """What all programs share, and the driver that it calls."""
+    fake = FakeCuda()
+    bindings = types.ModuleType("cuda.bindings")
+    bindings.driver = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    return runpy.run_path(str(Path(slices.__file__).with_name("emitted_common.py"))), fake
+
+
+def test_the_programs_cut_gpus_as_the_backend_does(common: tuple[dict[str, Any], FakeCuda]) -> None:
+    cut, fake = common[0]["cut"], common[1]
+    pairs = [(one, other) for one in range(1, 132, 7) for other in range(1, 140, 3)]
+    for sizes in (*((one,) for one in range(1, 140)), *pairs, (44,) * 3, (40, 84, 8), (30, 34, 66)):
+        try:
+            made = split_gpu(Driver(fake), 0, sizes, range(len(sizes)))
+            wanted: list[int] | None = [count for _, count in made]
+        except DriverError:
+            wanted = None
+        fake.greens.clear()
+        try:
+            greens = cut(0, {f"d{i}": size for i, size in enumerate(sizes)})
+            found: list[int] | None = [greens[f"d{i}"].sms for i in range(len(sizes))]
+        except SystemExit:
+            found = None
+        assert found == wanted, sizes
+        taken = fake.sms_in_use()
+        assert len(taken) == len(set(taken)) == sum(wanted or ())
+        fake.greens.clear()
+
+
+@pytest.mark.parametrize("failing", range(1, 7))
+def test_the_programs_leave_nothing_open_that_they_cut_in_vain(
+    common: tuple[dict[str, Any], FakeCuda], failing: int
+) -> None:
+    """The first way may fail at any slice; the second then has all SMs to itself."""
+    cut, fake = common[0]["cut"], common[1]
+    make, made = fake.cuGreenCtxCreate, 0
+
+    def fails(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return (2, None) if made == failing else make(*arguments)
+
+    fake.cuGreenCtxCreate = fails
+    greens = cut(0, {"a": 64, "b": 40, "c": 24})
+    assert [greens[name].sms for name in "abc"] == [64, 40, 24]
+    assert len(fake.greens) == 3
+
+
+@pytest.mark.parametrize("target", ["cuda:0:0sm", "cuda:x", "cuda:0:999sm"])
+def test_the_programs_say_what_is_no_device(
+    common: tuple[dict[str, Any], FakeCuda], target: str
+) -> None:
+    shared = common[0]
+    shared["Device"]("a", {}, {}, {}, 0, 1)
+    with pytest.raises(SystemExit, match=r"is no CUDA device|cannot be cut into 999 SMs"):
+        shared["open_devices"]({"a": target}, 0)
 
 
 def test_one_readable_program_per_device() -> None:
