@@ -194,6 +194,9 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     for path in (given["outputs"], given["timeline"]):
         if path is not None:
             check_output(path, (file, given["data"], given["inputs"]))
+    places = [os.path.realpath(given[one]) for one in ("outputs", "timeline") if given[one]]
+    if len(places) != len(set(places)):
+        raise click.UsageError("`--outputs` and `--timeline` name the same file")
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
         if given["verify"]:

@@ -74,7 +74,12 @@ class OpenPlan:
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a plan does; False also where it cannot be read."""
+    """Whether a file begins as a plan does; False also where it cannot be read.
+
+    A pipe is not looked into: what is read from it once is gone.
+    """
+    if not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as stream:
             return stream.read(len(FORMAT) + 3).lstrip(b"\xef\xbb\xbf").startswith(FORMAT.encode())
@@ -226,8 +231,7 @@ def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
     known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
     wanted = known[0] if policy is None else policy
     if wanted not in known:
-        raise TesseraError(
-            error("TSR5053", f"`{name}` has no policy `{wanted}`",
-                  hint=f"choose one of: {', '.join(f'`{one}`' for one in known)}")
-        )  # fmt: skip
+        named = ", ".join(f"`{one}`" for one in known if one)
+        hint = f"choose one of: {named}" if named else "it has none to choose from"
+        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{wanted}`", hint=hint))
     return tuple(replica for replica in plan.replicas if replica.policy == wanted)

@@ -66,6 +66,17 @@ def test_an_input_is_never_overwritten(plan: str, option: str, tmp_path: Path) -
     assert Path(plan).read_bytes() == before
 
 
+def test_two_results_in_one_file_are_refused(plan: str, tmp_path: Path) -> None:
+    place = tmp_path / "o.npz"
+    done = tessc(
+        "run", plan, "--backend", "cpu", "--outputs", str(place),
+        "--timeline", str(tmp_path / "." / "o.npz"),
+    )  # fmt: skip
+    assert done.code == 2
+    assert "name the same file" in done.err
+    assert not place.exists()
+
+
 def test_a_timeline_that_cannot_be_written_is_refused_before_the_run(plan: str) -> None:
     result = tessc("run", plan, "--timeline", "nowhere/at/all.json")
     assert result.code == 1

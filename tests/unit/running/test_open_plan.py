@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,16 @@ def test_other_files_are_no_plans(tmp_path: Path) -> None:
     trace.write_text("//! tessera.trace 1\n")
     assert not is_plan(trace)
     assert not is_plan(tmp_path / "missing")
+
+
+def test_a_pipe_keeps_what_is_in_it() -> None:
+    """As of `tessc run <(make_a_trace)`: what a first look took would be missing."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as stream:
+        os.write(writer, b"//! tessera.trace 1\n")
+        os.close(writer)
+        assert not is_plan(f"/dev/fd/{reader}")
+        assert stream.read() == b"//! tessera.trace 1\n"
 
 
 def test_slots_and_lanes_can_be_changed(plan: Plan) -> None:
@@ -116,8 +127,9 @@ def test_a_plan_made_by_hand_with_names_that_are_not_there(plan: Plan) -> None:
 
 
 def test_a_policy_that_is_not_there(plan: Plan) -> None:
-    with pytest.raises(TesseraError, match="has no policy `fast`"):
+    with pytest.raises(TesseraError, match="has no policy `fast`") as failure:
         open_plan(plan, policy="fast")
+    assert failure.value.diagnostics[0].hint == "it has none to choose from"
 
 
 @pytest.mark.parametrize("more", [{"slots": 65}, {"lanes": 1 << 40}])
