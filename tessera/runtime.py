@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
+from math import isfinite
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.frontend.contents_write import as_array, numpy_type
 from tessera.ir.plan import Plan
 from tessera.ir.program import Buffer, Program, Role
-from tessera.running.backends import choose_backend
+from tessera.running.backends import check_asked, choose_backend
 from tessera.running.materials import read_materials
 from tessera.running.open_plan import open_plan
 from tessera.running.serving import Serving, ServingOptions
@@ -115,6 +116,12 @@ class Runtime:
         timeline: bool = False,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`."""
+        _check_options(
+            {"slots": slots, "lanes": lanes, "max_steps": max_steps},
+            {"time_limit_s": time_limit_s, "throttle_bytes_per_s": throttle_bytes_per_s},
+            seed,
+        )
+        check_asked(backend, targets or {})
         source = None if data is None else os.fspath(data)
         opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy, data=source)
         choice = choose_backend(opened, backend, targets or {})
@@ -128,6 +135,7 @@ class Runtime:
         self._programs = opened.programs
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
+        self._process = os.getpid()
         self._serving = Serving(
             opened, materials, choice,
             ServingOptions(max_steps=max_steps, limit_s=time_limit_s, timeline=timeline,
@@ -143,6 +151,7 @@ class Runtime:
         `trace` is the name or number of a trace, and may be left out where there is only one.
         What is called when the future is done holds up those that end after it.
         """
+        self._check_process()
         index = self._trace(trace)
         if not 0 <= lane < self.lanes:
             raise TesseraError(
@@ -158,6 +167,7 @@ class Runtime:
 
     def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Copies of a lane's states by name, once its requests are done."""
+        self._check_process()
         found = self._serving.read_states(lane)
         buffers = {b.name: b for program in self._programs for b in program.buffers}
         return {name: as_array(buffers[name], content) for name, content in found.items()}
@@ -177,6 +187,15 @@ class Runtime:
     ) -> None:
         self.close(wait=kind is None)
 
+    def _check_process(self) -> None:
+        """A fork has the runtime's memory, but none of the threads that serve it."""
+        if os.getpid() != self._process:
+            raise TesseraError(
+                error("TSR5050", "the runtime belongs to another process",
+                      notes=(f"process {self._process} made it, this is {os.getpid()}",),
+                      hint="make a `Runtime` in this process, or submit where it was made")
+            )  # fmt: skip
+
     def _trace(self, trace: str | int | None) -> int:
         if trace is None and len(self.traces) == 1:
             return 0
@@ -186,6 +205,20 @@ class Runtime:
             return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
         raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
+
+
+def _check_options(
+    counts: Mapping[str, int | None], amounts: Mapping[str, float | None], seed: int
+) -> None:
+    """Refuse numbers that the command line would not take either."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise TesseraError(error("TSR5053", f"`{name}` must be 1 or more, not {count}"))
+    for name, amount in amounts.items():
+        if amount is not None and not (isfinite(amount) and amount > 0):
+            raise TesseraError(error("TSR5053", f"`{name}` must be above 0, not {amount}"))
+    if seed < 0:
+        raise TesseraError(error("TSR5053", f"`seed` must be 0 or more, not {seed}"))
 
 
 Locate = Callable[[Any, int], DeviceBytes | None]

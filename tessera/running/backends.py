@@ -17,6 +17,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.ir.plan import Plan
 from tessera.running.open_plan import OpenPlan
 
+BACKENDS = ("auto", "cpu", "cuda")
 _TARGET = re.compile(r"cpu|cuda:\d{1,3}(:[1-9]\d{0,3}sm)?")
 
 
@@ -51,6 +52,23 @@ def parse_map(text: str | None) -> dict[str, str]:
             )  # fmt: skip
         found[device] = target
     return found
+
+
+def check_asked(backend: str, targets: Mapping[str, str]) -> None:
+    """Refuse a backend or a target that there cannot be, on whatever machine."""
+    if backend not in BACKENDS:
+        known = ", ".join(f"`{one}`" for one in BACKENDS)
+        raise TesseraError(
+            error("TSR5055", f"there is no backend `{backend}`", hint=f"choose one of: {known}"),
+            exit_code=2,
+        )
+    for device, target in targets.items():
+        if not _TARGET.fullmatch(target):
+            raise TesseraError(
+                error("TSR5055", f"`{target}` cannot stand for `{device}`",
+                      hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`"),
+                exit_code=2,
+            )  # fmt: skip
 
 
 def choose_backend(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -176,6 +179,41 @@ def test_leaving_through_an_exception_does_not_wait() -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert futures[0].done()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"slots": 0}, "`slots` must be 1 or more, not 0"),
+        ({"lanes": -1}, "`lanes` must be 1 or more"),
+        ({"max_steps": 0}, "`max_steps` must be 1 or more"),
+        ({"time_limit_s": float("nan")}, "`time_limit_s` must be above 0"),
+        ({"throttle_bytes_per_s": 0.0}, "`throttle_bytes_per_s` must be above 0"),
+        ({"seed": -1}, "`seed` must be 0 or more"),
+        ({"backend": "tpu"}, "no backend `tpu`"),
+        ({"targets": {"a": "gpu7"}}, "`gpu7` cannot stand for `a`"),
+    ],
+)
+def test_options_without_sense(options: dict[str, Any], said: str) -> None:
+    plan = plan_of([program()], [["a", "b", "a"]])
+    with pytest.raises(TesseraError, match=re.escape(said)):
+        Runtime(plan, **{"backend": "cpu", **options})
+
+
+def test_a_forked_child_is_told(runtime: Runtime) -> None:
+    """It would wait for threads that a fork does not take along."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        told = 0
+        for call in (lambda: runtime.submit({"x": values(1)}).result(5), runtime.states):
+            try:
+                call()
+            except TesseraError as failure:
+                told += "another process" in str(failure)
+        os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert runtime.submit({"x": values(2)}).result(30)["y"][0, 0] == 2
 
 
 @pytest.mark.usefixtures("inline")
