@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tessera.backend.service import NO_DEVICE
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
@@ -181,14 +182,16 @@ def require_gpu() -> None:
     if not torch.cuda.is_available():
         raise TesseraError(
             error("TSR6000", "tracing needs a GPU, and torch finds none on this machine",
-                  hint="`--dry-run` says what would be captured")
+                  hint="`--dry-run` says what would be captured"),
+            exit_code=NO_DEVICE,
         )  # fmt: skip
 
 
 def _no_package(problem: ImportError) -> TesseraError:
     return TesseraError(
         error("TSR6000", f"tracing needs the package `{problem.name}`",
-              hint="install Tessera with its extras `cuda` and `torch`")
+              hint="install Tessera with its extras `cuda` and `torch`"),
+        exit_code=NO_DEVICE,
     )  # fmt: skip
 
 

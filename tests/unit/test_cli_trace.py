@@ -13,7 +13,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text("def step():\n    raise SystemExit('must not run')\n")
     done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"))
-    assert done.code == 1
+    assert done.code == 4
     assert "TSR6000" in done.err
     assert not (tmp_path / "out.ptx").exists()
 
