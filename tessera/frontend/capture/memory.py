@@ -179,9 +179,9 @@ def live_tensors() -> dict[int, Any]:
             if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
                 storage = thing.untyped_storage()
                 address, size = storage.data_ptr(), storage.nbytes()
-                known = live.get(address)
-                if known is None and not blocks.are_there(address, size):
+                if not blocks.are_there(address, size):
                     continue
+                known = live.get(address)
                 if known is None or size > known.untyped_storage().nbytes():
                     live[address] = thing
         except (RuntimeError, ReferenceError, NotImplementedError):
@@ -193,17 +193,18 @@ def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) ->
     """Note memory that nobody has claimed; the words that are addresses of nobody's.
 
     `live` are the tensors from before the call, `words` what the call's nodes name. A tensor in
-    memory of another library may stand for a part of an allocation that the call uses all of, or
-    for memory that is gone: what counts is the allocation.
+    memory of another library, or that another library has cut out of a tensor, may stand for a part
+    of what the call uses all of, or for memory that is gone: what counts is the allocation.
     """
     blocks = _Blocks()
     for number, address in enumerate(sorted(live)):
-        if blocks.at(address) is not None:
+        start, size = blocks.allocation(address)
+        # The call may have given the tensor other memory.
+        is_whole = start == live[address].untyped_storage().data_ptr()
+        if size and is_whole and blocks.at(address) is not None:
             memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
-        elif not memory.holds(address):
-            start, size = _allocation(address)
-            if size:
-                memory.add_block(address, start, size, f"c{number}", is_temporary=False)
+        elif size and not memory.holds(address):
+            memory.add_block(address, start, size, f"c{number}", is_temporary=False)
     unknown = set()
     for word in sorted({word for word in words if word}):
         if memory.holds(word):
@@ -239,15 +240,13 @@ class _Blocks:
     """PyTorch's device memory by address."""
 
     def __init__(self) -> None:
-        import torch
-
         found = [
             _Block(
                 address=int(block["address"]), bytes=int(block["size"]),
                 is_used=block["state"] == "active_allocated",
                 is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
             )
-            for segment in torch.cuda.memory_snapshot()
+            for segment in _segments()
             for block in segment["blocks"]
         ]  # fmt: skip
         self._blocks = sorted(found, key=lambda block: block.address)
@@ -259,12 +258,32 @@ class _Blocks:
         block = self._blocks[place] if place >= 0 else None
         return block if block is not None and word < block.address + block.bytes else None
 
-    def are_there(self, address: int, size: int) -> bool:
-        """Whether memory is in use, by PyTorch or by another library."""
+    def allocation(self, address: int) -> tuple[int, int]:
+        """Where memory that is in use begins, and its bytes; none for memory that is not."""
         block = self.at(address)
         if block is None:
-            return _allocation(address)[1] > 0
-        return block.is_used and address + size <= block.address + block.bytes
+            return _allocation(address)
+        return block.address, block.bytes if block.is_used else 0
+
+    def are_there(self, address: int, size: int) -> bool:
+        """Whether memory is in use, by PyTorch or by another library."""
+        start, there = self.allocation(address)
+        # Of other libraries it is not known how many allocations lie in a row.
+        is_inside = address + size <= start + there or self.at(address) is None
+        return there > 0 and is_inside
+
+
+def _segments() -> list[Any]:
+    import torch
+
+    try:
+        return torch.cuda.memory_snapshot()
+    except RuntimeError as problem:
+        raise TesseraError(
+            error("TSR6002", "PyTorch's allocator does not tell what memory is in use",
+                  notes=(str(problem).splitlines()[0],),
+                  hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one")
+        ) from None  # fmt: skip
 
 
 def _allocation(word: int) -> tuple[int, int]:

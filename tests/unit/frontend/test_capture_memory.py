@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.memory import Memory, add_strangers, live_tensors
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Role
@@ -150,3 +151,43 @@ def test_tensors_whose_memory_is_gone_are_not_alive() -> None:
         A: kept[0][1],
         A + 8200: kept[2][1],
     }
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_that_lies_inside_a_block_may_be_a_part_of_it() -> None:
+    """As one that went to another library, was cut there, and came back: the rest lives on."""
+    memory = Memory()
+    assert not add_strangers(memory, {A + 64: Tensor(A + 64, (8,))}, [A, A + 500])
+    (only,) = memory.in_order()
+    assert (only.address, only.bytes, only.role, only.lasting) == (A, 512, Role.WEIGHT, True)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_that_the_call_gives_other_memory() -> None:
+    """`p.data = ...`: what it had before counts where it is still there, not what it has now."""
+    for before, wanted in ((A + 1024, [(A + 1024, 512)]), (A + 512, [])):
+        memory = Memory()
+        add_strangers(memory, {before: Tensor(A + 4096, (8,))}, [])
+        assert [(one.address, one.bytes) for one in memory.in_order()] == wanted
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_view_of_memory_that_is_gone_does_not_hide_who_has_it_now(first: int) -> None:
+    """A tensor over freed memory of another library, larger than the block that is there now."""
+    torch = sys.modules["torch"]
+    torch.Tensor, torch.nn = Tensor, types.SimpleNamespace(Parameter=None)  # type: ignore
+    kept = [Tensor(A + 1024, (size,)) for size in ((128, 4096), (4096, 128))[first]]
+    assert live_tensors()[A + 1024] is kept[first]
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_allocator_that_does_not_tell_what_is_in_use() -> None:
+    def snapshot() -> Any:
+        raise RuntimeError("snapshot with backend:cudaMallocAsync is not meaningful.\nMore")
+
+    sys.modules["torch"].cuda = types.SimpleNamespace(memory_snapshot=snapshot)  # type: ignore
+    with pytest.raises(TesseraError, match="TSR6002") as caught:
+        live_tensors()
+    (note,) = caught.value.diagnostics[0].notes
+    assert note == "snapshot with backend:cudaMallocAsync is not meaningful."
