@@ -13,7 +13,7 @@ from tessera.frontend.profile import bad_profile, parse_profile
 from tessera.frontend.readfile import read_source
 from tessera.ir.costs import Costs, CostSource, Duration, Profile
 from tessera.ir.machine import Machine
-from tessera.passes.costs.adjust_costs import merge_profiles, restrict_steps
+from tessera.passes.costs.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.planning.options import PlanOptions
 from tessera.planning.traces import LoadedTrace
@@ -25,10 +25,12 @@ def find_costs(
 ) -> list[Costs]:  # fmt: skip
     """The costs of every trace, by what `read_profiles` has found where that is known."""
     costs = [
-        merge_profiles(
-            estimate_costs(trace.program, trace.graph, machine),
-            machine,
-            [one for one in profiles if one.program_digest == trace.planned.digest],
+        bar_endless(
+            merge_profiles(
+                estimate_costs(trace.program, trace.graph, machine),
+                machine,
+                [one for one in profiles if one.program_digest == trace.planned.digest],
+            )
         )
         for trace in traces
     ]

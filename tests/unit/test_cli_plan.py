@@ -114,6 +114,15 @@ def test_nothing_to_plan(tmp_path: Path) -> None:
     assert "TSR3013" in outcome.err
 
 
+def test_a_launch_without_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.ptx"
+    path.write_text(MLP.read_text().replace("grid=18,1,1", "grid=2147483647,65535,65535"))
+    outcome = tessc("plan", str(path), "--gpus", "a100,l40s", "-o", str(tmp_path / "p.tsp"))
+    assert outcome.code == 3
+    assert "no GPU of the machine can run `#3 m0.relu`" in outcome.err
+    assert "a100-0: it would take about" in outcome.err
+
+
 def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
     path = tmp_path / "big.ptx"
     path.write_text(BIG)

@@ -17,6 +17,8 @@ from fnmatch import fnmatchcase
 from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
 from tessera.ir.machine import Device, Machine
 
+MOST_NS = 3.6e12  # as of a time in a profile
+
 
 def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) -> Costs:
     """The costs with measured times in place of estimates, where step and device match."""
@@ -84,6 +86,19 @@ def longer(costs: Costs, factors: Sequence[float]) -> Costs:
             replace(step, on_device=tuple(map(scaled, step.on_device, factors)))
             for step in costs.steps
         )
+    )
+
+
+def bar_endless(costs: Costs) -> Costs:
+    """Steps barred from where they would take over an hour: no plan could say for how long."""
+
+    def bounded(cost: Cost) -> Cost:
+        if isinstance(cost, Barred) or cost.ns <= MOST_NS:
+            return cost
+        return Barred(f"it would take about {cost.ns / MOST_NS:.2g} hours there")
+
+    return Costs(
+        tuple(replace(step, on_device=tuple(map(bounded, step.on_device))) for step in costs.steps)
     )
 
 
