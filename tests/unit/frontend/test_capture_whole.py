@@ -39,6 +39,7 @@ class Driver(types.ModuleType):
     """Each pair of questions for the count finds one node more."""
 
     CUgraph = Graph
+    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)
     CUkernelNodeAttrID = SimpleNamespace(
         CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=0, CU_LAUNCH_ATTRIBUTE_COOPERATIVE=1
     )
@@ -52,6 +53,9 @@ class Driver(types.ModuleType):
 
     def cuStreamGetCaptureInfo(self, stream: int) -> tuple[Any, ...]:
         return 0, Graph(1)
+
+    def cuPointerGetAttribute(self, kind: int, word: int) -> tuple[Any, ...]:
+        return 1, None
 
     def cuGraphGetNodes(self, graph: int, count: int) -> tuple[Any, ...]:
         if count:
