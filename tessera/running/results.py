@@ -2,8 +2,8 @@
 
 In: an `Outcome`. Out: a `.npz` or `.safetensors` file. An output has a leading axis, one entry per
 finished request of its trace; `tessera.requests` says which requests they are. A state has a
-leading axis of lanes, and is there only if the run came to its end. With several traces, names
-stand behind that of their trace: `prefill/y`.
+leading axis of lanes, and is there only if the run came to its end. Types that the file lacks are
+rows of bytes. With several traces, names stand behind that of their trace: `prefill/y`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from tessera.backend.service import Bytes
-from tessera.frontend.contents_write import write_contents
+from tessera.frontend.contents_write import numpy_type, write_contents
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Buffer, BufferId, Role
 from tessera.running.outcome import Outcome
@@ -26,7 +27,10 @@ REQUESTS = "tessera.requests"
 
 def write_results(outcome: Outcome, path: str | os.PathLike[str]) -> None:
     """Write what has finished; the file appears whole or not at all."""
-    write_contents(path, results(outcome))
+    rows = results(outcome)
+    if not os.fspath(path).endswith(".safetensors"):
+        rows = (one if numpy_type(one[0]) else (_as_bytes(one[0]), one[1]) for one in rows)
+    write_contents(path, rows)
 
 
 def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
@@ -62,11 +66,19 @@ def _numbered(name: str, count: int) -> Buffer:
     )  # fmt: skip
 
 
+def _as_bytes(stacked: Buffer) -> Buffer:
+    """The same bytes with their first axis kept, of a type that every file has."""
+    assert stacked.shape is not None
+    assert stacked.dtype is not None
+    count, *inner = stacked.shape
+    return replace(stacked, dtype=DataType.U8, shape=(count, prod(inner) * stacked.dtype.bytes))
+
+
 def _stacked(buffer: Buffer, name: str, parts: list[Bytes]) -> tuple[Buffer, Bytes]:
     """Equal buffers one after the other, with an axis for them in front."""
     count = len(parts)
-    shape = None if buffer.shape is None else (count, *buffer.shape)
-    if shape is None and buffer.dtype is not None:
-        shape = (count, buffer.bytes // buffer.dtype.bytes)
+    dtype = buffer.dtype or DataType.U8
+    inner = (buffer.bytes // dtype.bytes,) if buffer.shape is None else buffer.shape
     content = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return replace(buffer, name=name, bytes=count * buffer.bytes, shape=shape), content
+    size = count * buffer.bytes
+    return replace(buffer, name=name, bytes=size, dtype=dtype, shape=(count, *inner)), content

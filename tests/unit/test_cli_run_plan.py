@@ -18,7 +18,7 @@ from tests.helpers.command import tessc
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
-from tests.helpers.traces import trace
+from tests.helpers.traces import COPY, trace
 
 
 def sleeping(folder: Path, second: str = "doze", **more: int) -> str:
@@ -64,6 +64,29 @@ def test_an_input_is_never_overwritten(plan: str, option: str, tmp_path: Path) -
     assert result.code == 1
     assert "it is an input of this command" in result.err
     assert Path(plan).read_bytes() == before
+
+
+def test_results_of_types_that_numpy_lacks_keep_their_axis(tmp_path: Path) -> None:
+    buffers = """
+    buffer x bytes=64 role=input dtype=bf16 shape=8x4
+    buffer s bytes=64 role=state
+    buffer y bytes=64 role=output dtype=bf16 shape=8x4
+    """
+    steps = "memcpy s x bytes=64\nlaunch m.copy grid=1,1,1 block=16,1,1 args=[y, s, u32:16]"
+    made = plan_of([trace(buffers, COPY, steps)], [["a", "b"]], slots=2, lanes=2)
+    path, outputs = write_plan(tmp_path, made), tmp_path / "out.npz"
+    more = ["--backend", "cpu", "--requests", "3", "--outputs", str(outputs)]
+    assert tessc("run", str(path), *more).code == 0
+    with np.load(outputs) as found:
+        shapes = {name: found[name].shape for name in found}
+        inputs = tmp_path / "in.npz"
+        np.savez(inputs, x=found["y"])
+        wanted = found["y"]
+    assert shapes == {"tessera.requests": (3,), "y": (3, 64), "s": (2, 64)}
+    # What was written can be given again.
+    assert tessc("run", str(path), *more, "--inputs", str(inputs)).code == 0
+    with np.load(outputs) as found:
+        np.testing.assert_array_equal(found["y"], wanted)
 
 
 def test_two_results_in_one_file_are_refused(plan: str, tmp_path: Path) -> None:
