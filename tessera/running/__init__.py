@@ -23,7 +23,7 @@ from tessera.running.estimate import cpu_seconds
 from tessera.running.materials import Materials, read_materials
 from tessera.running.open_plan import OpenPlan, open_plan
 from tessera.running.outcome import Outcome
-from tessera.running.schedule import Turn, schedule
+from tessera.running.schedule import Turn, first_lanes, schedule
 from tessera.running.serving import Serving, ServingOptions
 
 DEFAULT_REQUESTS = 8
@@ -80,6 +80,8 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
     )
     materials.check_enough(turns)
+    if options.inputs is None:
+        materials = materials.with_own_states(first_lanes(turns))
     notes = list(opened.diagnostics)
     if choice.backend == "cpu" and options.backend == "auto" and not options.targets:
         notes.append(rehearsal(cpu_seconds(opened, turns)))

@@ -6,15 +6,16 @@ word.
 
 What no file gives is seeded: weights by the seed, the states of lane n by seed + n, the inputs of
 request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
-of the others where a seed would only give zeros (integers, untyped bytes).
+of the others where a seed would only give zeros (integers, untyped bytes). States in it are those
+of every lane; `with_own_states` tells lanes apart, for runs whose results nobody waits for.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +61,19 @@ class Materials:
             return first
         seeded = seeded_bytes(buffer, self.seed + request)
         return seeded if first is None or seeded.any() else first
+
+    def with_own_states(self, kept: Container[int]) -> Materials:
+        """With other states in all lanes but `kept`, where a seed would give more than zeros."""
+        buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
+        found = []
+        for lane, given in enumerate(self.states):
+            own = dict(given)
+            for buffer in buffers if lane not in kept else ():
+                if given[buffer.name] is self.states[0][buffer.name]:  # from the file
+                    seeded = seeded_bytes(buffer, self.seed + lane)
+                    own[buffer.name] = seeded if seeded.any() else given[buffer.name]
+            found.append(own)
+        return replace(self, states=tuple(found))
 
     def _given(self, buffer: Buffer, trace: int) -> Given | None:
         named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")

@@ -22,7 +22,7 @@ from tessera.ir.program import Buffer, Program, Role
 from tessera.running import Prepared
 from tessera.running.launches import MISMATCH
 from tessera.running.outcome import Outcome
-from tessera.running.schedule import Turn
+from tessera.running.schedule import Turn, first_lanes
 from tessera.running.tolerance import Distance, distance
 
 
@@ -89,6 +89,8 @@ def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
         one.lane == turn.lane and one.request < turn.request for one in prepared.turns
     ):
         return False
+    if turn.lane not in first_lanes(prepared.turns):
+        return False  # it has states of its own
     recorded = prepared.materials.first_inputs[trace]
     given = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
     return all(np.array_equal(given[name], content) for name, content in recorded.items())

@@ -42,6 +42,17 @@ def schedule(
     return tuple(found)
 
 
+def first_lanes(turns: Sequence[Turn]) -> frozenset[int]:
+    """For each trace the lane of the first request that is also the first of its lane."""
+    begun: set[int] = set()
+    found: dict[int, int] = {}
+    for turn in turns:
+        if turn.lane not in begun:
+            begun.add(turn.lane)
+            found.setdefault(turn.trace, turn.lane)
+    return frozenset(found.values())
+
+
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
     """Who has the least of what is due; of equals the first."""
     whole = sum(shares)

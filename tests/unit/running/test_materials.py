@@ -65,6 +65,12 @@ def test_contents_beside_the_plan(tmp_path: Path) -> None:
     assert [lane["s"].view(np.float32)[0] for lane in found.states] == [3, 3]
     assert found.inputs(0, 0, 0)["x"].view(np.float32)[0] == 6
     assert found.inputs(1, 0, 1)["x"].view(np.float32)[0] != 6
+    # A run whose results nobody waits for tells its lanes apart.
+    apart = found.with_own_states({0})
+    assert (apart.states[0]["s"] == found.states[0]["s"]).all()
+    assert (
+        apart.states[1]["s"].tobytes() == materials(tmp_path, make_plan()).states[1]["s"].tobytes()
+    )
     # A seed would only give zeros, and an index that is zero everywhere tests nothing.
     assert found.inputs(1, 0, 1)["i"].view(np.uint32).tolist() == [4, 5]
 

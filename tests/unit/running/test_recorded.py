@@ -150,3 +150,19 @@ def test_names_that_the_recording_lacks() -> None:
     code, text = verify("--requests", "1")
     assert code == 1
     assert "TSR1186" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_lanes_start_apart_unless_inputs_are_given() -> None:
+    """Results of one lane must not pass for those of another; real inputs want the real state."""
+    record(S + X)
+    code, text = verify("--requests", "2", "--outputs", "o.npz")
+    assert code == 0
+    assert "request 0 equals what PyTorch recorded to the byte" in text
+    np.savez("i.npz", x=X)
+    more = ("--requests", "2", "--inputs", "i.npz", "--outputs", "p.npz")
+    assert verify(*more)[0] == 0
+    with np.load("o.npz") as seeded, np.load("p.npz") as given:
+        assert (seeded["s"][0] == S + X).all()
+        assert np.abs(seeded["s"][1]).max() < 2
+        assert (given["s"] == S + X).all()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tessera.running.schedule import schedule
+from tessera.running.schedule import Turn, first_lanes, schedule
 
 
 def test_lanes_take_turns_and_see_the_same_traces() -> None:
@@ -34,3 +34,12 @@ def test_turns_count_the_requests_of_a_trace(trace: int) -> None:
 def test_lanes_of_later_replicas_follow_those_of_the_first() -> None:
     lanes = {turn.lane for turn in schedule(12, [1.0], [(0.5, 2), (0.5, 3)])}
     assert lanes == {0, 1, 2, 3, 4}
+
+
+def test_the_lanes_that_begin_with_a_trace() -> None:
+    turns = schedule(12, [0.75, 0.25], [(0.5, 2), (0.5, 1)])
+    (first,) = first_lanes([turn for turn in turns if turn.trace == 0])
+    assert first == turns[0].lane
+    # Every lane begins with trace 0, so none begins with trace 1.
+    assert first_lanes(turns) == {turns[0].lane}
+    assert first_lanes([Turn(0, 0, 2, 0), Turn(1, 1, 2, 0), Turn(2, 1, 0, 1)]) == {2, 0}
