@@ -177,7 +177,8 @@ def _write_programs(found: PlanReport, folder: str) -> int:
     """A Python program per device, and what they share."""
     from tessera.planning.cuda_python import cuda_python_files
 
-    for name, text in cuda_python_files(found.plan, found.setting).items():
+    files = cuda_python_files(found.plan, found.setting)
+    for name, text in files.items():
         path = Path(folder, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +187,9 @@ def _write_programs(found: PlanReport, folder: str) -> int:
             message = f"the folder `{path.parent}` cannot be made: {reason}"
             raise TesseraError(error("TSR1911", message)) from None
         write_file(str(path), text.encode("utf-8", "surrogateescape"))
-    write_data(f"programs written to {folder}: `python {folder}/run.py --help`\n".encode(), "-")
+    runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
+    said = ", ".join(f"`python {path} --help`" for path in runs)
+    write_data(f"programs written to {folder}: {said}\n".encode(errors="replace"), "-")
     return 0
 
 

@@ -58,3 +58,12 @@ def test_the_plan_as_programs(fake: FakeCuda) -> None:
     refused = tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "blocked")
     assert refused.code == 1
     assert "TSR1911" in refused.err
+
+
+def test_the_programs_of_several_replicas_are_named(fake: FakeCuda) -> None:
+    more = ("--gpus", "2xh200", "--strategy", "dp", "--emit", "cuda-python", "-o", "out")
+    done = tessc("plan", str(TRACE), *more)
+    assert done.code == 0
+    named = [word.strip("`,") for word in done.text.split() if word.endswith("run.py")]
+    assert named == ["out/replica_0/run.py", "out/replica_1/run.py"]
+    assert all(Path(name).is_file() for name in named)
