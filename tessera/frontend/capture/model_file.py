@@ -53,7 +53,9 @@ def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, Inp
         raise
     except BaseException as problem:  # whatever the user's own code raises, an exit included
         raise refusal(problem) from problem
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+    if isinstance(made, tuple | list) and made and callable(made[0]):
+        if len(made) != 2:
+            raise _bad_model(f"`{name}` returns {len(made)} values, not a callable and its inputs")
         return made[0], _inputs(made[1])
     if callable(made):
         return made, Inputs()

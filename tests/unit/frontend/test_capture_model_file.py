@@ -23,6 +23,15 @@ def alone():
 def named():
     return pair()[0], {"x": 3, "mask": None}
 
+def listed():
+    return [abs, 3]
+
+def lonely():
+    return (abs,)
+
+def spread():
+    return abs, 3, 4
+
 def closure():
     return lambda: 9
 
@@ -60,6 +69,14 @@ def test_a_function_makes_the_model_or_is_it(model: Path) -> None:
     assert inputs.plain == (4,)
     function, inputs = load_model(find_model(f"{model}:alone"), {})
     assert (function(), inputs.plain) == (7, ())
+    function, inputs = load_model(find_model(f"{model}:listed"), {})
+    assert (function, inputs.plain) == (abs, (3,))
+
+
+@pytest.mark.parametrize(("name", "count"), [("lonely", 1), ("spread", 3)])
+def test_what_is_returned_is_a_callable_and_its_inputs(model: Path, name: str, count: int) -> None:
+    with pytest.raises(TesseraError, match=f"`{name}` returns {count} values, not a callable"):
+        load_model(find_model(f"{model}:{name}"), {})
 
 
 @pytest.mark.parametrize("text", ["model.py", "nowhere.py:step", ":step", "model.py:"])
