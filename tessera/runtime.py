@@ -292,9 +292,9 @@ def _array(buffer: Buffer, given: Any) -> npt.NDArray[Any]:
     """A NumPy array over the memory of what is given."""
     if isinstance(given, np.ndarray):
         return given
-    if type(given).__module__.split(".")[0] == "torch":
-        return _from_torch(given)
     try:
+        if type(given).__module__.split(".")[0] == "torch":
+            return _from_torch(given)
         return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     except (TypeError, ValueError, BufferError, RuntimeError) as problem:
         raise TesseraError(

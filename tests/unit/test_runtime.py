@@ -242,3 +242,11 @@ def test_results_in_types_that_numpy_lacks() -> None:
     tensor = Result(Program(buffers=(buffer,)), done).torch("y")
     assert tensor.dtype is torch.bfloat16
     assert tensor.tolist() == [[1.0], [2.0]]
+
+
+def test_tensors_without_memory_in_rows() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    wanted = {"x": Buffer(id=BufferId(0), name="x", bytes=12, role=Role.INPUT, dtype=DataType.F32)}
+    for tensor in (torch.zeros(3, device="meta"), torch.zeros(3).to_sparse()):
+        with pytest.raises(TesseraError, match="input `x` is no array"):
+            read_inputs(wanted, {"x": tensor})
