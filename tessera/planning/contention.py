@@ -213,7 +213,9 @@ def find_together(setting: Setting, slots: int) -> Together:
         for device, ns in zip(machine.devices, predicted, strict=True):
             key = (trace.planned.digest, machine.gpu_of(device).key, device.sms)
             measured = known.get(key) if len(machine.slices_of(device.card)) > 1 else None
-            factors.append(TOGETHER if measured is None or not ns else measured / ns)
+            # Requests that fill each other's gaps take what one takes, shared among them, at best.
+            known_by = None if measured is None or not ns else measured / ns
+            factors.append(TOGETHER if known_by is None else max(known_by, 1 / _MEASURED_SLOTS))
         found.append(tuple(factors))
     return found
 

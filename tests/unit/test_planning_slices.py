@@ -120,6 +120,14 @@ def test_the_bound_knows_what_requests_gain_that_fill_each_others_gaps(
     assert found.plan.bound == pytest.approx(1e6 * STEPS / 2, rel=0.01)
 
 
+def test_two_requests_gain_no_more_than_half(tmp_path: Path, before: Plan) -> None:
+    """Whatever a profile says: else plans would promise anything, and bounds prove nothing."""
+    together = {84: 1e-3, 48: 1e-3}
+    found = profiled(tmp_path, before, {84: 1e11, 48: 1e11}, together=together, strategy="dp")
+    assert times_of(found) == pytest.approx([0.5e11] * 2 * STEPS, rel=0.01)
+    assert found.plan.bound == pytest.approx(0.5e11 * STEPS / 2, rel=0.01)
+
+
 @pytest.mark.parametrize(("whole", "devices"), [(100.0, 1), (10_000.0, 2)])
 def test_the_whole_gpu_is_taken_where_slices_lose(
     tmp_path: Path, before: Plan, whole: float, devices: int
