@@ -9,8 +9,8 @@ that they add up to what the whole trace takes. Where that takes longer than all
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
 an equal part of it. The same holds for the times beside a neighbour.
 
-What a request takes on a slice when it and the rest of its GPU are busy for long, with two requests
-each, is measured too (`together_ns`), where there is memory for that.
+What a request takes on a device when it and the rest of its GPU are busy for long, with two
+requests each, is measured too (`together_ns`), where there is memory for that.
 """
 
 from __future__ import annotations
@@ -227,24 +227,26 @@ class Bench:
                 profiler.close()
 
     def together(self, entry: Entry, ordinal: int) -> float | None:
-        """What a request takes on a slice while it and the rest of the GPU are busy for long.
+        """What a request takes on a device while it and the rest of its GPU are busy for long.
 
-        None for a whole GPU, and where there is no memory for the trace twice.
+        None where there is no memory for that.
         """
         from tessera.backend.cuda.together import together_ns
 
         targets, gpu = _targets(entry, ordinal), entry.gpu
-        mine, rest = (gpu.key, entry.sms or gpu.sms), (gpu.key, gpu.sms - (entry.sms or 0))
-        if mine not in self.known:
-            self.known[mine] = None
-            if _BESIDE in targets:
-                found: tuple[float | None, float | None] | None = None
-                wanted = [(_DEVICE,), (_BESIDE,)]
-                with self._backends(gpu, targets, wanted, _SLOTS, least=0) as both:
-                    if len(both) == 2:
-                        found = together_ns(both[0], both[1], self.given, self.options.limit_s)
-                self.known[rest], self.known[mine] = reversed(found or (None, None))
-        return self.known[mine]
+        sms = entry.sms or gpu.sms
+        keys = [(gpu.key, sms), (gpu.key, gpu.sms - sms)][: len(targets)]
+        if keys[0] not in self.known:
+            found: tuple[float | None, ...] | None = None
+            wanted = [(name,) for name in targets]
+            with self._backends(gpu, targets, wanted, _SLOTS, least=0) as every:
+                if len(every) == len(wanted):
+                    found = together_ns(every, self.given, self.options.limit_s)
+            # The first counts if both are of one size.
+            self.known.update(
+                zip(reversed(keys), reversed(found or (None,) * len(keys)), strict=True)
+            )
+        return self.known[keys[0]]
 
     @contextmanager
     def _backends(

@@ -14,10 +14,10 @@ to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only mo
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
 On the other hand requests of several slots fill each other's gaps. How much it is, the profile
-tells, which has run requests on a slice and on the rest of the GPU at once, for long; where it does
-not, `TOGETHER` stands for it. And requests that change slices take memory for their copies, wait
-and leave gaps (`CHANGING`). Both numbers are what two of the five mixes of
-`benchmarks/results/gain.json` took; the other three test them.
+tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
+long; where it does not, `TOGETHER` stands for it on slices. And requests that change slices take
+memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are what two of the five
+mixes of `benchmarks/results/gain.json` took; the other three test them.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class Settled:
 
 
 def has_neighbours(setting: Setting) -> bool:
-    """Whether times are known to depend on neighbours."""
-    return setting.options.objective == "throughput" and any(
+    """Whether times are known to depend on what else is at work."""
+    if setting.options.objective != "throughput":
+        return False
+    return bool(_measured_together(setting)) or any(
         isinstance(cost, Duration) and cost.beside is not None
         for costs in setting.costs
         for step in costs.steps
@@ -179,7 +181,7 @@ def _at(
 def _longer(
     machine: Machine, problem: Problem, one: Candidate, together: Sequence[float]
 ) -> tuple[float, ...]:
-    """Per device how much longer all takes because other slices of its card are busy too."""
+    """Per device how much longer all takes because it and other slices of its card are busy."""
     used: set[int] = set()
     changing: set[int] = set()
     for replica in one.replicas:
@@ -191,33 +193,42 @@ def _longer(
     found = []
     for device, busy in zip(machine.devices, together, strict=True):
         others = {other.id for other in machine.slices_of(device.card)} - {device.id}
-        factor = busy if others & used else 1.0
+        factor = busy if others & used or not others else 1.0
         found.append(factor * CHANGING if others & changing and device.id in changing else factor)
     return tuple(found)
 
 
 def find_together(setting: Setting, slots: int) -> Together:
-    """Per trace and device how much longer it takes than its steps say while others are busy."""
+    """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
-    known = {
-        (profile.program_digest, one.gpu, one.sms): one.ns
-        for profile in setting.profiles
-        for one in profile.together
-        # Of a mix of traces it is not known: neighbours then do something else.
-        if slots >= _MEASURED_SLOTS and len(setting.traces) == 1
-    }
+    known = _measured_together(setting) if slots >= _MEASURED_SLOTS else {}
     found = []
-    for trace, costs in zip(setting.traces, setting.costs, strict=True):
-        predicted = _side_by_side(machine, costs)
+    for costs in setting.costs:
         factors = []
-        for device, ns in zip(machine.devices, predicted, strict=True):
-            key = (trace.planned.digest, machine.gpu_of(device).key, device.sms)
-            measured = known.get(key) if len(machine.slices_of(device.card)) > 1 else None
-            # Requests that fill each other's gaps take what one takes, shared among them, at best.
-            known_by = None if measured is None or not ns else measured / ns
-            factors.append(TOGETHER if known_by is None else max(known_by, 1 / _MEASURED_SLOTS))
+        for device, ns in zip(machine.devices, _side_by_side(machine, costs), strict=True):
+            measured = known.get((machine.gpu_of(device).key, device.sms))
+            if measured is not None and ns:
+                # Requests that fill each other's gaps share what one takes, at best.
+                factors.append(max(measured / ns, 1 / _MEASURED_SLOTS))
+            else:
+                factors.append(TOGETHER if len(machine.slices_of(device.card)) > 1 else 1.0)
         found.append(tuple(factors))
     return found
+
+
+def _measured_together(setting: Setting) -> dict[tuple[str, int], float]:
+    """By GPU and SMs what a request takes while all are busy.
+
+    Of a mix of traces it is not known: neighbours then do something else.
+    """
+    devices = {(setting.machine.gpu_of(one).key, one.sms) for one in setting.machine.devices}
+    return {
+        (one.gpu, one.sms): one.ns
+        for profile in setting.profiles
+        if [profile.program_digest] == [trace.planned.digest for trace in setting.traces]
+        for one in profile.together
+        if (one.gpu, one.sms) in devices
+    }
 
 
 def _side_by_side(machine: Machine, costs: Costs) -> list[float]:

@@ -90,6 +90,22 @@ def test_slices_that_lose_together_are_not_taken(tmp_path: Path, before: Plan) -
     assert len(profiled(tmp_path, before, times, together=slow).plan.devices) == 1
 
 
+def test_what_requests_side_by_side_took_on_the_whole_gpu_counts(
+    tmp_path: Path, before: Plan
+) -> None:
+    """They fill each other's gaps, as those of slices do; one at a time cannot."""
+    times = {132: 1000.0, 84: 1300.0, 48: 2000.0}
+    slices = {84: 1400.0 * STEPS, 48: 2100.0 * STEPS}
+    assert len(profiled(tmp_path, before, times, together=slices).plan.devices) == 2
+    both = {**slices, 132: 800.0 * STEPS}
+    found = profiled(tmp_path, before, times, together=both)
+    assert len(found.plan.devices) == 1
+    assert found.plan.period_ns == pytest.approx(800.0 * STEPS, rel=0.01)
+    assert found.plan.bound <= found.plan.period_ns
+    one = profiled(tmp_path, before, times, together=both, gpus="h200", slots=1, lanes=1)
+    assert one.plan.period_ns == pytest.approx(1000.0 * STEPS, rel=0.05)
+
+
 def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:
     # So short that the memory is the limit: each slice draws about half of what it has, of which
     # the measuring neighbour drew all on 84 SMs and 48/66 on 48.

@@ -1,6 +1,6 @@
-"""How long requests take on a slice while the rest of the GPU is as busy, with the same.
+"""How long requests take on a slice while the rest of the GPU is as busy, or on a whole GPU.
 
-In: two backends that have one trace each on a device of their own. Out: nanoseconds on both.
+In: backends that have one trace each on a device of their own. Out: nanoseconds on each.
 
 Steps that were timed one by one and for a moment do not tell what slices cost each other that are
 all busy for long: a GPU lowers its clock a second or two after it draws too much power, and the
@@ -32,28 +32,28 @@ _SMALL_STATE_BYTES = 1 << 16
 
 
 def together_ns(
-    one: CudaBackend, other: CudaBackend, inputs: Mapping[str, Bytes], limit_s: float
-) -> tuple[float, float] | None:
-    """What a request takes on both while both are busy; None where that says nothing of the GPU.
+    backends: Sequence[CudaBackend], inputs: Mapping[str, Bytes], limit_s: float
+) -> tuple[float, ...] | None:
+    """What a request takes on each while all are busy; None where that says nothing of the GPU.
 
     So it is for short requests, and for those that no graph can hold. Large states are not put
     back in between: no step says what they hold.
     """
-    driver = one.driver
-    driver.use(one._roots[0].context)
+    driver = backends[0].driver
+    driver.use(backends[0]._roots[0].context)
     watch = Stopwatch(driver, limit_s)
     watch.what = "the whole trace, beside itself"
-    both = _Repeating(one, watch), _Repeating(other, watch)
+    every = [_Repeating(backend, watch) for backend in backends]
     try:
-        for each in both:
+        for each in every:
             each.start(inputs)
             if each.each_ns < _LEAST_NS:
                 return None
-        return _side_by_side(both, watch)
+        return _side_by_side(every, watch)
     finally:
         # After Ctrl-C a lot may be under way: to free memory would wait for it.
-        if not watch.is_stuck and one._is_quiet() and other._is_quiet():
-            for each in both:
+        if not watch.is_stuck and all(backend._is_quiet() for backend in backends):
+            for each in every:
                 each.close()
             watch.close()
 
@@ -132,33 +132,32 @@ def _small_states(backend: CudaBackend, slot: int, lane: int) -> Iterator[tuple[
             yield memory.address(0, device, buffer.id, slot, lane), buffer.bytes
 
 
-def _side_by_side(both: tuple[_Repeating, _Repeating], watch: Stopwatch) -> tuple[float, float]:
-    driver = both[0].driver
+def _side_by_side(every: Sequence[_Repeating], watch: Stopwatch) -> tuple[float, ...]:
+    driver = every[0].driver
     start = driver.event(timed=True)
-    first, *others = (stream for each in both for stream in each.streams)
+    first, *others = (stream for each in every for stream in each.streams)
     driver.record(start, first)
     for stream in others:
         driver.wait(stream, start)
-    for each in _in_turns(both, watch):
+    for each in _in_turns(every, watch):
         each.hand_over()
-    ended = [each.ended_ns(start) for each in both]
+    ended = [each.ended_ns(start) for each in every]
     driver.destroy_event(start)
     until = min(times[-1] for times in ended)
-    one, other = (
+    return tuple(
         round(_each_ns(times, min(_SETTLE_NS, until // 2), until, len(each.streams)), 1)
-        for times, each in zip(ended, both, strict=True)
+        for times, each in zip(ended, every, strict=True)
     )
-    return one, other
 
 
-def _in_turns(both: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeating]:
-    """As they will end: neither runs out of work while the host hands over the other's."""
-    due = dict.fromkeys(both, 0.0)
+def _in_turns(every: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeating]:
+    """As they will end: none runs out of work while the host hands over another's."""
+    due = dict.fromkeys(every, 0.0)
     for _ in range(_MOST_RUNS):
         if min(due.values()) >= _SETTLE_NS + _STEADY_NS:
             return
         while True:
-            full = {each: each.full_until() for each in both}
+            full = {each: each.full_until() for each in every}
             free = [each for each, event in full.items() if event is None]
             if free:
                 break
@@ -169,7 +168,7 @@ def _in_turns(both: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeati
 
 
 def _each_ns(ended: list[int], start: int, end: int, slots: int) -> float:
-    """Nanoseconds from one to the next within a time in which both devices are busy.
+    """Nanoseconds from one to the next within a time in which all devices are busy.
 
     Requests of several slots end side by side: what counts is from one to the next of its slot.
     """

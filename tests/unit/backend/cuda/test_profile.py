@@ -135,27 +135,27 @@ def test_a_slice_is_measured_beside_a_neighbour(counting: Path) -> None:
 def test_slices_are_measured_that_are_busy_together(
     counting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once for both; states that say where to go on are put back, or `s` would count on."""
-    counted: list[tuple[float, float] | None] = []
+    """Once for both, and a whole GPU by itself; states that say where to go on are put back, or
+    `s` would count on."""
+    counted: list[tuple[float, ...] | None] = []
     measure = together.together_ns
 
-    def watched(one: Any, other: Any, *more: Any) -> tuple[float, float] | None:
-        counted.append(measure(one, other, *more))
-        states = [backend.read_states(lane) for backend in (one, other) for lane in (0, 1)]
+    def watched(every: list[Any], *more: Any) -> tuple[float, ...] | None:
+        counted.append(measure(every, *more))
+        states = [backend.read_states(lane) for backend in every for lane in (0, 1)]
         assert {int(state["s"].view(np.int32)[0]) for state in states} == {70 + 5}
         return counted[-1]
 
     monkeypatch.setattr(together, "together_ns", watched)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     found, fake = run("h200,h200:84sm,h200:48sm", counting)
-    assert len(counted) == 1
-    assert counted[0] is not None
-    assert [whole.get("together_ns") for whole in found["wholes"]] == [None, *counted[0]]
+    alone, both = counted
+    assert alone is not None
+    assert both is not None
+    assert [whole["together_ns"] for whole in found["wholes"]] == [*alone, *both]
     read = parse_profile(profile_text(found))
-    assert [(one.sms, one.ns) for one in read.together] == [
-        (84, counted[0][0]),
-        (48, counted[0][1]),
-    ]
+    assert [one.sms for one in read.together] == [132, 84, 48]
+    assert tuple(one.ns for one in read.together) == (*alone, *both)
     assert not fake.allocated
 
 
