@@ -31,7 +31,7 @@ from tessera.frontend.profile import SCHEMA
 from tessera.ir.graph import KernelGraph
 from tessera.ir.machine import Gpu
 from tessera.ir.plan import text_digest
-from tessera.ir.program import Launch, Program, Role, Work
+from tessera.ir.program import Launch, LibraryCall, Program, Role, Work
 from tessera.ir.trace_text import print_program
 from tessera.passes.launches.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
@@ -229,13 +229,15 @@ class Bench:
     def together(self, entry: Entry, ordinal: int) -> float | None:
         """What a request takes on a device while it and the rest of its GPU are busy for long.
 
-        None where there is no memory for that.
+        None where there is no memory for that, or no graph.
         """
         from tessera.backend.cuda.together import together_ns
 
         targets, gpu = _targets(entry, ordinal), entry.gpu
         sms = entry.sms or gpu.sms
         keys = [(gpu.key, sms), (gpu.key, gpu.sms - sms)][: len(targets)]
+        if any(isinstance(step, LibraryCall) for step in self.program.work()):
+            return None  # no graph holds them
         if keys[0] not in self.known:
             found: tuple[float | None, ...] | None = None
             wanted = [(name,) for name in targets]
