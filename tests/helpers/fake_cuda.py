@@ -143,7 +143,7 @@ class FakeCuda:
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
         self.last: dict[int, Node] | None = {} if one_queue else None
-        self.greens: dict[int, list[Any]] = {}
+        self.greens: dict[Context, list[Any]] = {}
         self.random = random.Random(seed)
         self.devices = [Device(k, memory_bytes=memory) for k in range(gpus)]
         self.contexts = [Context(k, sms) for k in range(gpus)]
@@ -263,15 +263,15 @@ class FakeCuda:
 
     def cuGreenCtxCreate(self, described: list[Any], device: int, flags: int) -> Any:
         green = Context(device, sum(part.sm.smCount for part in described))
-        self.greens[id(green)] = described
+        self.greens[green] = described
         return OK, green
 
     def cuGreenCtxGetDevResource(self, green: Context, kind: str) -> Any:
-        (part,) = self.greens[id(green)]
+        (part,) = self.greens[green]
         return OK, resource(part.first, part.sm.smCount)
 
     def cuGreenCtxDestroy(self, green: Context) -> Any:
-        del self.greens[id(green)]
+        del self.greens[green]
         return OK
 
     def sms_in_use(self) -> list[int]:
