@@ -88,6 +88,8 @@ class Driver:
         self._graph_launch = module.cuGraphLaunch
         self._current = module.cuCtxGetCurrent
 
+    failure: type[Exception] = DriverError
+
     def call(self, name: str, *args: Any) -> Any:
         """Make a call; its results without the status."""
         status, *rest = getattr(self.cu, name)(*args)

@@ -1,10 +1,10 @@
 """A plan as Python programs that need cuda-python alone: one file per device, to read and to run.
 
-In: a lowered replica and its traces. Out: files by name: a program per device (a function per
-trace and queue), the PTX of every module, `common.py`, which all share, and `run.py`, which starts
-them in one process. They do what the backend does, call by call, without graphs: devices find each
-other through words in pinned memory that streams write and wait for. Functions are generators, so
-that nothing waits for what is handed over later.
+In: a lowered replica and its traces. Out: files by name: a program per device (a function per trace
+and queue), the PTX of every module, `common.py` and `slices.py`, which all share, and `run.py`,
+which starts them in one process. They do what the backend does, call by call, without graphs:
+devices find each other through words in pinned memory that streams write and wait for. Functions
+are generators, so that nothing waits for what is handed over later.
 
 Contents of buffers are not part of it; `run.py --help` says how to give them.
 """
@@ -54,6 +54,7 @@ from tessera.ir.program import (
 from tessera.ir.scalar_text import scalar_text
 
 _COMMON = Path(__file__).with_name("emitted_common.py")
+_SLICES = Path(__file__).with_name("slices.py")
 _FUNCTIONS = {Queue.COMPUTE: "compute", Queue.IN: "copy_in", Queue.OUT: "copy_out"}
 # A stream that waits must not share a hardware queue with the one it waits for.
 _MOST_STREAMS = 32
@@ -83,6 +84,7 @@ class _Emitter:
         found = {f"{self.names[d]}.py": self._device(d) for d in self.lowered.devices}
         found["run.py"] = self._run()
         found["common.py"] = _COMMON.read_text("utf-8")
+        found["slices.py"] = _SLICES.read_text("utf-8")
         return found | self.modules
 
     # --- a device ----------------------------------------------------------------------------
@@ -301,6 +303,7 @@ import os
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 import common  # noqa: E402
+import slices  # noqa: E402
 {modules}
 
 TRACES = [
@@ -317,7 +320,7 @@ PLAN = {{
 }}
 
 if __name__ == "__main__":
-    common.main(PLAN, {{{programs}}})
+    common.main(PLAN, {{{programs}}}, slices.split_gpu)
 '''
 
 

@@ -20,7 +20,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +35,8 @@ POISON = 0xCB
 NOT_READY = 600
 LIMIT_S = 60.0
 NOWHERE = 0x1CB << 44  # for pointers to buffers that a device does not have
+# `split_gpu` of `slices.py`.
+SplitGpu = Callable[..., tuple[tuple[Any, int], ...]]
 
 
 def check(result: Any) -> Any:
@@ -323,57 +325,30 @@ class Device:
             check((status,))
 
 
-def cut(gpu: Any, sms: dict[str, int]) -> dict[str, Any]:
-    """Green contexts for slices of a GPU, with so many SMs each, or one more.
+class Calls:
+    """The driver as `slices.py` calls it."""
 
-    SMs of a slice lie together where they can (`flags` 0), so that clusters run. What a cut leaves
-    can be cut again as the SMs of a green context.
-    """
-    kind = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    order = sorted(sms, key=lambda name: sms[name] % 8 != 0)
+    cu = cuda
+    failure = RuntimeError
 
-    def green(part: Any, kept: list[Any]) -> Any:
-        described = check(cuda.cuDevResourceGenerateDesc([part], 1))
-        kept.append(check(cuda.cuGreenCtxCreate(described, gpu, 1)))
-        return kept[-1]
-
-    def split(left: Any, count: int, flags: int) -> tuple[Any, Any]:
-        groups, _, rest = check(cuda.cuDevSmResourceSplitByCount(1, left, flags, count))
-        return groups[0], rest
-
-    def parts(flags: int, between: list[Any]) -> Iterator[tuple[str, Any]]:
-        left = check(cuda.cuDeviceGetDevResource(gpu, kind))
-        for name in order:
-            count, rest, is_last = sms[name], None, name == order[-1]
-            part, total = left, int(left.sm.smCount)
-            if total != count or not is_last:
-                part, rest = split(left, count, flags)
-            if int(part.sm.smCount) != count and is_last and flags == 0:
-                rest, part = split(left, total - count, flags)
-            if int(part.sm.smCount) != count and flags == 0:
-                raise RuntimeError(f"CUDA: no {count} SMs that lie together")
-            yield name, part
-            if not is_last:
-                left = check(cuda.cuGreenCtxGetDevResource(green(rest, between), kind))
-
-    for flags in (0, 1) if sms else ():
-        between: list[Any] = []
-        made: list[Any] = []
-        try:
-            found = {name: green(part, made) for name, part in dict(parts(flags, between)).items()}
-            made = []
-            return found
-        except RuntimeError as problem:
-            if flags:
-                asked = " + ".join(map(str, sms.values()))
-                raise SystemExit(f"a GPU cannot be cut into {asked} SMs: {problem}") from None
-        finally:
-            for one in made + between:
-                check(cuda.cuGreenCtxDestroy(one))
-    return {}
+    def call(self, name: str, *args: Any) -> Any:
+        """The results of a call."""
+        return check(getattr(cuda, name)(*args))
 
 
-def open_devices(targets: dict[str, str], transfers: int) -> None:
+def cut(split_gpu: SplitGpu, ordinal: int, sms: dict[str, int]) -> dict[str, Any]:
+    """Green contexts for slices of a GPU, by the name of their device."""
+    if not sms:
+        return {}
+    try:
+        made = split_gpu(Calls(), ordinal, list(sms.values()), range(len(sms)))
+    except RuntimeError as problem:
+        asked = " + ".join(map(str, sms.values()))
+        raise SystemExit(f"a GPU cannot be cut into {asked} SMs: {problem}") from None
+    return dict(zip(sms, (green for green, _ in made), strict=True))
+
+
+def open_devices(targets: dict[str, str], transfers: int, split_gpu: SplitGpu) -> None:
     """Every device on its GPU (`cuda:0`) or on a slice of it (`cuda:0:84sm`)."""
     check(cuda.cuInit(0))
     slices: dict[int, dict[str, int]] = {}
@@ -386,12 +361,16 @@ def open_devices(targets: dict[str, str], transfers: int) -> None:
         gpu = check(cuda.cuDeviceGet(ordinal))
         context = check(cuda.cuDevicePrimaryCtxRetain(gpu))
         check(cuda.cuCtxSetCurrent(context))
-        greens = cut(gpu, {name: count for name, count in sms.items() if count})
+        greens = cut(split_gpu, ordinal, {name: count for name, count in sms.items() if count})
         for name in sms:
             Device.all[name].open(context, greens.get(name), transfers)
 
 
-def main(plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]]) -> None:
+def main(
+    plan: dict[str, Any],
+    programs: dict[str, dict[int, tuple[Any, Any, Any]]],
+    split_gpu: SplitGpu,
+) -> None:
     """Serve requests and write what they leave."""
     parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
     parser.add_argument("--data", help="weights and states by name (`NAME@LANE` for one lane)")
@@ -405,7 +384,7 @@ def main(plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any
     targets.update(part.split("=", 1) for part in given.map.split(",") if part)
     data = dict(np.load(given.data, allow_pickle=False)) if given.data else {}
     inputs = dict(np.load(given.inputs, allow_pickle=False)) if given.inputs else {}
-    open_devices(targets, plan["transfers"])
+    open_devices(targets, plan["transfers"], split_gpu)
     fill_memory(plan, data)
     results = serve(plan, programs, inputs, given.requests, given.trace)
     results |= read_states(plan, data)

@@ -7,6 +7,8 @@ SMs of a slice lie together, eight by eight, so that clusters of up to 8 blocks 
 launch such kernels without asking. Only where a GPU has no such slices of the sizes asked for are
 they put together from SMs wherever they lie, and then clusters of more than 2 may not run.
 
+Emitted programs have this file beside them as it is, so it imports nothing of ours.
+
 Source: CUDA driver API 12.8, green contexts; what cuts give, on an H200.
 """
 
@@ -14,17 +16,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
-
-from tessera.backend.cuda.api import Driver, DriverError, Handle
+from typing import Any, Protocol
 
 _GROUP_SMS = 8
 _TOGETHER, _ANYWHERE = 0, 1
 
 
+class TooFewSms(RuntimeError):
+    """A GPU does not have such slices."""
+
+
+class Driver(Protocol):
+    """The driver's functions as `cu` has them, and a way to call them by name.
+
+    A call that fails raises `failure`.
+    """
+
+    cu: Any
+    failure: type[Exception]
+
+    def call(self, name: str, *args: Any) -> Any:
+        """The results of a call."""
+
+
 def split_gpu(
     driver: Driver, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
-) -> tuple[tuple[Handle, int], ...]:
+) -> tuple[tuple[Any, int], ...]:
     """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
 
     `sms` are those of every slice, `wanted` says which to make: who asks for other slices of the
@@ -32,16 +49,11 @@ def split_gpu(
     """
     gpu = _Gpu(driver, ordinal)
     if sum(sms) > _count(gpu.whole):
-        raise DriverError("cuDevSmResourceSplitByCount", 1, "too few SMs")
-    with ExitStack() as kept:
-        try:
-            cut = _cut(gpu, sms, _TOGETHER, kept)
-        except DriverError:
-            cut = _cut(gpu, sms, _ANYWHERE, kept)
-        with ExitStack() as made:
-            found = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
-            made.pop_all()  # they are the caller's now
-        return found
+        raise TooFewSms(f"{sum(sms)} SMs are asked for, and there are {_count(gpu.whole)}")
+    try:
+        return _made(gpu, sms, wanted, _TOGETHER)
+    except (TooFewSms, driver.failure):
+        return _made(gpu, sms, wanted, _ANYWHERE)
 
 
 class _Gpu:
@@ -53,11 +65,11 @@ class _Gpu:
         self._kind = driver.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         self.whole = driver.call("cuDeviceGetDevResource", self._device, self._kind)
 
-    def green(self, part: Any, kept: ExitStack) -> Handle:
+    def green(self, part: Any, kept: ExitStack) -> Any:
         """A green context, which the stack gives back."""
         described = self.driver.call("cuDevResourceGenerateDesc", [part], 1)
         green = self.driver.call("cuGreenCtxCreate", described, self._device, 1)
-        kept.callback(self.driver.destroy_green, green)
+        kept.callback(self.driver.call, "cuGreenCtxDestroy", green)
         return green
 
     def split(self, left: Any, sms: int, flags: int) -> tuple[Any, Any]:
@@ -68,6 +80,16 @@ class _Gpu:
     def to_be_cut(self, rest: Any, kept: ExitStack) -> Any:
         """What is left, as something to cut, while its green context is kept."""
         return self.driver.call("cuGreenCtxGetDevResource", self.green(rest, kept), self._kind)
+
+
+def _made(
+    gpu: _Gpu, sms: Sequence[int], wanted: Sequence[int], flags: int
+) -> tuple[tuple[Any, int], ...]:
+    with ExitStack() as kept, ExitStack() as made:
+        cut = _cut(gpu, sms, flags, kept)
+        found = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
+        made.pop_all()  # they are the caller's now
+    return found
 
 
 def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
@@ -95,7 +117,7 @@ def _cut_one(gpu: _Gpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tu
         if is_last:
             rest, part = gpu.split(left, _count(left) - sms, flags)
         if _count(part) != sms:
-            raise DriverError("cuDevSmResourceSplitByCount", 1, f"no {sms} SMs that lie together")
+            raise TooFewSms(f"no {sms} SMs lie together")
     return part, rest
 
 

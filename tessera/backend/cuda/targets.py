@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts, Handle, bindings
 from tessera.backend.cuda.faults import explain, missing, start_failed
-from tessera.backend.cuda.slices import split_gpu
+from tessera.backend.cuda.slices import TooFewSms, split_gpu
 from tessera.settings import set_default
 
 _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
@@ -157,12 +157,15 @@ def _open_on(
     wanted = [index for index, name in enumerate(slices) if name in names]
     try:
         made = split_gpu(driver, gpu.ordinal, counts, wanted)
-    except DriverError as problem:
+    except (DriverError, TooFewSms) as problem:
         asked = " + ".join(map(str, counts))
         raise missing(
             "TSR5105",
             f"cuda:{gpu.ordinal} ({gpu.name}) cannot be cut into slices of {asked} SMs",
-            notes=(f"it has {gpu.sms} SMs", explain(problem)),
+            notes=(
+                f"it has {gpu.sms} SMs",
+                explain(problem) if isinstance(problem, DriverError) else str(problem),
+            ),
             hint="on recent GPUs slices are multiples of 8 SMs; leave some SMs unused",
         ) from None
     mine = [name for name in slices if name in names]
