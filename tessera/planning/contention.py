@@ -16,8 +16,9 @@ pairs of their steps say: slices that are all busy for long lower the clock and 
 On the other hand requests of several slots fill each other's gaps. How much it is, the profile
 tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
 long; where it does not, `TOGETHER` stands for it on slices. And requests that change slices take
-memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are what two of the five
-mixes of `benchmarks/results/gain.json` took; the other three test them.
+memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are from one H200: about
+what five profiles say of their own traces, and what plans of `benchmarks/results/gain.json` took.
+No run has tested them since.
 """
 
 from __future__ import annotations
