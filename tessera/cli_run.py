@@ -104,7 +104,7 @@ EXIT_INTERRUPTED = 130
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up when no device of a plan does anything for so long; 60 unless given.",
+    help="Give up when no device does anything for a request for so long; 60 unless given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @form_option

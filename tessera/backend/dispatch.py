@@ -2,9 +2,10 @@
 
 In: a `Backend`, and requests from any thread. Out: a future per request. A slot takes as many
 requests at a time as the backend's `depth`; a request holds one of `slots * depth` tickets from
-`submit` to its end, and `submit` waits while there is none. Requests of one lane run one after the
-other, in the order of their submission; those of different lanes pass each other. A fault ends
-everything: futures of requests that had finished keep their results, all others get the fault.
+`submit` to its end. While there is none, those who submit stand in line; who ends a request hands
+its ticket to the first of them. Requests of one lane run one after the other, in the order of
+their submission; those of different lanes pass each other. A fault ends everything: futures of
+requests that had finished keep their results, all others get the fault.
 
 Who waits for anything collects what is done, if nobody else does: the thread that would otherwise
 be woken up. A thread in the background collects while anybody relies on it: who waits while
@@ -25,12 +26,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
-from tessera.backend.request_future import RequestFuture
+from tessera.backend.request_future import RequestFuture, fail_all
 from tessera.backend.service import (
     DEFAULT_LIMIT_S,
     Backend,
@@ -41,9 +42,9 @@ from tessera.backend.service import (
     Request,
 )
 from tessera.backend.slot_book import SlotBook
+from tessera.backend.watchdog import LOOK_S, Watchdog
 from tessera.diagnostics import TesseraError, error
 
-_LOOK_S = 0.2
 NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
 
 
@@ -55,17 +56,17 @@ class Dispatcher:
     ) -> None:
         self.backend = backend
         self.capacity = slots * backend.depth
-        self._limit_s = limit_s
+        self._watchdog = Watchdog(limit_s)
         self._books = threading.Lock()
         self._beginning = threading.Lock()
         self._collecting = threading.Lock()
         self._ended = threading.Condition(self._books)
         self._asleep = 0
         self._slots = SlotBook(slots=slots, lanes=lanes, depth=backend.depth)
+        self._line: deque[RequestFuture] = deque()
         self._waiting: deque[RequestFuture] = deque()
         self._running: dict[int, RequestFuture] = {}
         self._found: deque[tuple[RequestFuture, Completion]] = deque()
-        self._held = 0
         self._closing = False
         self._ending: BaseException | None = None
         self._next = 0
@@ -86,7 +87,7 @@ class Dispatcher:
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> Future[Any]:  # fmt: skip
-        """Give a request to the backend; waits while every ticket is taken.
+        """Give a request to the backend; stands in line while every ticket is taken.
 
         `number` is what the request is called in results and errors. `in_place` are inputs that
         the backend has located. The future has the completion, or what `finish` makes of it.
@@ -96,29 +97,44 @@ class Dispatcher:
             inputs=inputs, in_place=in_place,
         )  # fmt: skip
         future = RequestFuture(self, request, finish)
-        while not self._enter(future):
-            self._wait_until(lambda: self._held < self.capacity or self._is_shut())
+        try:
+            with self._books:
+                if not self._is_shut():
+                    self._line.append(future)
+                    self._admit()
+            if not future.has_ticket:
+                self._wait_until(lambda: future.has_ticket or self._is_shut())
+        except BaseException:
+            self._give_up(future)
+            raise
+        if not future.has_ticket:
+            # Not with the tracebacks of all who were told the same.
+            raise (self._ending or closed()).with_traceback(None)
         self._begin_all()
         return future
 
     def _is_shut(self) -> bool:
         return self._closing or self._ending is not None
 
-    def _enter(self, future: RequestFuture) -> bool:
-        """Put a request into the books; False while every ticket is taken."""
-        with self._books:
-            if self._is_shut():
-                # Not with the tracebacks of all who were told the same.
-                raise (self._ending or closed()).with_traceback(None)
-            if self._held >= self.capacity:
-                return False
+    def _admit(self) -> None:
+        """Tickets to those who stand in line first; who calls this holds `_books`."""
+        while self._line and self._held < self.capacity:
+            future = self._line[0]
             request = future.request
             if request.number < 0:
                 request.number = self._next
             self._next = max(self._next, request.number + 1)
-            self._held += 1
+            # In one of the two at any time: an interrupt must not lose it.
             self._waiting.append(future)
-        return True
+            future.has_ticket = True
+            del self._line[0]
+
+    def _give_up(self, future: RequestFuture) -> None:
+        """Whoever submitted it has been interrupted: nobody will have the future."""
+        with self._books:
+            if future in self._line:
+                self._line.remove(future)
+        future.cancel()
 
     def _begin_all(self) -> None:
         """Begin every request that can."""
@@ -156,9 +172,19 @@ class Dispatcher:
                 return request
             del self._running[request.number]
             self._slots.give_back(slot, lane)
-            self._held -= 1
-            self._ended.notify_all()
+            self._pass_on()
         return None
+
+    @property
+    def _held(self) -> int:
+        """How many tickets are taken."""
+        return len(self._waiting) + len(self._running)
+
+    def _pass_on(self) -> None:
+        """Tickets are free again; who calls this holds `_books`."""
+        self._admit()
+        if self._asleep:
+            self._ended.notify_all()
 
     def _done(self, completions: Sequence[Completion]) -> None:
         """End the futures of what is done; what they call may get here again."""
@@ -170,9 +196,7 @@ class Dispatcher:
                     self._found.append((future, completion))
                     del self._running[completion.request]
                     self._slots.give_back(future.request.slot, future.request.lane)
-                    self._held -= 1
-                if self._asleep:
-                    self._ended.notify_all()
+                self._pass_on()
             if self._waiting:
                 self._begin_all()
             while self._found:
@@ -204,6 +228,7 @@ class Dispatcher:
             waiting = [one for one in self._waiting if one not in running]
             self._running.clear()
             self._waiting.clear()
+            self._line.clear()
             self._ended.notify_all()
         self._called.set()
         return fail_all([*running, *(one for one in waiting if one.begin())], problem)
@@ -233,7 +258,7 @@ class Dispatcher:
         while not is_so():
             if self._ending is not None:
                 return False
-            left = _LOOK_S if limit is None else max(min(_LOOK_S, limit - time.monotonic()), 0.0)
+            left = LOOK_S if limit is None else max(min(LOOK_S, limit - time.monotonic()), 0.0)
             if self._patient is None:
                 self._collect(left)
             else:
@@ -274,10 +299,18 @@ class Dispatcher:
             completions = () if self._found else self.backend.collect(timeout_s)
             if completions or self._found:
                 self._done(completions)
-            elif self._running and self.backend.idle_s() > self._limit_s:
-                raise self.backend.stalled()
+            if self._watchdog.is_due():
+                self._look_after()
         except BaseException as problem:
             self._end_here(problem)
+
+    def _look_after(self) -> None:
+        """Raise if some request does not get on."""
+        marks = self.backend.progress()
+        with self._books:
+            found = self._watchdog.look({one: marks.get(one) for one in self._running})
+        if found is not None:
+            raise self.backend.stalled(found.request, found.seconds)
 
     def _end_here(self, problem: BaseException) -> None:
         """End, for a problem in this thread; an interrupt is for whoever waits or submits here."""
@@ -292,12 +325,12 @@ class Dispatcher:
     def step(self) -> bool:
         """Collect if it has to be here; False at the end. For the collector's thread."""
         if not (self._relying and self._running):
-            self._called.wait(_LOOK_S)
+            self._called.wait(LOOK_S)
             self._called.clear()
         if self._waiting and not self._running:
             self._begin_all()  # an interrupt has kept who submitted from it
         if self._ending is None and self._running:
-            patience_s = _LOOK_S if self._relying else 0.0
+            patience_s = LOOK_S if self._relying else 0.0
             if self._collecting.acquire(timeout=patience_s):
                 try:
                     self._collects_here = threading.get_ident()
@@ -332,6 +365,7 @@ class Dispatcher:
         if wait and self._ending is None:
             with self._books:
                 self._closing = True
+                self._line.clear()
                 self._ended.notify_all()
             if self._held:
                 self._wait_until(lambda: self._ending is not None or not self._held)
@@ -351,23 +385,6 @@ class Dispatcher:
 def closed() -> TesseraError:
     """The error of a request to a runtime that has been closed."""
     return TesseraError(error("TSR5050", "the runtime has been closed"))
-
-
-def fail_all(futures: Iterable[RequestFuture], problem: BaseException) -> BaseException | None:
-    """No request has a result, whatever is raised by who is told; the first that was.
-
-    All have failed before anybody is told of one, who may then ask another.
-    """
-    raised = None
-    for future, failed in [(one, one.fail(problem)) for one in futures]:
-        try:
-            if failed:
-                future.tell()
-            else:
-                future.settle()
-        except BaseException as other:
-            raised = raised or other
-    return raised
 
 
 def _collect(dispatcher: weakref.ref[Dispatcher]) -> None:

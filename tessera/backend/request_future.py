@@ -13,7 +13,7 @@ a future's life.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -54,6 +54,8 @@ class RequestFuture(Future[Any]):
     _done_callbacks: Any = ()
     _made: threading.Condition | None = None
     _watched = 0
+    # For who submits it: whether there was room for the request.
+    has_ticket = False
 
     def __init__(
         self,
@@ -201,3 +203,20 @@ class _Waiters(list[Any]):
         if self.future is not None:
             self.future.watch()
         super().append(waiter)
+
+
+def fail_all(futures: Iterable[RequestFuture], problem: BaseException) -> BaseException | None:
+    """No request has a result, whatever is raised by who is told; the first that was.
+
+    All have failed before anybody is told of one, who may then ask another.
+    """
+    raised = None
+    for future, failed in [(one, one.fail(problem)) for one in futures]:
+        try:
+            if failed:
+                future.tell()
+            else:
+                future.settle()
+        except BaseException as other:
+            raised = raised or other
+    return raised

@@ -196,11 +196,14 @@ class Backend(Protocol):
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
         """Requests that have become done, in that order; none if the time runs out first."""
 
-    def idle_s(self) -> float:
-        """Seconds since a device last did anything for the requests that are under way."""
+    def progress(self) -> Mapping[int, object]:
+        """By number, a mark per request under way that changes when a device does anything for it.
 
-    def stalled(self) -> ServiceFault:
-        """What the requests that are under way wait for, as an error."""
+        A request that another of its slot is before may be left out. For who may collect.
+        """
+
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        """What a request waits for, for which nothing has happened for so long, as an error."""
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """An array of a GPU's memory that the devices can read where it is; otherwise None.

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tessera.backend.cpu_plan.reference import Expected
-from tessera.backend.service import Backend, Bytes, Model, Request, ServedTrace
+from tessera.backend.dispatch import Dispatcher
+from tessera.backend.service import Bytes, Model, ServedTrace
 from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.graph import KernelGraph
@@ -30,7 +31,6 @@ from tessera.running.verify import Verdict, compare_runs, variants_used
 
 Progress = Callable[[int, int], None] | None
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
-_WAIT_S = 60.0
 
 
 def verify_on_devices(
@@ -41,7 +41,8 @@ def verify_on_devices(
     if reasons:
         verdict = verify_launches(prepared, models, on_progress)
         return replace(verdict, notes=(*reasons, *verdict.notes))
-    references = [AloneOn(model, prepared.opened.graphs, prepared.choice) for model in models]
+    graphs, limit_s = prepared.opened.graphs, prepared.options.limit_s
+    references = [AloneOn(model, graphs, prepared.choice, limit_s) for model in models]
     try:
         return compare_runs(outcome, prepared.materials, models, references, on_progress)
     finally:
@@ -92,32 +93,30 @@ def _adds(body: tuple[ptx.Statement, ...]) -> bool:
 class AloneOn:
     """Requests on the first device of a replica alone, through the same backend."""
 
-    def __init__(self, model: Model, graphs: tuple[KernelGraph, ...], choice: Choice) -> None:
+    def __init__(
+        self, model: Model, graphs: tuple[KernelGraph, ...], choice: Choice, limit_s: float
+    ) -> None:
         device = model.lowered.devices[0]
         programs = [served.program for served in model.traces]
         placements = [[device for _ in program.work()] for program in programs]
         lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
-        self._backend = _backend(replace(model, lowered=lowered), choice)
-        self._next = 0
+        self._requests = _requests(replace(model, lowered=lowered), choice, limit_s)
 
     def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
         """The next request of a lane."""
-        request = Request(number=self._next, trace=trace, slot=0, lane=lane, inputs=inputs)
-        self._next += 1
-        self._backend.begin(request)
-        done = self._backend.collect(_WAIT_S)
-        if not done:
-            raise self._backend.stalled()
-        return Expected(done[0].outputs, self._backend.read_states(lane), done[0].printed)
+        done = self._requests.submit(inputs, trace=trace, lane=lane).result()
+        return Expected(done.outputs, self._requests.read_states(lane), done.printed)
 
     def close(self) -> None:
         """Give the device back."""
-        self._backend.close()
+        self._requests.close(wait=False)
 
 
-def _backend(model: Model, choice: Choice) -> Backend:
+def _requests(model: Model, choice: Choice, limit_s: float) -> Dispatcher:
     """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
-    return make_backend(choice, model, backend_options(choice, ServingOptions(timeline=False)))
+    options = backend_options(choice, ServingOptions(timeline=False))
+    lanes = model.lowered.lanes
+    return Dispatcher(make_backend(choice, model, options), slots=1, lanes=lanes, limit_s=limit_s)
 
 
 def verify_launches(
@@ -127,7 +126,8 @@ def verify_launches(
     model = models[0]
 
     def alone(trace: int, step: ir.Work, before: Mapping[str, Bytes]) -> Mapping[str, Bytes]:
-        return run_step(model, prepared.choice, trace, step, before)
+        limit_s = prepared.options.limit_s
+        return run_step(model, prepared.choice, trace, step, before, limit_s)
 
     found = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
     return Verdict(
@@ -137,8 +137,9 @@ def verify_launches(
 
 
 def run_step(
-    model: Model, choice: Choice, trace: int, step: ir.Work, before: Mapping[str, Bytes]
-) -> Mapping[str, Bytes]:
+    model: Model, choice: Choice, trace: int, step: ir.Work, before: Mapping[str, Bytes],
+    limit_s: float,
+) -> Mapping[str, Bytes]:  # fmt: skip
     """The buffers after one step on its device, from what they held before it."""
     lowered = next(one for one in model.lowered.traces if one.trace == trace)
     device = _device_of(lowered.programs, step)
@@ -158,14 +159,12 @@ def run_step(
         traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
         weights={}, states=[before], fillings=[{}],
     )  # fmt: skip
-    backend = _backend(small, choice)
+    requests = _requests(small, choice, limit_s)
     try:
-        backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
-        if not backend.collect(_WAIT_S):
-            raise backend.stalled()
-        return backend.read_states(0)
+        requests.submit({}, trace=0, lane=0).result()
+        return requests.read_states(0)
     finally:
-        backend.close()
+        requests.close(wait=False)
 
 
 def _device_of(programs: tuple[DeviceProgram, ...], step: ir.Work) -> str:

@@ -20,6 +20,7 @@ from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
 from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.steps import StepRunner
 from tessera.backend.cpu_plan.arena import Arena, Seat
+from tessera.backend.cpu_plan.packing import pack, unpack
 from tessera.backend.cpu_plan.sight import buffers_in_sight
 from tessera.backend.service import Model, ServiceFault, TimelineEvent
 from tessera.diagnostics import TesseraError
@@ -74,6 +75,16 @@ class Visit:
     def is_done(self) -> bool:
         """Whether nothing is left to do here."""
         return all(self.at[queue] == len(self.queues[queue]) for queue in Queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a queue does or waits for in a request, and the step that comes next on the device."""
+
+    request: int
+    text: str
+    step: ir.LaunchId | None
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,30 +271,61 @@ class Engine:
         del self.visits[visit.number]
         return visit
 
-    def waits(self) -> list[tuple[int, str]]:
+    def slots_that_get_on(self) -> list[int]:
+        """Those whose request computes here, or stands in line for a queue that serves another."""
+        busy = {queue for visit in self.visits.values() for queue in visit.taken}
+        return [
+            visit.seat.slot
+            for visit in self.visits.values()
+            if any(self._gets_on(visit, queue) for queue in busy)
+        ]
+
+    def _gets_on(self, visit: Visit, queue: Queue) -> bool:
+        """Whether a queue, which is busy, does not keep a request waiting for ever."""
+        operation = self._head(visit, queue)
+        if queue in visit.taken:
+            return isinstance(operation, Run)
+        return operation is not None and not self._blocked(visit, operation)
+
+    def waits(self) -> tuple[Wait, ...]:
         """What each request waits for, in words."""
         found = []
         for number, visit in sorted(self.visits.items()):
+            step = self._next_step(visit)
+            at = None if step is None else step.id
+            name = "" if step is None else step_name(self._program(visit.seat), step)
             for queue in Queue:
                 operation = self._head(visit, queue)
                 if operation is not None:
-                    what = self._waits_for(visit, operation)
-                    found.append((number, f"the {queue.value} queue {what}"))
-        return found
+                    text = f"the {queue.value} queue {self._waits_for(visit, operation)}"
+                    found.append(Wait(request=number, text=text, step=at, name=name))
+        return tuple(found)
+
+    def _next_step(self, visit: Visit) -> ir.Work | None:
+        """The step that a request has come to here, or comes to next."""
+        left = visit.queues[Queue.COMPUTE][visit.at[Queue.COMPUTE] :]
+        steps = (self._work[visit.seat.trace][one.step] for one in left if isinstance(one, Run))
+        return next(steps, None)
 
     def _waits_for(self, visit: Visit, operation: Operation) -> str:
+        transfers = self._transfers[visit.seat.trace]
         match operation:
             case Receive(number) if self._blocked(visit, operation):
-                transfer = self._transfers[visit.seat.trace][number]
-                name = self._name(visit.seat, transfer.buffer)
-                return f"waits for transfer {number}: `{name}` from `{transfer.source}`"
+                name = self._name(visit.seat, transfers[number].buffer)
+                return f"waits for transfer {number}: `{name}` from `{transfers[number].source}`"
+            case Send(number):
+                name = self._name(visit.seat, transfers[number].buffer)
+                return f"is at transfer {number}: `{name}` to `{transfers[number].target}`"
             case Await(event):
                 return f"waits for event {event}"
             case _:
                 return f"is at {type(operation).__name__.lower()}"
 
+    def _program(self, seat: Seat) -> ir.Program:
+        return self.model.traces[seat.trace].program
+
     def _name(self, seat: Seat, buffer: ir.BufferId) -> str:
-        return self.model.traces[seat.trace].program.buffers[buffer].name
+        return self._program(seat).buffers[buffer].name
 
     def _step(self, visit: Visit, step: ir.Work) -> str:
         seat = visit.seat
@@ -342,19 +384,3 @@ def step_name(program: ir.Program, step: ir.Work) -> str:
             return step.operator
         case _:
             assert_never(step)
-
-
-def pack(transfer: Transfer, buffer: Array, region: Array) -> None:
-    """The bytes of a transfer from a buffer, one range after the other."""
-    at = 0
-    for start, end in transfer.bytes:
-        region[at : at + end - start] = buffer[start:end]
-        at += end - start
-
-
-def unpack(transfer: Transfer, region: Array, buffer: Array) -> None:
-    """The inverse of `pack`."""
-    at = 0
-    for start, end in transfer.bytes:
-        buffer[start:end] = region[at : at + end - start]
-        at += end - start

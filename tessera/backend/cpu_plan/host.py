@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from tessera.backend.cpu.memory.memory import Array
-from tessera.backend.cpu_plan.engine import pack, unpack
+from tessera.backend.cpu_plan.packing import pack, unpack
 from tessera.backend.service import Bytes, Model, Request
 from tessera.ir import program as ir
 from tessera.ir.launch_program import HOST, POISON, LoweredTrace, Transfer, TransferId

@@ -11,11 +11,12 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from tessera.backend.cpu_plan.arena import Seat, space_bytes
-from tessera.backend.cpu_plan.engine import Engine, Observer, Visit
+from tessera.backend.cpu_plan.engine import Engine, Observer, Visit, Wait
 from tessera.backend.cpu_plan.host import Host, MemoryExchange, Regions
 from tessera.backend.service import (
     Backend,
@@ -60,6 +61,7 @@ class InlineBackend:
         self._requests: dict[int, tuple[Request, int]] = {}
         self._visits: dict[int, list[Visit]] = {}
         self._changed = threading.Condition()
+        self._looks = 0
 
     def _deliver(self, request: int, transfer: Transfer) -> None:
         if transfer.target != HOST:
@@ -101,7 +103,7 @@ class InlineBackend:
                 engine.run(task)
                 self._left(engine.finish(task))
                 return
-        raise self.stalled()
+        raise stall_fault([(n, e.waits()) for n, e in self.engines.items()], None, "at all")
 
     def _complete(self, number: int) -> Completion:
         request, started_ns = self._requests.pop(number)
@@ -115,13 +117,15 @@ class InlineBackend:
             printed=join_printed(visits),
         )
 
-    def idle_s(self) -> float:
-        """Never: work is done while `collect` runs."""
-        return 0.0
+    def progress(self) -> dict[int, object]:
+        """Work is done while `collect` runs: every look finds that it goes on."""
+        self._looks += 1
+        return dict.fromkeys(self._requests, self._looks)
 
-    def stalled(self) -> ServiceFault:
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
         """What the requests wait for."""
-        return stall_fault([(name, e.waits()) for name, e in self.engines.items()], "at all")
+        waits = [(name, engine.waits()) for name, engine in self.engines.items()]
+        return stall_fault(waits, request, f"for {seconds:.0f} s")
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """None: nothing here reads the memory of a GPU."""
@@ -141,16 +145,21 @@ def join_printed(visits: list[Visit]) -> str:
     return "".join(text for _, text in sorted(one for visit in visits for one in visit.printed))
 
 
-def stall_fault(waits: list[tuple[str, list[tuple[int, str]]]], how_long: str) -> ServiceFault:
-    """Requests that wait for what does not come."""
-    rows = [(device, number, what) for device, found in waits for number, what in found]
-    rows.sort(key=lambda row: (row[1], "transfer" not in row[2]))
-    notes = tuple(f"device `{d}`, request {n}: {what}" for d, n, what in rows[1:8])
-    device, request, what = rows[0] if rows else (None, None, "nothing is known to wait")
+def stall_fault(
+    waits: Sequence[tuple[str, tuple[Wait, ...]]], request: int | None, how_long: str
+) -> ServiceFault:
+    """A request that waits for what does not come; None: the first of all."""
+    rows = [(device, wait) for device, found in waits for wait in found]
+    rows.sort(key=lambda row: (row[1].request != request, row[1].request,
+                               "transfer" not in row[1].text))  # fmt: skip
+    notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
+    device, first = rows[0] if rows else (None, None)
+    what = "nothing is known to wait" if first is None else first.text
     return ServiceFault(
         error("TSR5052", f"nothing has happened {how_long}: {what}", notes=notes,
               hint="`tessc check` proves or refutes that a plan can get stuck"),
-        device=device, request=request,
+        device=device, request=request if first is None else first.request,
+        step=None if first is None else first.step, name="" if first is None else first.name,
     )  # fmt: skip
 
 

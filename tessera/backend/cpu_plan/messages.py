@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.cpu.memory.memory import Array
+from tessera.backend.cpu_plan.engine import Wait
 from tessera.backend.cpu_plan.host import Parts
 from tessera.backend.service import BackendOptions, Model, TimelineEvent
 from tessera.diagnostics import Diagnostic
 from tessera.ir.program import LaunchId
 
-STATUS_BYTES = 64
+_ROW_BYTES = 64
+_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class States:
 class Waits:
     """From a device: requests and what they wait for."""
 
-    rows: list[tuple[int, str]]
+    rows: tuple[Wait, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +95,46 @@ class Faulted:
     text: str = ""
 
 
+def status_bytes(slots: int) -> int:
+    """What the status of one device takes."""
+    return -(-8 * (_WORDS + slots) // _ROW_BYTES) * _ROW_BYTES
+
+
 class Status:
-    """Signs of life of one device: when it last beat and did something, and what it is running."""
+    """Signs of life of one device: when it last beat, what it runs, when a slot last got on."""
 
-    def __init__(self, memory: mmap.mmap, index: int) -> None:
-        self._words: Array = np.frombuffer(
-            memory, dtype=np.int64, count=STATUS_BYTES // 8, offset=index * STATUS_BYTES
-        )
+    def __init__(self, memory: mmap.mmap, index: int, slots: int) -> None:
+        size = status_bytes(slots)
+        words: Array = np.frombuffer(memory, np.int64, size // 8, index * size)
+        self._words, self._slots = words[:_WORDS], words[_WORDS : _WORDS + slots]
 
-    def beat(self, *, busy: bool) -> None:
-        """The process is alive, and at work."""
-        now = time.monotonic_ns()
-        self._words[0] = now
-        if busy:
-            self._words[1] = now
+    def beat(self) -> None:
+        """The process is alive."""
+        self._words[0] = time.monotonic_ns()
+
+    def gets_on(self, slot: int) -> None:
+        """Something happens for the request in a slot."""
+        self._slots[slot] = time.monotonic_ns()
 
     def running(self, request: int, step: int) -> None:
         """A launch starts."""
-        self._words[2], self._words[3] = request + 1, step + 1
-        self.beat(busy=True)
+        self._words[1], self._words[2] = request + 1, step + 1
 
     def rest(self) -> None:
         """No launch runs."""
-        self._words[2] = self._words[3] = 0
-        self.beat(busy=True)
+        self._words[1] = self._words[2] = 0
 
     @property
     def silent_s(self) -> float:
         """Seconds since the last beat."""
         return (time.monotonic_ns() - int(self._words[0])) / 1e9
 
-    @property
-    def busy_ns(self) -> int:
-        """When the device last did something."""
-        return int(self._words[1])
+    def got_on_ns(self, slot: int) -> int:
+        """When something last happened for the request in a slot."""
+        return int(self._slots[slot])
 
     @property
     def launch(self) -> tuple[int | None, LaunchId | None]:
         """The request and the step that runs, if any."""
-        request, step = int(self._words[2]), int(self._words[3])
+        request, step = int(self._words[1]), int(self._words[2])
         return (request - 1 if request else None, LaunchId(step - 1) if step else None)

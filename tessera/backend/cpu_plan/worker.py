@@ -25,7 +25,6 @@ from tessera.backend.cpu_plan.arena import Seat, space_bytes
 from tessera.backend.cpu_plan.engine import Engine, Task, Visit
 from tessera.backend.cpu_plan.host import MemoryExchange, Regions
 from tessera.backend.cpu_plan.messages import (
-    STATUS_BYTES,
     AskStates,
     AskWaits,
     Begin,
@@ -36,6 +35,7 @@ from tessera.backend.cpu_plan.messages import (
     States,
     Status,
     Waits,
+    status_bytes,
 )
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
@@ -56,7 +56,6 @@ class Worker:
         self._memory = memory
         self._sending = threading.Lock()
         self._changed = threading.Condition()
-        self._computing = False
 
     def main(self) -> None:
         """Set up, then listen until the host is gone."""
@@ -77,24 +76,34 @@ class Worker:
 
     def _set_up(self, setup: Setup) -> None:
         size = Regions(setup.model).bytes
-        status_bytes = STATUS_BYTES * len(setup.model.lowered.devices)
-        shared = mmap.mmap(self._memory, status_bytes + size)
-        self._status = Status(shared, setup.index)
-        self._status.beat(busy=True)
+        lowered = setup.model.lowered
+        first = status_bytes(lowered.slots) * len(lowered.devices)
+        shared = mmap.mmap(self._memory, first + size)
+        self._status = Status(shared, setup.index, lowered.slots)
+        self._status.beat()
         threading.Thread(target=self._beat, daemon=True).start()
-        regions = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
+        regions = np.frombuffer(shared, dtype=np.uint8, offset=first)
         exchange = MemoryExchange(setup.model, regions, self._post)
         self._engine = Engine(
             setup.name, setup.index, setup.model, exchange,
             memory_bytes=space_bytes(setup.model, setup.name), max_steps=setup.options.max_steps,
             bytes_per_s=setup.options.throttle_bytes_per_s,
         )  # fmt: skip
+        threading.Thread(target=self._vouch, daemon=True).start()
         for queue in Queue:
             threading.Thread(target=self._serve, args=(queue,), daemon=True).start()
 
     def _beat(self) -> None:
         while True:
-            self._status.beat(busy=self._computing)
+            self._status.beat()
+            time.sleep(_BEAT_S)
+
+    def _vouch(self) -> None:
+        """Say of requests that compute, or wait for their turn, that they get on."""
+        while True:
+            with self._changed:
+                for slot in self._engine.slots_that_get_on():
+                    self._status.gets_on(slot)
             time.sleep(_BEAT_S)
 
     def _hear(self, connection: Connection) -> None:
@@ -135,12 +144,11 @@ class Worker:
         try:
             while True:
                 task = self._next(queue)
+                self._status.gets_on(task.visit.seat.slot)
                 if isinstance(task.operation, Run):
-                    self._computing = True
                     self._status.running(task.visit.number, task.operation.step)
                 self._engine.run(task)
                 if isinstance(task.operation, Run):
-                    self._computing = False
                     self._status.rest()
                 with self._changed:
                     self._finish(task)
@@ -149,7 +157,7 @@ class Worker:
             self._fail(problem)
 
     def _finish(self, task: Task) -> None:
-        self._status.beat(busy=True)
+        self._status.gets_on(task.visit.seat.slot)
         self._leave(self._engine.finish(task))
 
     def _receive_small(self) -> None:

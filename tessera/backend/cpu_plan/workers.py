@@ -27,7 +27,6 @@ from tessera.backend.cpu_plan.engine import step_name
 from tessera.backend.cpu_plan.host import Host, MemoryExchange, Regions
 from tessera.backend.cpu_plan.inline import stall_fault
 from tessera.backend.cpu_plan.messages import (
-    STATUS_BYTES,
     AskStates,
     AskWaits,
     Begin,
@@ -38,6 +37,7 @@ from tessera.backend.cpu_plan.messages import (
     States,
     Status,
     Waits,
+    status_bytes,
 )
 from tessera.backend.cpu_plan.processes import (
     STOP_S,
@@ -92,7 +92,6 @@ class CpuBackend:
         self._fault: BaseException | None = None
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
-        self._began_ns = time.monotonic_ns()
         self._devices: dict[str, DeviceProcess] = {}
         self._stop = weakref.finalize(self, stop_processes, self._devices)
         try:
@@ -107,11 +106,12 @@ class CpuBackend:
 
     def _share(self, exchange: int) -> None:
         """Set memory aside for the exchange, and start the processes that share it."""
-        status_bytes = STATUS_BYTES * len(self.model.lowered.devices)
-        descriptor = shared_memory(status_bytes + exchange)
+        lowered = self.model.lowered
+        first = status_bytes(lowered.slots) * len(lowered.devices)
+        descriptor = shared_memory(first + exchange)
         try:
-            shared = mmap.mmap(descriptor, status_bytes + exchange)
-            memory = np.frombuffer(shared, dtype=np.uint8, offset=status_bytes)
+            shared = mmap.mmap(descriptor, first + exchange)
+            memory = np.frombuffer(shared, dtype=np.uint8, offset=first)
             self._host = Host(self.model, MemoryExchange(self.model, memory, lambda *_: None))
             self._start(descriptor, shared)
         finally:
@@ -142,7 +142,7 @@ class CpuBackend:
             for one, other in combinations(names, 2):
                 ends[one][other], ends[other][one] = Pipe()
             for index, name in enumerate(names):
-                status = Status(shared, index)
+                status = Status(shared, index, self.model.lowered.slots)
                 here, there = Pipe()
                 with there:
                     process = start_process(there, ends[name], memory)
@@ -169,8 +169,7 @@ class CpuBackend:
     def begin(self, request: Request) -> None:
         """Put the inputs into the exchange and tell the devices."""
         self._host.put_inputs(request)
-        self._began_ns = time.monotonic_ns()
-        self._underway[request.number] = _Underway(request, self._began_ns)
+        self._underway[request.number] = _Underway(request, time.monotonic_ns())
         message = Begin(request.number, request.trace, request.slot, request.lane)
         for device in self._devices.values():
             self._send(device, message)
@@ -287,23 +286,29 @@ class CpuBackend:
         program = self.model.traces[self._underway[request].request.trace].program
         return step_name(program, list(program.work())[step])
 
-    def idle_s(self) -> float:
-        """Seconds since any device did something for a request."""
-        latest = max(device.status.busy_ns for device in self._devices.values())
-        return (time.monotonic_ns() - max(latest, self._began_ns)) / 1e9
+    def progress(self) -> dict[int, object]:
+        """When devices last did something for each request, and how many are done with it."""
+        devices = self._devices.values()
+        return {
+            number: (len(one.done), *(d.status.got_on_ns(one.request.slot) for d in devices))
+            for number, one in list(self._underway.items())
+        }
 
-    def stalled(self) -> ServiceFault:
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
         """Which process does not answer, or what the queues wait for."""
-        how_long = f"for {self.idle_s():.0f} s"
+        done = self._underway[request].done if request in self._underway else {}
         for device in self._devices.values():
-            if device.status.silent_s > _SILENT_S:
-                return self._silent(device, device.status.silent_s)
+            if device.name not in done and device.status.silent_s > _SILENT_S:
+                return self._silent(device, device.status.silent_s, request)
         waits = self._ask(AskWaits(), _SILENT_S)
         rows = [(name, reply.rows) for name, reply in waits.items() if isinstance(reply, Waits)]
-        return stall_fault(rows, how_long)
+        return stall_fault(rows, request, f"for {seconds:.0f} s")
 
-    def _silent(self, device: DeviceProcess, seconds: float) -> ServiceFault:
+    def _silent(
+        self, device: DeviceProcess, seconds: float, waiting: int | None = None
+    ) -> ServiceFault:
         request, step = device.status.launch
+        request = waiting if request is None else request
         return ServiceFault(
             error("TSR5052", f"the worker of device `{device.name}` has not answered for "
                   f"{seconds:.0f} s"),

@@ -77,9 +77,7 @@ class CudaBackend(CudaReplica):
         self._free_ns = [0] * slots  # when the last to end did, rather than was found
         # By trace, slot and place in its line: the last request to begin there, and its gate.
         self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
-        self._last_ns = time.perf_counter_ns()
         self._closed = False
-        self._trail_seen: tuple[int, ...] = ()
         self._nap = Nap()
         # By trace, slot and how many slots are busy: requests side by side take longer.
         self._paces: dict[tuple[int, int, int], Pace] = {}
@@ -109,7 +107,7 @@ class CudaBackend(CudaReplica):
             self._broken = self._broken or (problem, request)
 
     def _begin(self, request: Request, root: Root) -> None:
-        self._last_ns = begun_ns = time.perf_counter_ns()
+        begun_ns = time.perf_counter_ns()
         slot, trace, in_place = request.slot, request.trace, request.in_place
         stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
         lane = request.lane if trace in self._of_lanes else 0
@@ -244,7 +242,7 @@ class CudaBackend(CudaReplica):
     def _completion(self, flight: _Flight) -> Completion:
         request, ready, begun_ns = flight.request, flight.ready, flight.begun_ns
         slot = request.slot
-        self._last_ns = ended_ns = time.perf_counter_ns()
+        ended_ns = time.perf_counter_ns()
         started_ns = max(begun_ns, self._ended_ns[slot])
         self._ended_ns[slot] = ended_ns
         free_ns = self._free_ns[slot]
@@ -272,12 +270,13 @@ class CudaBackend(CudaReplica):
         except DriverError as problem:
             raise self._fault(problem) from None
 
-    def idle_s(self) -> float:
-        """Seconds since a request was begun or done, or the trail moved."""
-        seen = self._trail.look()
-        if seen != self._trail_seen:
-            self._trail_seen, self._last_ns = seen, time.perf_counter_ns()
-        return (time.perf_counter_ns() - self._last_ns) / 1e9
+    def progress(self) -> dict[int, object]:
+        """How far the devices have come in the first request of every slot."""
+        return {
+            flights[0].request.number: self._trail.look(flights[0].ready.stage)
+            for flights in self._flights
+            if flights
+        }
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
@@ -298,15 +297,23 @@ class CudaBackend(CudaReplica):
             return self._refused(problem, request.trace, request.number)
         return self._fault(failed or problem.problem)
 
-    def stalled(self) -> ServiceFault:
-        """What the requests that are under way wait for."""
-        names = ", ".join(f"request {number}" for number in self._under_way())
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        """How far the devices have come in a request that does not get on, and in the others."""
+        reached = self._reached()
+        own = [one for one in reached if one.request == request]
+        devices = {one.device for one in own}
+        steps = own[0].steps if len(own) == 1 and len(own[0].steps) == 1 else ()
+        others = [one.text() for one in reached if one.request != request]
         found = error(
-            "TSR5052", f"nothing has happened on the GPUs for {self.idle_s():.1f} s",
-            notes=(f"under way: {names}", *(reach.text() for reach in self._reached())),
+            "TSR5052", f"nothing has happened on the GPUs for request {request} for "
+            f"{seconds:.1f} s",
+            notes=(*(one.text() for one in own), *others),
             hint="a kernel that never ends, or a limit that is too short for this plan",
         )  # fmt: skip
-        return ServiceFault(found)
+        return ServiceFault(
+            found, device=devices.pop() if len(devices) == 1 else None, request=request,
+            step=steps[0].id if steps else None, name=step_name(steps[0]) if steps else "",
+        )  # fmt: skip
 
     def _under_way(self) -> list[int]:
         """The requests that the devices may be at: the first of every slot."""

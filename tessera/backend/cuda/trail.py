@@ -39,9 +39,9 @@ class Trail:
         word = self.views.setdefault(stage, {})[device] = view.data.cast("I")
         word[0] = 0
 
-    def look(self) -> tuple[int, ...]:
-        """All words, to see whether any has changed."""
-        return tuple(view[0] for here in self.views.values() for view in here.values())
+    def look(self, stage: int) -> tuple[int, ...]:
+        """The words of a stage, to see whether any has changed."""
+        return tuple(view[0] for view in self.views.get(stage, {}).values())
 
     def possible(self, stage: int, every: int, order: Sequence[Action]) -> dict[str, list[int]]:
         """The numbers of steps that devices may be at, of those that may be at any.

@@ -30,7 +30,9 @@ class Scripted:
         self.under_way: list[Request] = []
         self.wrong: list[str] = []
         self.closed = 0
-        self.idle = 0.0
+        self.looks = 0
+        self.stuck: set[int] = set()
+        self.limit_s = 5.0
         self.refuse: Exception | None = None
         self._done: list[Completion] = []
         self._changed = threading.Condition()
@@ -76,11 +78,16 @@ class Scripted:
             found, self._done = tuple(self._done), []
             return found
 
-    def idle_s(self) -> float:
-        return self.idle
+    def progress(self) -> dict[int, object]:
+        """Requests that the test says are stuck keep their mark."""
+        self.looks += 1
+        with self._changed:
+            return {one.number: self.looks * (one.number not in self.stuck)
+                    for one in self.under_way}  # fmt: skip
 
-    def stalled(self) -> ServiceFault:
-        return ServiceFault(error("TSR5052", "nothing happens"))
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        assert seconds > self.limit_s
+        return ServiceFault(error("TSR5052", "nothing happens"), request=request)
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         return None
@@ -122,8 +129,11 @@ both = pytest.mark.parametrize("kind", [Scripted, Patient])
 
 
 @contextmanager
-def loop(backend: Scripted, slots: int = 2, lanes: int = 3) -> Iterator[Dispatcher]:
-    dispatcher = Dispatcher(backend, slots=slots, lanes=lanes, limit_s=5.0)
+def loop(
+    backend: Scripted, slots: int = 2, lanes: int = 3, limit_s: float = 30.0
+) -> Iterator[Dispatcher]:
+    backend.limit_s = limit_s
+    dispatcher = Dispatcher(backend, slots=slots, lanes=lanes, limit_s=limit_s)
     try:
         yield dispatcher
     finally:
@@ -242,11 +252,116 @@ def test_a_backend_that_refuses_a_request(kind: type[Scripted]) -> None:
 @both
 def test_nothing_happens(kind: type[Scripted]) -> None:
     backend = kind()
-    with loop(backend) as dispatcher:
+    backend.stuck = {0}
+    with loop(backend, limit_s=0.3) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0)
-        backend.idle = 6.0
         with pytest.raises(ServiceFault, match="TSR5052"):
-            future.result(10)
+            future.result(30)
+
+
+@both
+def test_a_request_that_hangs_while_others_go_on(kind: type[Scripted]) -> None:
+    """The others end one after the other all the time, and later ones begin."""
+    backend = kind(depth=1)
+    backend.stuck = {0}
+    with loop(backend, limit_s=0.3) as dispatcher:
+        hung = dispatcher.submit({}, trace=0, lane=0)
+        limit = time.monotonic() + 60
+
+        def go_on() -> None:
+            while time.monotonic() < limit:
+                other = dispatcher.submit({}, trace=0, lane=1)
+                until(lambda: len(backend.under_way) == 2 or hung.done())
+                if not hung.done():
+                    backend.finish(backend.under_way[-1].number)
+                other.result(30)
+
+        with pytest.raises(ServiceFault, match="TSR5052") as failure:
+            go_on()
+        assert failure.value.request == 0
+        assert hung.exception(30) is failure.value
+
+
+@both
+def test_first_come_first_served(kind: type[Scripted]) -> None:
+    """Threads that wait for a ticket get theirs in the order in which they came."""
+    backend = kind(depth=1)
+    with loop(backend, slots=1, lanes=1) as dispatcher:
+        dispatcher.submit({}, trace=0, lane=0)
+
+        def send(trace: int) -> None:
+            dispatcher.submit({}, trace=trace, lane=0)
+
+        threads = [threading.Thread(target=send, args=(n,)) for n in range(1, 17)]
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            until(lambda want=count: len(dispatcher._line) == want)
+        for number in range(17):
+            until(lambda want=number: len(backend.begun) == want + 1)
+            backend.finish(number)
+        for thread in threads:
+            thread.join(10)
+        assert [one.trace for one in backend.begun] == list(range(17))
+
+
+@both
+def test_who_comes_later_does_not_overtake(kind: type[Scripted]) -> None:
+    """A thread that is awake finds the ticket taken that one asleep has been given."""
+    backend = kind(depth=1)
+    with loop(backend, slots=1, lanes=1) as dispatcher:
+        dispatcher.submit({}, trace=0, lane=0)
+        asleep = threading.Thread(target=lambda: dispatcher.submit({}, trace=1, lane=0))
+        asleep.start()
+        until(lambda: dispatcher._line)
+        finish_soon(backend, 0)
+        finish_soon(backend, 1, 0.3)
+        dispatcher.submit({}, trace=2, lane=0)
+        asleep.join(10)
+        assert [one.trace for one in backend.begun] == [0, 1, 2]
+
+
+def test_an_interrupt_while_in_line_leaves_no_trace() -> None:
+    backend = Patient(depth=1)
+    with loop(backend, slots=1, lanes=1) as dispatcher:
+        first = dispatcher.submit({}, trace=0, lane=0)
+        backend.interrupt_waiting = True
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.submit({}, trace=1, lane=0)
+        assert not dispatcher._line
+        backend.finish(0)
+        first.result(10)
+        last = dispatcher.submit({}, trace=2, lane=0)
+        backend.finish(backend.under_way[0].number)
+        last.result(10)
+        assert [one.trace for one in backend.begun] == [0, 2]
+
+
+@both
+def test_closing_turns_those_in_line_away(kind: type[Scripted]) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=1, lanes=1) as dispatcher:
+        first = dispatcher.submit({}, trace=0, lane=0)
+        found: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                dispatcher.submit({}, trace=0, lane=0)
+            except TesseraError as problem:
+                found.append(problem)
+
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(dispatcher._line) == 3)
+        closing = threading.Thread(target=dispatcher.close)
+        closing.start()
+        until(lambda: len(found) == 3)
+        backend.finish(0)
+        assert first.result(10).request == 0
+        for thread in (closing, *threads):
+            thread.join(10)
+            assert not thread.is_alive()
+        assert all("TSR5050" in str(one) for one in found)
 
 
 @both

@@ -94,7 +94,7 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
 def test_a_callback_asks_another_at_the_end(kind: type[Scripted], end: str) -> None:
     """All have failed before one is told: it does not wait for the thread it is in."""
     backend = kind()
-    with loop(backend) as dispatcher:
+    with loop(backend, limit_s=0.3) as dispatcher:
         futures = [dispatcher.submit({}, trace=0, lane=lane) for lane in range(3)]
         found: list[Any] = []
         for future in futures:
@@ -103,7 +103,7 @@ def test_a_callback_asks_another_at_the_end(kind: type[Scripted], end: str) -> N
                 lambda _, others=others: found.extend(one.exception(5) for one in others)
             )
         if end == "fault":
-            backend.idle = 6.0
+            backend.stuck = set(range(9))
         else:
             dispatcher.close(wait=False)
         until(lambda: len(found) == 6)

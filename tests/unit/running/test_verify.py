@@ -143,7 +143,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("inline")
 def test_one_device_through_the_same_backend(prepared: Prepared) -> None:
     (model,) = models_of(prepared.opened, prepared.materials)
-    alone = AloneOn(model, prepared.opened.graphs, Choice(backend="cpu", targets={}))
+    alone = AloneOn(model, prepared.opened.graphs, Choice(backend="cpu", targets={}), 60.0)
     try:
         outcome = run_inline(prepared, model)
         assert compare_runs(outcome, prepared.materials, [model], [alone]).requests == 3

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from tessera.backend.cpu_plan import workers
+from tessera.backend.cpu_plan.engine import Engine
+from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.cpu_plan.messages import Faulted
 from tessera.backend.cpu_plan.workers import CpuBackend
 from tessera.backend.dispatch import Dispatcher
-from tessera.backend.service import BackendOptions, Model, ServiceFault
+from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.launch_program import Send
+from tessera.ir.launch_program import Queue, Send
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
@@ -183,8 +185,19 @@ def test_a_worker_that_stops_answering() -> None:
 
 def test_a_transfer_that_never_comes() -> None:
     """Without its send, a transfer is waited for until the limit, and named."""
-    model = two_steps("doze", "doze")
-    lowered = model.lowered.traces[0]
+    model = without_sends(two_steps("doze", "doze"), 0)
+    with running(model, limit_s=1.0) as (dispatcher, _):
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
+            future.result(60)
+        fault = failure.value
+        assert (fault.device, fault.request, fault.step) == ("b", 0, 1)
+        assert fault.diagnostics[0].notes[0] == "device `b`, request 0, launch #1 `m.doze`"
+
+
+def without_sends(model: Model, trace: int) -> Model:
+    """Device `a` sends nothing in one of the traces."""
+    traces = list(model.lowered.traces)
     programs = tuple(
         replace(
             program,
@@ -194,15 +207,64 @@ def test_a_transfer_that_never_comes() -> None:
                 if not (program.device == "a" and isinstance(one.operation, Send))
             ),
         )
-        for program in lowered.programs
+        for program in traces[trace].programs
     )
-    traces = (replace(lowered, programs=programs),)
-    model = replace(model, lowered=replace(model.lowered, traces=traces))
+    traces[trace] = replace(traces[trace], programs=programs)
+    return replace(model, lowered=replace(model.lowered, traces=tuple(traces)))
+
+
+def test_a_slot_that_hangs_while_the_other_goes_on() -> None:
+    """Requests of another trace keep both devices busy; the one that hangs is named."""
+    steps = """
+    launch m.doze grid=1,1,1 block=1,1,1 args=[h, x]
+    launch m.doze grid=1,1,1 block=1,1,1 args=[y, h]
+    """
+    program = trace(BUFFERS, SLEEP, steps)
+    made = model_of([program, program], [["a", "b"], ["a", "b"]], slots=2, lanes=2)
+    model = without_sends(made, 1)
     with running(model, limit_s=1.0) as (dispatcher, _):
-        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        hung = dispatcher.submit(inputs_of(model, Ask(0, trace=1)), trace=1, lane=0)
+        limit = time.monotonic() + 60
+
+        def go_on() -> None:
+            while time.monotonic() < limit:
+                dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=1).result(30)
+
         with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
-            future.result(20)
+            go_on()
         assert (failure.value.device, failure.value.request) == ("b", 0)
+        assert hung.exception(30) is failure.value
+
+
+def test_who_computes_or_waits_in_line_gets_on() -> None:
+    """Whatever it takes; who waits for a transfer, or is in the middle of one, does not."""
+    model = two_steps("doze", "doze")
+    inline = InlineBackend(model)
+    for number in range(2):
+        asked = inputs_of(model, Ask(number))
+        inline.begin(Request(number=number, trace=0, slot=number, lane=number, inputs=asked))
+    first, second = inline.engines["a"], inline.engines["b"]
+    for _ in range(2):
+        do(first, Queue.IN)
+    assert first.slots_that_get_on() == []  # the queue is free
+    task = first.next_task(Queue.COMPUTE)
+    assert task is not None
+    assert first.slots_that_get_on() == [0, 1]
+    assert second.slots_that_get_on() == []
+    first.run(task)
+    first.finish(task)
+    sending = first.next_task(Queue.OUT)
+    assert sending is not None
+    assert first.slots_that_get_on() == []
+    do(first, Queue.COMPUTE)
+    assert first.slots_that_get_on() == [1]  # behind the other's transfer
+
+
+def do(engine: Engine, queue: Queue) -> None:
+    task = engine.next_task(queue)
+    assert task is not None
+    engine.run(task)
+    engine.finish(task)
 
 
 def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:

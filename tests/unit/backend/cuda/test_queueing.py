@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -144,7 +145,36 @@ def test_a_kernel_that_never_ends_in_the_queue(monkeypatch: pytest.MonkeyPatch) 
     for future in futures:
         with pytest.raises(ServiceFault, match="TSR5052") as failure:
             future.result(30)
-        assert "under way: request 0" in failure.value.diagnostics[0].notes
+        assert (failure.value.device, failure.value.request, failure.value.step) == ("a", 0, 0)
+    dispatcher.close()
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_slot_that_hangs_while_the_other_goes_on(
+    graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that does not get on is named, and what runs in the other slot is no excuse."""
+    monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.05)
+    stuck = "launch m.picky grid=1,1,1 block=1,1,1 smem=0 args=[y, x]"
+    programs = [trace(BUFFERS, COPY, STEPS), trace(BUFFERS, PICKY, stuck)]
+    model = model_of(programs, [["a", "b"], ["b"]], slots=2, lanes=2)
+    backend = start(model, FakeCuda(hang=("picky",)), graphs=graphs)
+    dispatcher = Dispatcher(backend, slots=2, lanes=2, limit_s=0.5)
+    hung = dispatcher.submit(inputs_of(model, Ask(0, trace=1)), trace=1, lane=0)
+    limit, done = time.monotonic() + 60, []
+
+    def go_on() -> None:
+        while time.monotonic() < limit:
+            inputs = inputs_of(model, Ask(len(done)))
+            done.append(dispatcher.submit(inputs, trace=0, lane=1).result(30))
+
+    with pytest.raises(ServiceFault, match=r"TSR5052.*for request 0 for") as failure:
+        go_on()
+    assert done
+    fault = failure.value
+    assert (fault.device, fault.request, fault.step) == ("b", 0, 0)
+    assert fault.diagnostics[0].notes[0] == "device `b`, request 0, launch #0 `picky`"
+    assert hung.exception(30) is fault
     dispatcher.close()
 
 
