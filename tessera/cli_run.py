@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tessera.running.outcome import Outcome
 
 EXIT_INTERRUPTED = 130
+_ENDS = [getattr(signal, one) for one in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, one)]
+_SAME_WISH_S = 2.0
 
 
 @click.command(short_help="Run a trace or a plan.")
@@ -129,12 +133,13 @@ def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any
     from tessera.running.open_plan import is_plan
 
     try:
-        if file != "-" and (is_plan(file) or file.endswith(".tsp")):
-            _refuse(given, ("arch",), "traces")
-            return _run_plan(messages, file, as_json, given)
-        if file == "-" or os.path.exists(file):
-            _refuse(given, _ONLY_PLANS, "plans")
-        return _run_trace(messages, file, as_json, given)
+        with terminable():
+            if file != "-" and (is_plan(file) or file.endswith(".tsp")):
+                _refuse(given, ("arch",), "traces")
+                return _run_plan(messages, file, as_json, given)
+            if file == "-" or os.path.exists(file):
+                _refuse(given, _ONLY_PLANS, "plans")
+            return _run_trace(messages, file, as_json, given)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
@@ -202,7 +207,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         if given["verify"]:
             check_recorded(prepared)
     messages.show(prepared.notes)
-    with _terminable(), progress(messages, "requests") as on_progress:
+    with progress(messages, "requests") as on_progress:
         outcome = run_prepared(prepared, on_progress)
     verdict, code, written = None, outcome.exit_code, []
     for write, path in ((_write_outputs, given["outputs"]), (_write_timeline, given["timeline"])):
@@ -231,16 +236,30 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: `timeout` and job queues send it."""
+def terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: job queues and closed terminals send them.
+
+    What follows within moments is the same wish: `timeout` sends SIGTERM twice. It must not keep
+    what has finished from being written. Signals that are ignored (`nohup`) stay so.
+    """
+    raised_s = -_SAME_WISH_S
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal raised_s
+        before_s, raised_s = raised_s, time.monotonic()
+        if raised_s - before_s >= _SAME_WISH_S:
+            raise KeyboardInterrupt
+
+    usual = {signal.SIG_DFL, signal.default_int_handler}
+    ours = [one for one in _ENDS if signal.getsignal(one) in usual]
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        ours = []
+    before = {one: signal.signal(one, stop) for one in ours}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _plan_options(given: dict[str, Any]) -> PlanRunOptions:

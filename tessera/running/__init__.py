@@ -139,7 +139,7 @@ def run_prepared(
     feeder = _Feeder(serving, prepared)
     started = time.monotonic()
     fault: TesseraError | None = None
-    states = None
+    states, is_interrupted = None, False
     try:
         feeder.start()
         feeder.wait(lambda done: report(done, len(prepared.turns)))
@@ -147,13 +147,18 @@ def run_prepared(
         if fault is None:
             states = tuple(serving.read_states(lane) for lane in range(len(serving.lanes)))
     except KeyboardInterrupt:
-        fault = _interrupted(len(feeder.completions()), len(prepared.turns))
+        is_interrupted = True
+    except TesseraError as failure:
+        fault = failure  # of the states; what has finished is kept
     finally:
         seconds = time.monotonic() - started
         serving.close(wait=False)
+    done = feeder.completions()
+    if is_interrupted:
+        fault = _interrupted(len(done), len(prepared.turns))
     return Outcome(
-        opened=prepared.opened, backend=prepared.choice.backend, turns=prepared.turns,
-        done=feeder.completions(), states=states, seconds=seconds, diagnostics=prepared.notes,
+        opened=prepared.opened, backend=prepared.choice.backend, turns=prepared.turns, done=done,
+        states=states, seconds=seconds, diagnostics=prepared.notes,
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,
     )  # fmt: skip
@@ -230,5 +235,7 @@ class _Feeder:
         for problem in [*(one for one in found if one is not None), *self._problems]:
             if isinstance(problem, TesseraError):
                 return problem
+            if isinstance(problem, MemoryError):
+                return TesseraError(error("TSR5020", "this machine is out of memory"), RUN_FAULT)
             raise problem
         return None

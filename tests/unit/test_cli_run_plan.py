@@ -14,6 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tessera.backend.service import Bytes, ServiceFault
+from tessera.cli_run import terminable
+from tessera.diagnostics import error
+from tessera.running.materials import Materials
 from tests.helpers.command import tessc
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.plan_files import plan_of, write_plan
@@ -224,7 +228,8 @@ def end_in_the_middle(folder: Path, how: signal.Signals, after_s: float) -> tupl
     while len(marked(mark)) < 3 and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(after_s)
-    process.send_signal(how)
+    for _ in range(2 if how is signal.SIGTERM else 1):  # `timeout` sends two
+        process.send_signal(how)
     out, err = process.communicate(timeout=30)
     deadline = time.monotonic() + 10
     while marked(mark) and time.monotonic() < deadline:
@@ -239,7 +244,12 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @needs_proc
 @pytest.mark.parametrize(
-    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "how",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
 )
 def test_ctrl_c_keeps_what_had_finished(tmp_path: Path, how: signal.Signals) -> None:
     done: list[int] = []
@@ -260,3 +270,70 @@ def test_ctrl_c_keeps_what_had_finished(tmp_path: Path, how: signal.Signals) -> 
 @needs_proc
 def test_killed_it_leaves_no_process(tmp_path: Path) -> None:
     assert end_in_the_middle(tmp_path, signal.SIGKILL, 2.0)[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_way_to_end_is_ctrl_c(how: signal.Signals) -> None:
+    """Once: what comes right behind it does not interrupt the end."""
+    before = signal.getsignal(how)
+    with terminable():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(how)
+        for again in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, how):
+            signal.raise_signal(again)
+    assert signal.getsignal(how) is before
+
+
+def test_a_second_wish_to_end_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.cli_run._SAME_WISH_S", 0.0)
+    with terminable():
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    """Under `nohup` a closed terminal does not end a run."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_outputs_are_kept_when_states_cannot_be_read(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All requests are done, and then a process of a device is killed."""
+
+    def lost(*_: object) -> None:
+        raise ServiceFault(error("TSR5051", "the worker of device `a` was ended"), device="a")
+
+    monkeypatch.setattr("tessera.running.serving.Serving.read_states", lost)
+    outputs = tmp_path / "out.npz"
+    result = tessc("run", plan, "--backend", "cpu", "--requests", "2", "--outputs", str(outputs))
+    assert result.code == 6
+    assert "error[TSR5051]" in result.err
+    assert "ran 2 requests" in result.text
+    with np.load(outputs, allow_pickle=False) as arrays:
+        assert arrays["tessera.requests"].tolist() == [0, 1]
+        assert "s0" not in arrays.files
+
+
+def test_memory_that_runs_out_here_keeps_what_had_finished(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inputs(self: Materials, request: int, trace: int, turn: int) -> dict[str, Bytes]:
+        if request == 2:
+            raise MemoryError
+        return real(self, request, trace, turn)
+
+    real = Materials.inputs
+    monkeypatch.setattr(Materials, "inputs", inputs)
+    outputs = tmp_path / "out.npz"
+    result = tessc("run", plan, "--backend", "cpu", "--requests", "4", "--outputs", str(outputs))
+    assert result.code == 6
+    assert "error[TSR5020]: this machine is out of memory" in result.err
+    with np.load(outputs, allow_pickle=False) as arrays:
+        assert arrays["tessera.requests"].tolist() == [0, 1]
