@@ -26,7 +26,7 @@ What a buffer holds when a request begins: a weight, its contents, on each devic
 for it. An input: on the host, its contents. An output or temp: its contents where the user gives
 some, else poison; on the host, and wherever a `Fill` puts it. A state: what the lane's previous
 request left, on the devices that `Home` records name for the bytes, and nowhere else; at the end
-it is there again; bytes that no step of the replica may write are wherever the state has a place.
+it is there again; bytes without a home, which no step may write, are wherever it has a place.
 A module variable is like a state, but of all lanes.
 The words of a `pointers` record hold the device's own addresses wherever the buffer has a place;
 no transfer and no fill touches them.

@@ -11,7 +11,8 @@ What is proved of every request, whatever the devices' speeds:
 - memory has room for everything, and nothing is used after it was freed.
 The parts are in `judge`: `shape` (everything is there once), `memory` (places), `order` (what comes
 before what), `sequence` (what one device would do), `versions` (the walk), `homes` (from request to
-request), `pins` (pointers). None of it is shared with planning or lowering.
+request), `pins` and `tables` (pointers), `policies` (what they share). None of it is shared with
+planning or lowering.
 
 Source: design, sections 5 and 6.
 """
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import Area, AreaKind, LoweredReplica
+from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
 from tessera.passes.judge.effects import find_effects
@@ -32,6 +33,7 @@ from tessera.passes.judge.homes import check_homes, writes_variables
 from tessera.passes.judge.memory import check_capacity, check_memory
 from tessera.passes.judge.order import find_order
 from tessera.passes.judge.pins import check_pins, check_words
+from tessera.passes.judge.policies import check_layouts, shared_areas
 from tessera.passes.judge.sequence import find_sequence
 from tessera.passes.judge.shape import find_shape
 from tessera.passes.judge.versions import check_versions
@@ -66,7 +68,8 @@ def check_plan(
     for replica in plan.replicas:
         placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
         _check_replica(replica.lowered, programs, graphs, placements, findings)
-    used = check_capacity(_shared_areas(plan), card_of, cards, findings)
+    check_layouts(plan.replicas, programs, findings)
+    used = check_capacity(shared_areas(plan.replicas), card_of, cards, findings)
     for card in plan.cards:
         if card.used_bytes != used[card.name]:
             findings.add(
@@ -82,28 +85,6 @@ def check_plan(
             "a module variable is there once for all requests",
         )
     return findings.result()
-
-
-def _shared_areas(plan: Plan) -> list[Area]:
-    """The areas of all replicas; of several policies, only the largest weights of each device.
-
-    One policy serves at a time, and all share the weights of a device.
-    """
-    weights: dict[tuple[str, str], list[Area]] = {}
-    found = []
-    for replica in plan.replicas:
-        for area in replica.lowered.areas:
-            if area.kind is AreaKind.WEIGHTS:
-                weights.setdefault((area.device, replica.policy), []).append(area)
-            else:
-                found.append(area)
-    largest: dict[str, list[Area]] = {}
-    for (device, _), areas in weights.items():
-        if sum(a.bytes * a.count for a in areas) >= sum(
-            a.bytes * a.count for a in largest.get(device, [])
-        ):
-            largest[device] = areas
-    return [*found, *(area for areas in largest.values() for area in areas)]
 
 
 def check_replica(

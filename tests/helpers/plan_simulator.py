@@ -195,8 +195,8 @@ class _Machine:
         written = _written_by_name(self)
         for place in self.replica.places:
             one = self.programs[place.trace].buffers[place.buffer]
-            spot = (place.trace, place.buffer, place.device)
-            homes = [h for h in self.replica.homes if (h.trace, h.buffer, h.device) == spot]
+            spot = (place.trace, place.buffer)
+            homes = [h for h in self.replica.homes if (h.trace, h.buffer) == spot]
             if one.role in _OWN:
                 continue
             if one.role is Role.WEIGHT:
@@ -205,9 +205,9 @@ class _Machine:
                 continue
             key = one.name if one.role is Role.STATE else (place.trace, one.name)
             at_home = ~written.get(key, np.zeros(one.bytes, dtype=bool))
-            for home in homes:
+            for home in sorted(homes, key=lambda home: home.device == place.device):
                 for start, end in home.bytes:
-                    at_home[start:end] = True
+                    at_home[start:end] = home.device == place.device
             for lane in lanes:
                 request = Request(place.trace, lane, 0)
                 view = self.view(place.device, place.trace, int(place.buffer), lane, 0)

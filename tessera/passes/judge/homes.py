@@ -5,9 +5,9 @@ trace: what is in place when its request begins, and must be again when it ends.
 
 A state is one buffer for all traces that have its name; a module variable belongs to its trace.
 Bytes that some step of the replica may write are at the devices that `Home` records name, the same
-in every trace, so that any trace may follow any other. Bytes that no step writes are wherever the
-buffer has a place. Requests of all lanes share variables: if one may be written, requests run one
-at a time.
+in every trace, so that any trace may follow any other. Bytes without a home are wherever the
+buffer has a place; those with one are there and nowhere else, written or not. Requests of all lanes
+share variables: if one may be written, requests run one at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What is said about one trace: the homes of its bytes, and those that nothing ever writes."""
+    """What is said about one trace: the homes of its bytes, and those that need none."""
 
     homes: tuple[Home, ...]
     constant: dict[int, Array]
@@ -70,7 +70,7 @@ def check_homes(
     return {
         trace: Claims(
             homes=tuple(home for own in homes[trace].values() for home in own),
-            constant=_constant(trace, programs[trace], written),
+            constant=_constant(programs[trace], homes[trace]),
         )
         for trace in served
     }
@@ -115,9 +115,13 @@ def _written(
     return {key: join(list(found.values())) for key, found in parts.items()}
 
 
-def _constant(trace: int, program: Program, written: Mapping[Key, Array]) -> dict[int, Array]:
+def _constant(program: Program, homes: Mapping[int, Sequence[Home]]) -> dict[int, Array]:
+    """Per buffer that lasts the bytes without a home: nothing writes them."""
     return {
-        int(one.id): minus(ranges_of([(0, one.bytes)]), written.get(_key(trace, one), NOTHING))
+        int(one.id): minus(
+            ranges_of([(0, one.bytes)]),
+            join([ranges_of(home.bytes) for home in homes.get(int(one.id), ())]),
+        )
         for one in program.buffers
         if one.role in LASTING and one.bytes
     }

@@ -13,7 +13,7 @@ slot instead, because what they point to may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,8 +25,9 @@ from tessera.ir.launch_program import (
     LoweredReplica,
     Place,
 )
-from tessera.ir.program import PointerTable, Program, Role
+from tessera.ir.program import Program, Role
 from tessera.passes.judge.findings import Findings
+from tessera.passes.judge.tables import check_tables
 
 KIND_OF: Mapping[Role, AreaKind] = {
     Role.WEIGHT: AreaKind.WEIGHTS,
@@ -77,7 +78,7 @@ def check_memory(
         return None
     _check_shared(memory, programs, findings)
     _check_slot_weights(memory, programs, findings)
-    _check_tables(memory, areas, programs, findings)
+    check_tables(memory.places, areas, programs, findings)
     _check_variables(memory, areas, programs, findings)
     return memory if findings.count == before else None
 
@@ -234,80 +235,19 @@ def _has_words(program: Program, buffer: int) -> bool:
     return any(table.buffer == buffer and table.words for table in program.pointer_tables)
 
 
-def _check_tables(
-    memory: Memory,
-    areas: Mapping[tuple[str, AreaKind], Area],
-    programs: Sequence[Program],
-    findings: Findings,
-) -> None:
-    """Words can hold the addresses of what they point to, in all traces the same."""
-    shared: dict[str, object] = {}
-    for trace in sorted({trace for trace, _, _ in memory.places}):
-        program = programs[trace]
-        for name, words in _shared_words(program):
-            if shared.setdefault(name, words) != words:
-                findings.add("TSR4013", f"traces share `{name}` and put different addresses in it")
-        for table in program.pointer_tables:
-            for device in dict.fromkeys(one for _, one, _ in memory.places):
-                place = memory.place(trace, device, int(table.buffer))
-                if place is not None:
-                    _check_targets(memory, areas, program, table, place, findings)
-
-
-def _shared_words(program: Program) -> Iterator[tuple[str, object]]:
-    """Per buffer that traces share by name, where it points to."""
-    for one in program.buffers:
-        if KIND_OF[one.role] in _SHARED:
-            yield (
-                one.name,
-                sorted(
-                    (word.offset, program.buffers[word.target.buffer].name, word.target.offset)
-                    for table in program.pointer_tables
-                    if table.buffer == one.id
-                    for word in table.words
-                ),
-            )
-
-
-def _check_targets(
-    memory: Memory,
-    areas: Mapping[tuple[str, AreaKind], Area],
-    program: Program,
-    table: PointerTable,
-    place: Place,
-    findings: Findings,
-) -> None:
-    """A table that is there once cannot point into memory that is there several times."""
-    if place.kind in (AreaKind.LANE, AreaKind.SLOT):
-        return
-    for word in table.words:
-        target = memory.place(place.trace, place.device, int(word.target.buffer))
-        if target is not None and areas[target.device, target.kind].count > 1:
-            name, other = (program.buffers[b].name for b in (table.buffer, word.target.buffer))
-            findings.add(
-                "TSR4011",
-                f"`{name}` is on `{place.device}` once and points to `{other}`, which is there "
-                "once per request under way",
-                at=place,
-            )
-            return
-
-
 def _check_variables(
     memory: Memory,
     areas: Mapping[tuple[str, AreaKind], Area],
     programs: Sequence[Program],
     findings: Findings,
 ) -> None:
-    """The module area says how much the variables take; each is there once by name."""
-    taken: dict[str, dict[str, int]] = {}
+    """The module area says how much the variables take: every trace loads modules of its own."""
+    taken: dict[str, int] = {}
     for (trace, device, number), place in memory.places.items():
         if place.kind is AreaKind.MODULE:
-            buffer = programs[trace].buffers[number]
-            named = taken.setdefault(device, {})
-            named[buffer.name] = max(named.get(buffer.name, 0), buffer.bytes)
-    for device, named in taken.items():
-        room, need = areas[device, AreaKind.MODULE].bytes, sum(named.values())
+            taken[device] = taken.get(device, 0) + programs[trace].buffers[number].bytes
+    for device, need in taken.items():
+        room = areas[device, AreaKind.MODULE].bytes
         if need > room:
             findings.add(
                 "TSR4009",

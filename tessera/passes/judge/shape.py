@@ -5,7 +5,8 @@ operations found by what they do, or None where something is amiss.
 
 Nothing that a plan says is trusted: numbers may be out of range, lists in any order. After this
 every step runs once, on its device; every transfer is sent once and received once, on the right
-queues, with bytes that lie in its buffer; every event that is waited for is recorded once.
+queues, with bytes that lie in its buffer; every event that is waited for is recorded once, and a
+gate is a step.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def find_shape(
     if findings.count == before:
         _check_runs(shape, placement, findings)
         _check_ends(shape, findings)
+        _check_gate(shape, findings)
     return shape if findings.count == before else None
 
 
@@ -239,6 +241,17 @@ def _check_runs(shape: Shape, placement: Sequence[str], findings: Findings) -> N
                 f"`{op.device}`",
                 f"it is {shape.names.op(op)}",
             )
+
+
+def _check_gate(shape: Shape, findings: Findings) -> None:
+    """The next request waits for a step that is done."""
+    gate = shape.trace.gate
+    if gate is not None and gate not in shape.runs:
+        findings.add(
+            "TSR4001",
+            f"the gate of trace {shape.trace.trace} is step {gate}, which is not there",
+            at=shape.trace,
+        )
 
 
 def _check_ends(shape: Shape, findings: Findings) -> None:

@@ -12,11 +12,14 @@ import pytest
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import AreaKind, Home, LoweredReplica
+from tessera.ir.plan import Replica
 from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.region import Interval
 from tessera.passes import check_plan
 from tessera.passes.check_plan import check_replica
 from tessera.passes.judge import versions as check_plan_versions
+from tessera.passes.judge.findings import Findings
+from tessera.passes.judge.policies import check_layouts
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
 
@@ -183,6 +186,14 @@ def test_a_wait_cycle_names_its_members() -> None:
 def test_a_wait_for_itself() -> None:
     found = chain(("b in: receive 1; record 0", "b in: await 0; receive 1; record 0"))
     assert codes(found) == ["TSR4008"]
+
+
+@pytest.mark.parametrize("gate", [-1, 2, 10**9])
+def test_a_gate_is_a_step(gate: int) -> None:
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    for step, expected in ((0, []), (1, []), (gate, ["TSR4001"])):
+        trace = replace(replica.traces[0], gate=step)
+        assert codes(judge([CHAIN], replace(replica, traces=(trace,)), "ab")) == expected
 
 
 def test_memory_has_to_be_there() -> None:
@@ -473,12 +484,19 @@ def test_state_comes_home() -> None:
 
 
 def test_state_has_to_come_home() -> None:
-    for at_b in ("0:32", "0:64"):  # it is at both, so b need not get it
-        found = state(("home s a 0:32", f"home s a 0:32\nhome s b {at_b}"))
-        assert codes(found) == ["TSR4014"]
-        assert "`b` has already" in said(found)
+    found = state(("home s a 0:32", "home s a 0:32\nhome s b 0:32"))
+    assert codes(found) == ["TSR4014"]  # it is at both, so b need not get it
+    assert "`b` has already" in said(found)
     moved = state(("home s a 0:32", "home s b 0:32"))
     assert codes(moved)[0] == "TSR4006"  # a does not have what it sends
+
+
+def test_bytes_with_a_home_are_nowhere_else() -> None:
+    """Also those that no step writes: a backend gives a state to the homes of its bytes alone."""
+    found = state(("home s a 0:32", "home s a 0:32\nhome s b 32:64"))
+    assert codes(found) == ["TSR4004"]
+    assert "step `#1 k1` uses bytes 32:64 of `s` that are not current on `a`" in said(found)
+    assert state(("home s a 0:32", "home s a 0:64")) == ()
 
 
 def test_the_state_that_is_left_behind() -> None:
@@ -559,6 +577,44 @@ def test_a_variable_that_is_written_needs_one_slot() -> None:
     assert judge([trace], lowered([trace[0]], text), "a") == ()
     found = judge([trace], lowered([trace[0]], text, slots=2), "a")
     assert codes(found) == ["TSR4013"]
+
+
+def test_every_trace_has_variables_of_its_own() -> None:
+    """Modules are loaded per trace, so variables of one name take memory twice."""
+    trace = build([("m.v", 64, Role.VARIABLE)], [[("m.v", "read", ALL)]])
+    text = "place m.v a {}\na compute: run 0"
+    pair, programs = [trace, trace], [trace[0], trace[0]]
+    replica = lowered(programs, text.format(0), text.format(64))
+    for size, expected in ((128, []), (127, ["TSR4009"])):
+        areas = tuple(replace(area, bytes=size) for area in replica.areas)
+        assert codes(judge(pair, replace(replica, areas=areas), "a", "a")) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("w a 0", "w a 0", []),
+        ("w a 0", "v a 256", []),
+        ("w a 0", "v b 0", []),
+        ("w a 0", "w a 256", ["at 0 and at 256"]),
+        ("w a 0", "v a 0", ["share bytes 0:64"]),
+    ],
+)
+def test_policies_have_one_layout_of_weights(first: str, second: str, expected: list[str]) -> None:
+    """One policy must not find its weights overwritten by those of another."""
+    program, _ = build([("w", 64, Role.WEIGHT), ("v", 64, Role.WEIGHT)], [[("w", "read", ALL)]])
+    for policies in (("fast", "wide"), ("", "")):
+        replicas = [
+            Replica(share=1.0, slots=1, lanes=1, policy=policy, traces=(),
+                    lowered=lowered([program], f"place {place}\na compute: run 0"))
+            for policy, place in zip(policies, (first, second), strict=True)
+        ]  # fmt: skip
+        findings = Findings()
+        check_layouts(replicas, [program], findings)
+        found = findings.result()
+        wanted = expected if policies[0] else []  # replicas of one policy have areas of their own
+        assert [one.code for one in found] == ["TSR4009"] * len(wanted)
+        assert all(word in said(found) for word in wanted)
 
 
 # --- pins and pointers -----------------------------------------------------------------------
@@ -679,6 +735,47 @@ def test_a_weight_cannot_point_into_slots() -> None:
         for one in replica.places
     )
     assert judge([trace], replace(replica, places=moved), "g") == ()
+
+
+TABLES = {
+    role: build(
+        [("p", 64, role), ("w", 64, Role.WEIGHT), ("y", 64, Role.OUTPUT)],
+        [[("p", "read", LOW), ("w", "read", ALL), ("y", "must", ALL)]],
+        words={"p": {0: "w", 8: "y"}},
+    )
+    for role in (Role.WEIGHT, Role.STATE)
+}
+TABLE_TEXT = """
+transfer 0 y g host 0:64
+place p g {p}
+place w g 0
+place y g 0
+g compute: run 0; record 0
+g out: await 0; send 0
+"""
+
+
+@pytest.mark.parametrize(("role", "at"), [(Role.WEIGHT, 256), (Role.STATE, 0)])
+def test_traces_that_share_a_table_have_its_targets_in_one_place(role: Role, at: int) -> None:
+    """A table that lasts is written once: for one trace it would hold the addresses of another."""
+    trace, text = TABLES[role], TABLE_TEXT.format(p=at)
+    pair, programs = [trace, trace], [trace[0], trace[0]]
+    assert judge(pair, lowered(programs, text, text), "g", "g") == ()
+    moved = text.replace("place y g 0", "place y g 256")
+    found = judge(pair, lowered(programs, text, moved), "g", "g")
+    # Every request writes the table of its lane, if that points into slots.
+    assert codes(found) == (["TSR4011"] if role is Role.WEIGHT else [])
+    idle = build(
+        [("p", 64, role), ("w", 64, Role.WEIGHT), ("y", 64, Role.OUTPUT)],
+        [[("y", "must", ALL)]],
+        words={"p": {0: "w", 8: "y"}},
+    )
+    for without, expected in (("", []), ("place w g 0\n", ["TSR4011"])):
+        second = text.replace(without, "") if without else text
+        replica = lowered([trace[0], idle[0]], text, second)
+        found = judge([trace, idle], replica, "g", "g")
+        assert codes(found) == expected, said(found)
+    assert "traces share `p` on `g`, which points to `w`" in said(found)
 
 
 def test_weights_are_never_written() -> None:
