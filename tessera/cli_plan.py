@@ -14,7 +14,7 @@ from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
-from tessera.output import check_output, write_file
+from tessera.output import check_output, write_folder
 
 DEFAULT_LINK = "100Gb/s"
 EXIT_INTERRUPTED = 130
@@ -124,6 +124,8 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
         raise click.UsageError("`--strategy` and `--placement` exclude each other")
     if given["objective"] == _OBJECTIVES[-1] and (given["strategy"] or given["placement"]):
         raise click.UsageError(f"`--objective {_OBJECTIVES[-1]}` needs a search")
+    if given["emit"] == "cuda-python" and given["output"] == "-":
+        raise click.UsageError("`--emit cuda-python` writes to a folder, not to standard output")
     if not isfinite(given["gap"]) or not isfinite(given["time_limit"] or 0.0):
         raise click.UsageError("`--gap` and `--time-limit` must be finite numbers")
     messages = replace(messages, form=form)
@@ -175,18 +177,11 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
 
 def _write_programs(found: PlanReport, folder: str) -> int:
     """A Python program per device, and what they share."""
-    from tessera.planning.cuda_python import cuda_python_files
+    from tessera.planning.cuda_python import WRITTEN_BY, cuda_python_files
 
     files = cuda_python_files(found.plan, found.setting)
-    for name, text in files.items():
-        path = Path(folder, name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            reason = (problem.strerror or str(problem)).lower()
-            message = f"the folder `{path.parent}` cannot be made: {reason}"
-            raise TesseraError(error("TSR1911", message)) from None
-        write_file(str(path), text.encode("utf-8", "surrogateescape"))
+    data = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
+    write_folder(folder, data, WRITTEN_BY.encode())
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
     said = ", ".join(f"`python {path} --help`" for path in runs)
     write_data(f"programs written to {folder}: {said}\n".encode(errors="replace"), "-")

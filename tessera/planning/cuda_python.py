@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tessera.backend.cuda.emit_python import emit_python
+from tessera.backend.cuda.emit_python import WRITTEN_BY, emit_python
 from tessera.backend.service import ServedTrace
 from tessera.ir.plan import Plan, Replica
 from tessera.planning.assemble import Setting
+
+__all__ = ["WRITTEN_BY", "cuda_python_files"]
 
 
 def cuda_python_files(plan: Plan, setting: Setting) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from tessera import output
 from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.traces import HEADER
@@ -58,6 +61,53 @@ def test_the_plan_as_programs(fake: FakeCuda) -> None:
     refused = tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "blocked")
     assert refused.code == 1
     assert "TSR1911" in refused.err
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_programs_take_the_place_of_nothing_else(fake: FakeCuda, kind: str) -> None:
+    """Of their own kind they do; what is not is named, and no file is written."""
+    emit = ("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "out")
+    Path("out").mkdir()
+    Path("own.py").write_text("print('mine')\n")
+    foreign = Path("out", "run.py")
+    if kind == "file":
+        foreign.write_text("print('mine')\n")
+    elif kind == "folder":
+        foreign.mkdir()
+    else:
+        foreign.symlink_to("../own.py")
+    refused = tessc(*emit)
+    assert refused.code == 1
+    assert "error[TSR1911]: cannot write `out/run.py`: there is one that" in refused.err
+    assert [path.name for path in Path("out").iterdir()] == ["run.py"]
+    assert Path("own.py").read_text() == "print('mine')\n"
+    assert kind != "file" or foreign.read_text() == "print('mine')\n"
+    foreign.rmdir() if kind == "folder" else foreign.unlink()
+    for _ in range(2):
+        assert tessc(*emit).code == 0
+    assert len(list(Path("out").iterdir())) == 6
+
+
+def test_programs_are_all_written_or_none(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def full(target: Path, data: bytes) -> str:
+        made.append(target)
+        if len(made) == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(target, data)
+
+    real = output._write_beside
+    monkeypatch.setattr(output, "_write_beside", full)
+    emit = ("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o")
+    refused = tessc(*emit, "out")
+    assert refused.code == 1
+    assert "no space left on device" in refused.err
+    assert list(Path("out").iterdir()) == []
+    refused = tessc(*emit, "-")
+    assert refused.code == 2
+    assert "writes to a folder" in refused.err
+    assert not Path("-").exists()
 
 
 def test_the_programs_of_several_replicas_are_named(fake: FakeCuda) -> None:

@@ -53,6 +53,8 @@ from tessera.ir.program import (
 )
 from tessera.ir.scalar_text import scalar_text
 
+WRITTEN_BY = "Written by `tessc plan --emit cuda-python`, which may replace this file."
+_MARKS = {".py": "#", ".ptx": "//"}
 _COMMON = Path(__file__).with_name("emitted_common.py")
 _SLICES = Path(__file__).with_name("slices.py")
 _FUNCTIONS = {Queue.COMPUTE: "compute", Queue.IN: "copy_in", Queue.OUT: "copy_out"}
@@ -85,7 +87,9 @@ class _Emitter:
         found["run.py"] = self._run()
         found["common.py"] = _COMMON.read_text("utf-8")
         found["slices.py"] = _SLICES.read_text("utf-8")
-        return found | self.modules
+        found |= self.modules
+        return {name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
+                for name, text in found.items()}  # fmt: skip
 
     # --- a device ----------------------------------------------------------------------------
 
