@@ -132,7 +132,7 @@ def _dimensions(launch: Launch | LaunchVariant) -> list[str]:
 def _library_call(program: Program, call: LibraryCall) -> str:
     reads = ", ".join(_operand(program, operand) for operand in call.reads)
     writes = ", ".join(_operand(program, operand) for operand in call.writes)
-    attributes = json.dumps(dict(call.attributes), allow_nan=False)
+    attributes = json.dumps(dict(call.attributes))
     return f"op {call.operator} reads=[{reads}] writes=[{writes}] attrs={attributes}"
 
 

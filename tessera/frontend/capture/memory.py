@@ -67,7 +67,9 @@ class Memory:
         self._add(
             RawBuffer(
                 name=self._free_name(name), address=storage.data_ptr(), bytes=storage.nbytes(),
-                role=role, lasting=lasting, dtype=kind, shape=tuple(tensor.shape) if kind else None,
+                role=role, lasting=lasting, dtype=kind,
+                # A single number has no extents to name.
+                shape=(tuple(tensor.shape) or None) if kind else None,
             )
         )  # fmt: skip
 

@@ -56,6 +56,14 @@ def test_a_part_of_a_storage_has_no_shape() -> None:
     assert (only.bytes, only.dtype, only.shape) == (128, None, None)
 
 
+def test_a_single_number_is_a_buffer_without_extents() -> None:
+    """`shape=` names extents, and a tensor without dimensions has none."""
+    memory = Memory()
+    memory.add_tensor(Tensor(A, ()), "count", Role.WEIGHT, lasting=True)
+    (only,) = memory.in_order()
+    assert (only.bytes, only.dtype, only.shape) == (4, DataType.F32, None)
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [("a b", "a_b"), ("0.weight", "b0.weight"), ("", "b"), ("m0.table", "bm0.table")],

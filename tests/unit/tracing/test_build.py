@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 
 import pytest
@@ -20,6 +21,7 @@ from tessera.frontend.capture.raw import (
     RawTensor,
     RawVariant,
 )
+from tessera.frontend.trace import parse_trace
 from tessera.ir.data_type import DataType
 from tessera.ir.program import ByValue, LibraryCall, Memcpy, Memset, Pointer, Role, Scalar
 from tessera.ir.trace_text import print_program
@@ -296,3 +298,20 @@ def test_a_library_may_do_as_it_likes() -> None:
     other = RawOther(what="launches an allocation inside the graph", hint="")
     program, _ = build_program(capture(other, launch(X, Y, function=99), operators=(call,)))
     assert [type(step) for step in program.steps] == [LibraryCall]
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_number_of_a_library_call_may_be_infinite(number: float) -> None:
+    """As in a causal mask: `masked_fill(mask, -inf)`."""
+    tensor = RawTensor(address=X, dtype=DataType.F32, shape=(32,), strides=(1,))
+    node = RawLaunch(name="library", function=9, grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0,
+                     arguments=())  # fmt: skip
+    fill = RawOperator(operator="aten::clamp_min", reads=(tensor,), first=0, last=1,
+                       writes=(dataclasses.replace(tensor, address=Y),),
+                       attributes=(("min", number),))  # fmt: skip
+    program, _ = build_program(capture(node, operators=(fill,)))
+    (call,) = program.work()
+    assert isinstance(call, LibraryCall)
+    ((_, found),) = call.attributes
+    assert repr(found) == repr(number)
+    assert parse_trace(print_program(program), "again") == program
