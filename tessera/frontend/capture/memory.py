@@ -51,7 +51,7 @@ class Memory:
         self._names: set[str] = set()
 
     def add_tensor(self, tensor: Any, name: str, role: Role, *, lasting: bool) -> None:
-        """Note a tensor's memory, unless it is known."""
+        """Note a tensor's memory, as far as it is not known."""
         try:
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):
@@ -59,15 +59,16 @@ class Memory:
                 error("TSR6002", f"the tensor `{name}` is of the layout {tensor.layout}, which a"
                                  " trace cannot hold", hint="make it dense (`.to_dense()`)")
             ) from None  # fmt: skip
-        if not storage.data_ptr() or not storage.nbytes() or self.holds(storage.data_ptr()):
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not address or not size or self.holds(address, size):
             return
         whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == storage.nbytes()
         kind = data_type(tensor.dtype) if whole else None
-        self._storages[storage.data_ptr()] = storage
+        self._storages[address] = storage
         self._add(
             RawBuffer(
-                name=self._free_name(name), address=storage.data_ptr(), bytes=storage.nbytes(),
-                role=role, lasting=lasting, dtype=kind,
+                name=self._free_name(name), address=address, bytes=size, role=role,
+                lasting=lasting, dtype=kind,
                 # A single number has no extents to name.
                 shape=(tuple(tensor.shape) or None) if kind else None,
             )
@@ -86,12 +87,17 @@ class Memory:
             )
         )  # fmt: skip
 
-    def holds(self, address: int) -> bool:
-        """Whether an address is inside a known buffer."""
+    def grow(self, buffer: RawBuffer, size: int) -> None:
+        """Note that a known buffer has more bytes."""
+        if size > buffer.bytes:
+            self._add(replace(buffer, bytes=size))
+
+    def holds(self, address: int, size: int = 1) -> bool:
+        """Whether so many bytes are inside a known buffer."""
         place = bisect_right(self._starts, address) - 1
         if place < 0:
             return False
-        return address < self._starts[place] + self.buffers[self._starts[place]].bytes
+        return address + size <= self._starts[place] + self.buffers[self._starts[place]].bytes
 
     def in_order(self) -> tuple[RawBuffer, ...]:
         """The buffers as they were noted."""
@@ -116,21 +122,28 @@ class Memory:
         import torch
 
         storage = self._storages.get(buffer.address)
-        if storage is None:
+        if storage is None or storage.nbytes() != buffer.bytes:
             return None
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
     def _add(self, buffer: RawBuffer) -> None:
-        """Note a buffer; one that begins inside it becomes a part of it."""
+        """Note a buffer; known ones that it overlaps become one with it, as the first of them."""
         place = bisect_right(self._starts, buffer.address)
+        if self.holds(buffer.address):
+            place -= 1
+        overlapped = []
         while place < len(self._starts) and self._starts[place] < buffer.address + buffer.bytes:
-            inner = self.buffers.pop(self._starts.pop(place))
-            end = max(buffer.address + buffer.bytes, inner.address + inner.bytes)
+            overlapped.append(self._starts.pop(place))
+        if overlapped:
+            known = [self.buffers[start] for start in self.buffers if start in overlapped]
+            start = min(buffer.address, overlapped[0])
+            end = max(one.address + one.bytes for one in (buffer, *known))
             buffer = replace(
-                buffer, name=inner.name, role=inner.role, lasting=buffer.lasting or inner.lasting,
-                bytes=end - buffer.address, dtype=None, shape=None,
+                known[0], lasting=any(one.lasting for one in (buffer, *known)), address=start,
+                bytes=end - start, dtype=None, shape=None,
             )  # fmt: skip
-            self._storages.pop(buffer.address, None)
+        for start in overlapped:
+            del self.buffers[start]
         self.buffers[buffer.address] = buffer
         insort(self._starts, buffer.address)
 
@@ -196,7 +209,8 @@ def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) ->
 
     `live` are the tensors from before the call, `words` what the call's nodes name. A tensor in
     memory of another library, or that another library has cut out of a tensor, may stand for a part
-    of what the call uses all of, or for memory that is gone: what counts is the allocation.
+    of what the call uses all of, or for memory that is gone: what counts is the allocation. So it
+    is for one that begins where a block of PyTorch's does and ends before what was asked for.
     """
     blocks = _Blocks()
     for number, address in enumerate(sorted(live)):
@@ -207,6 +221,10 @@ def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) ->
             memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
         elif size and not memory.holds(address):
             memory.add_block(address, start, size, f"c{number}", is_temporary=False)
+    for buffer in memory.in_order():
+        block = blocks.at(buffer.address)
+        if block is not None and block.is_used and block.address == buffer.address:
+            memory.grow(buffer, block.asked)
     unknown = set()
     for word in sorted({word for word in words if word}):
         if memory.holds(word):
@@ -230,10 +248,14 @@ def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A piece of PyTorch's device memory; `is_private`: of a pool of some graph."""
+    """A piece of PyTorch's device memory; `is_private`: of a pool of some graph.
+
+    `asked` is how many of its bytes somebody asked for.
+    """
 
     address: int
     bytes: int
+    asked: int
     is_used: bool
     is_private: bool
 
@@ -245,6 +267,7 @@ class _Blocks:
         found = [
             _Block(
                 address=int(block["address"]), bytes=int(block["size"]),
+                asked=int(block.get("requested_size", 0)),
                 is_used=block["state"] == "active_allocated",
                 is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
             )

@@ -86,8 +86,19 @@ def test_storages_that_overlap_are_one_buffer() -> None:
     assert not memory.holds(A + 128)
 
 
+def test_a_wider_tensor_that_begins_at_the_same_place_is_one_buffer_with_it() -> None:
+    """As the owner of memory of which another library has handed out the first part."""
+    memory = Memory()
+    memory.add_tensor(Tensor(A, (8,)), "in0", Role.INPUT, lasting=True)
+    memory.add_tensor(Tensor(A + 64, (8,)), "other", Role.WEIGHT, lasting=True)
+    memory.add_tensor(Tensor(A + 16, (16,)), "middle", Role.WEIGHT, lasting=True)
+    (only,) = memory.in_order()
+    assert (only.name, only.role, only.address, only.bytes) == ("in0", Role.INPUT, A, 96)
+    assert only.shape is None
+
+
 def block(address: int, size: int, state: str) -> dict[str, Any]:
-    return {"address": address, "size": size, "state": state}
+    return {"address": address, "size": size, "state": state, "requested_size": size - 12}
 
 
 @pytest.fixture
@@ -127,7 +138,7 @@ def test_memory_that_no_tensor_stands_for() -> None:
     found = {one.address: (one.bytes, one.role, one.lasting) for one in memory.in_order()}
     assert found == {
         A + 8192: (100, Role.INPUT, True),
-        A + 1024: (32, Role.WEIGHT, True),
+        A + 1024: (500, Role.WEIGHT, True),
         A: (512, Role.WEIGHT, True),
         A + 4096: (256, Role.TEMP, False),
         # What of the allocation is not the tensor's.
@@ -145,6 +156,17 @@ def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
     assert not add_strangers(memory, live, [A + 8192])
     (only,) = memory.in_order()
     assert (only.address, only.bytes, only.role) == (A + 8192, 800, Role.WEIGHT)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_of_the_first_part_of_a_block_stands_for_what_was_asked_for() -> None:
+    """Whoever has the rest is no tensor: an array of another library, say."""
+    memory = Memory()
+    memory.add_tensor(Tensor(A, (8,)), "in0", Role.INPUT, lasting=True)
+    memory.add_tensor(Tensor(A + 1024, (125,)), "in1", Role.INPUT, lasting=True)
+    assert not add_strangers(memory, {}, [A, A + 300])
+    found = [(one.name, one.address, one.bytes, one.shape) for one in memory.in_order()]
+    assert found == [("in1", A + 1024, 500, (125,)), ("in0", A, 500, None)]
 
 
 @pytest.mark.usefixtures("machine")
