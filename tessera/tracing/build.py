@@ -28,7 +28,7 @@ from tessera.frontend.capture.raw import (
 )
 from tessera.frontend.trace import parse_trace
 from tessera.ir import program as ir
-from tessera.ir.operators import OperatorMismatch, bind
+from tessera.ir.operators import OperatorMismatch, bind, table
 from tessera.ir.region import Unknown
 from tessera.ir.trace_text import print_program
 from tessera.passes.base import AnalysisManager
@@ -218,11 +218,7 @@ class _Builder:
     def _work(self) -> Iterator[tuple[int, RawNode | RawOperator]]:
         """Nodes in order, each with its number; those of a library call as the call, unless all
         have code."""
-        calls = {
-            operator.first: operator
-            for operator in self.raw.operators
-            if any(not self._has_code(n) for n in self.raw.nodes[operator.first : operator.last])
-        }
+        calls = self._calls()
         at = 0
         while at < len(self.raw.nodes):
             operator = calls.get(at)
@@ -232,6 +228,23 @@ class _Builder:
             else:
                 yield at, self.raw.nodes[at]
                 at += 1
+
+    def _calls(self) -> dict[int, RawOperator]:
+        """The library calls to take, by their first nodes.
+
+        A call that no trace holds is taken apart into the calls inside of it, which come before
+        it, if those have all of its nodes that have no code.
+        """
+        calls: dict[int, RawOperator] = {}
+        for one in self.raw.operators:
+            nodes = range(one.first, one.last)
+            bare = {at for at in nodes if not self._has_code(self.raw.nodes[at])}
+            inside = [calls[at] for at in nodes if at in calls]
+            if one.operator not in table():
+                bare -= {at for call in inside for at in range(call.first, call.last)}
+            if bare:
+                calls[one.first] = one
+        return calls
 
     def _has_code(self, node: RawNode) -> bool:
         if isinstance(node, RawLaunch):

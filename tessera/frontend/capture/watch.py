@@ -2,7 +2,8 @@
 
 `Watcher` is a torch dispatch mode. For every operator that adds nodes to the graph it notes the
 operator, its operands and which nodes those are. It keeps every tensor that is made during capture
-alive, so that no address serves two tensors: each stays a buffer of its own.
+alive, so that no address serves two tensors: each stays a buffer of its own. Operators of others
+than PyTorch are looked into: what they call is noted too, and what they make on the way is kept.
 
 torch.compile's own code makes its tensors without the dispatcher; `keep_compiled` stands in for
 the function that it uses, and has to be in force before anything is compiled.
@@ -31,6 +32,11 @@ _NAMES = {
 }  # fmt: skip
 
 _PLAIN = (bool, int, float, complex, str, bytes)
+# What PyTorch itself comes with; operators of other namespaces are somebody's own.
+_BUILT_IN = frozenset({
+    "aten", "prim", "prims", "inductor", "rngprims", "profiler", "quantized", "c10d",
+    "_c10d_functional",
+})  # fmt: skip
 
 
 def data_type(dtype: Any) -> DataType | None:
@@ -79,7 +85,11 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
 
 
 def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
-    """A dispatch mode whose `operators` are the calls that added nodes to the graph."""
+    """A dispatch mode whose `operators` are the calls that added nodes to the graph.
+
+    Calls inside of others come before them.
+    """
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watcher(TorchDispatchMode):
@@ -97,13 +107,26 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
         ) -> Any:
             graph = graph_of()
             first = count_nodes(graph) if graph is not None else 0
-            result = func(*args, **(kwargs or {}))
+            result = self._call(func, args, kwargs or {})
             for tensor in tensors_in(result):
                 keeper.keep(tensor)
             last = count_nodes(graph) if graph is not None else 0
             if last > first:
                 self.operators.append(_operator(func, args, kwargs or {}, result, first, last))
             return result
+
+        def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """Call an operator; one of somebody's own with this mode in force inside it."""
+            tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
+            if not tensors:
+                return func(*args, **kwargs)
+            keys = torch._C._dispatch_keys(tensors[0])
+            for tensor in tensors[1:]:
+                keys = keys | torch._C._dispatch_keys(tensor)
+            with self:
+                return func.redispatch(
+                    keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs
+                )
 
     return Watcher()
 
@@ -148,9 +171,13 @@ def _operator(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, first: int, last: int
 ) -> RawOperator:
     schema = func._schema
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     reads: list[RawTensor] = []
     writes: list[RawTensor] = []
     attributes: list[tuple[str, AttributeValue]] = []
+    if func.namespace not in _BUILT_IN:
+        # No trace holds it: what is inside of it counts, and its name if that is not enough.
+        args, kwargs, result = (), {}, None
     given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     for argument in schema.arguments:
         if argument.name not in given:
@@ -171,7 +198,6 @@ def _operator(
     seen = {tensor.address for tensor in writes}
     made = [_tensor(t) for t in tensors_in(result) if t.is_cuda]
     writes += [tensor for tensor in made if tensor.address not in seen]
-    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     return RawOperator(
         operator=name, reads=tuple(reads), writes=tuple(writes), attributes=tuple(attributes),
         first=first, last=last,

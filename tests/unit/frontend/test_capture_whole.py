@@ -1,20 +1,14 @@
-"""A capture from end to end on a stand-in GPU: PyTorch on the host, a driver with one node per op.
+"""A capture from end to end on a stand-in GPU: PyTorch on the host, one node per operator.
 
-Tensors say that they are on a GPU, every operator adds a kernel without PTX to the graph, and
-what is captured has run already when the graph is replayed. So it is for operators that make new
-tensors; that they are captured as a real GPU would is tested in `tests/gpu`.
+That operators are captured as a real GPU has them is tested in `tests/gpu`.
 """
 
 from __future__ import annotations
 
-import sys
-import types
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,119 +17,23 @@ from tessera import driver as tessera_driver
 from tessera import tracing
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.memory import Memory
+from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program import LibraryCall, Role
-from tessera.tracing import GraphNodes, TraceOptions, write_trace
+from tessera.tracing import GraphNodes, Trace, TraceOptions, write_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 EAGER = TraceOptions(route="eager")
 
-
-class Graph(int):
-    """A handle of the only graph."""
-
-
-class Driver(types.ModuleType):
-    """Each pair of questions for the count finds one node more."""
-
-    CUgraph = Graph
-    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)
-    CUkernelNodeAttrID = SimpleNamespace(
-        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=0, CU_LAUNCH_ATTRIBUTE_COOPERATIVE=1
-    )
-
-    def __init__(self) -> None:
-        super().__init__("cuda.bindings.driver")
-        self.asked = 0
-        self.is_capturing = False
-
-    CUstream = staticmethod(int)
-
-    def cuStreamGetCaptureInfo(self, stream: int) -> tuple[Any, ...]:
-        return 0, Graph(1)
-
-    def cuPointerGetAttribute(self, kind: int, word: int) -> tuple[Any, ...]:
-        return 1, None
-
-    def cuGraphGetNodes(self, graph: int, count: int) -> tuple[Any, ...]:
-        if count:
-            return 0, list(range(count)), count
-        self.asked += self.is_capturing
-        return 0, [], self.asked // 2
-
-    def cuGraphGetEdges(self, graph: int, count: int) -> tuple[Any, ...]:
-        chain = list(range(max(self.asked // 2 - 1, 0)))
-        return 0, chain[:count], [n + 1 for n in chain[:count]], [], len(chain)
-
-    def cuGraphNodeGetType(self, node: int) -> tuple[Any, ...]:
-        return 0, SimpleNamespace(name="CU_GRAPH_NODE_TYPE_KERNEL")
-
-    def cuGraphKernelNodeGetParams(self, node: int) -> tuple[Any, ...]:
-        return 0, SimpleNamespace(
-            func=9, kern=0, gridDimX=1, gridDimY=1, gridDimZ=1, blockDimX=1, blockDimY=1,
-            blockDimZ=1, sharedMemBytes=0, kernelParams=0,
-        )  # fmt: skip
-
-    def cuFuncGetName(self, function: int) -> tuple[Any, ...]:
-        return 0, b"library_kernel"
-
-    def cuGraphKernelNodeGetAttribute(self, node: int, kind: int) -> tuple[Any, ...]:
-        return 1, None
-
-
-class Generator:
-    drawn = 0
-
-    def get_offset(self) -> int:
-        Generator.drawn += self.step
-        return Generator.drawn
-
-    step = 0
-
-    def initial_seed(self) -> int:
-        return 3
-
-    def clone_state(self) -> str:
-        return "as before"
-
-    def graphsafe_set_state(self, state: str) -> None:
-        self.state = state
+if TYPE_CHECKING:
+    from tests.helpers.stand_in_gpu import Driver
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver()
+    from tests.helpers.stand_in_gpu import install
 
-    @contextmanager
-    def capturing(graph: Any) -> Iterator[None]:
-        made.is_capturing = True
-        try:
-            yield
-        finally:
-            made.is_capturing = False
-
-    @contextmanager
-    def nothing(*_: Any) -> Iterator[None]:
-        yield
-
-    stream = SimpleNamespace(wait_stream=lambda other: None, cuda_stream=1)
-    graph = SimpleNamespace(raw_cuda_graph=lambda: 1, instantiate=lambda: None, replay=lambda: None)
-    stand_ins = {
-        "Stream": lambda: stream, "current_stream": lambda: stream, "stream": nothing,
-        "synchronize": lambda: None, "graph": capturing, "device": nothing,
-        "CUDAGraph": lambda keep_graph: graph, "current_device": lambda: 0,
-        "default_generators": [Generator()], "memory_snapshot": list,
-    }  # fmt: skip
-    for name, value in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True), raising=False)
-    bindings = types.ModuleType("cuda.bindings")
-    bindings.driver = made  # type: ignore[attr-defined]
-    for name, module in (("cuda", types.ModuleType("cuda")), ("cuda.bindings", bindings)):
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", made)
-    monkeypatch.setattr(tracing, "require_gpu", lambda: None)
-    return made
+    return install(monkeypatch)
 
 
 class Scale(torch.nn.Module):
@@ -191,7 +89,7 @@ def test_state_is_what_a_replay_changes_with_and_without_data(
 def test_numbers_that_are_drawn_otherwise_are_refused(
     gpu: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Generator, "step", 4)
+    monkeypatch.setattr(torch.cuda.default_generators[0], "step", 4)
     with pytest.raises(TesseraError) as caught:
         tracing.trace(torch.relu, torch.ones(4), options=EAGER)
     assert caught.value.diagnostics[0].code == "TSR6002"
@@ -221,3 +119,159 @@ def test_nothing_to_capture() -> None:
     with pytest.raises(TesseraError) as caught:
         tracing.trace(lambda: None, options=EAGER)
     assert caught.value.diagnostics[0].code == "TSR6003"
+
+
+# --- what may be in a model ---------------------------------------------------------------------
+
+
+def captured(gpu: Driver, folder: Path, function: Any, *inputs: Any) -> Trace:
+    """A capture whose trace, run on the CPU backend, gives what PyTorch computed."""
+    modules = [one for one in (function, *inputs) if isinstance(one, torch.nn.Module)]
+    gpu.kept = [*tensors_in(inputs), *(t for one in modules for t in one.state_dict().values())]
+    gpu.kept += [t for one in modules for t in one.buffers()]
+    found = tracing.trace(function, *inputs, options=EAGER)
+    write_trace(found, folder / "t.ptx")
+    report = tessera_driver.run(folder / "t.ptx", tessera_driver.RunOptions())
+    kept = {buffer.name: (buffer, data) for buffer, data in report.kept()}
+    assert found.reference.keys() <= kept.keys()
+    for name, content in found.reference.items():
+        buffer, data = kept[name]
+        own = data.reshape(-1).view(np.uint8)
+        if buffer.dtype is not None and buffer.dtype.value == "f32":
+            pair = (one.view(np.float32) for one in (own, content))
+            np.testing.assert_allclose(*pair, rtol=1e-4, atol=1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(own, content, name)
+    return found
+
+
+def roles(found: Trace) -> dict[str, str]:
+    return {b.name: b.role.value for b in found.program.declared_buffers()}
+
+
+@dataclass
+class Result:
+    first: Any
+    more: Any = None
+
+
+class Running(torch.nn.Module):
+    """A count and a mean that live on, neither of them in the state that is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(0.0), persistent=False)
+        self.register_buffer("mean", torch.zeros(8), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        self.mean.mul_(0.5).add_(x.mean(0))
+        return self.mean / self.count
+
+
+def some(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+
+
+def rows() -> Any:
+    return torch.tensor([1, 3])
+
+
+CALLS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dict[str, str]]] = {
+    "views with offsets": (
+        lambda a: a[1:, ::2] + a[:-1, 1::2], lambda: (some(4, 8),),
+        {"in0": "input", "out": "output"},
+    ),
+    "an input that is a view": (
+        lambda a: a * 2, lambda: (some(4, 8)[:, 2:6],), {"in0": "input", "out": "output"},
+    ),
+    "one tensor twice": (
+        lambda a, b: a @ b, lambda: (some(8, 8),) * 2, {"in0": "input", "out": "output"},
+    ),
+    "a tensor that repeats itself": (
+        lambda a: a + 1, lambda: (some(1, 8).expand(4, 8),), {"in0": "input", "out": "output"},
+    ),
+    "in place on a view": (
+        lambda a: a[1:3].fill_(3), lambda: (some(4, 4),), {"in0": "state"},
+    ),
+    "into a view": (
+        lambda a, b: torch.mul(a[:, 0], 2, out=b[:, 1]), lambda: (some(4, 8), some(4, 8)),
+        {"in0": "input", "in1": "state"},
+    ),
+    "an output that is an input": (
+        lambda a: (a, a + 1), lambda: (some(4),), {"in0": "input", "out1": "output"},
+    ),
+    "outputs in containers": (
+        lambda a: Result({"q": [a + 1, (a + 2, None)]}, (a.sum(), 3)), lambda: (some(4, 8),),
+        {"in0": "input", "out": "output", "out1": "output", "out2": "output"},
+    ),
+    "single numbers": (
+        lambda a, b: a.mean() * b, lambda: (some(4), torch.tensor(2.0)),
+        {"in0": "input", "in1": "input", "out": "output", "t0": "temp"},
+    ),
+    "nothing at all": (
+        lambda a, b: (torch.cat([a, a[:0]]), b), lambda: (some(4), torch.empty(0, 3)),
+        {"in0": "input", "out": "output"},
+    ),
+    "a mask of infinities": (
+        lambda a: a.masked_fill(a > 0, float("-inf")), lambda: (some(4, 4),),
+        {"in0": "input", "out": "output", "t0": "temp"},
+    ),
+    "indices with a gap": (
+        lambda a, i: a[:, i], lambda: (some(4, 8), rows()),
+        {"in0": "input", "in1": "input", "out": "output"},
+    ),
+    "adding up at indices": (
+        lambda a, i, b: a.index_put_((i,), b, accumulate=True),
+        lambda: (some(4, 8), rows(), some(2, 8)),
+        {"in0": "state", "in1": "input", "in2": "input"},
+    ),
+    "channels last": (
+        lambda a: a.clone(memory_format=torch.channels_last), lambda: (some(1, 3, 4, 4),),
+        {"in0": "input", "out": "output"},
+    ),
+    "two that change places": (
+        lambda a, b: (b.clone(), a.copy_(b)), lambda: (some(3), some(3)),
+        {"in0": "state", "in1": "input", "out": "output"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_captured_and_gives_the_same(gpu: Driver, name: str, tmp_path: Path) -> None:
+    function, inputs, wanted = CALLS[name]
+    assert roles(captured(gpu, tmp_path, function, *inputs())) == wanted
+
+
+def test_what_a_module_keeps_is_state(gpu: Driver, tmp_path: Path) -> None:
+    found = captured(gpu, tmp_path, Running(), some(4, 8))
+    wanted = {"in0": "input", "count": "state", "mean": "state", "out": "output"}
+    assert {name: role for name, role in roles(found).items() if role != "temp"} == wanted
+    count = {b.name: b for b in found.program.declared_buffers()}["count"]
+    assert (count.bytes, count.shape) == (4, None)
+
+
+def test_a_module_that_takes_shape_when_it_is_called(gpu: Driver, tmp_path: Path) -> None:
+    assert roles(captured(gpu, tmp_path, torch.nn.LazyLinear(3), some(4, 8))) == {
+        "in0": "input", "weight": "weight", "bias": "weight", "out": "output",
+    }  # fmt: skip
+
+
+def test_an_operator_of_the_users_own_is_looked_into(gpu: Driver, tmp_path: Path) -> None:
+    """Also what it makes and drops on the way: no address serves two tensors."""
+    addresses: list[int] = []
+
+    @torch.library.custom_op("tessera_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        scratch = torch.empty(1000)
+        addresses.append(scratch.data_ptr())
+        scratch[: x.numel()].copy_(x.flatten())
+        return (scratch[: x.numel()] * 2).reshape(x.shape).clone()
+
+    found = captured(gpu, tmp_path, lambda a: twice(twice(a)) + 1, some(4, 8))
+    names = [s.operator for s in found.program.steps if isinstance(s, LibraryCall)]
+    once = ["aten::copy_", "aten::mul.Tensor", "aten::clone"]
+    assert names == [*once, *once, "aten::add.Tensor"]
+    assert len(set(addresses[-2:])) == 2
+    sizes = [b.bytes for b in found.program.declared_buffers() if b.role is Role.TEMP]
+    assert sizes.count(4000) == 2

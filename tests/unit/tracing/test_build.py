@@ -205,6 +205,25 @@ def test_an_operator_that_no_trace_can_hold_is_refused() -> None:
     assert "`my::op`" in str(refused.value)
 
 
+def test_an_operator_of_the_users_own_is_what_is_inside_of_it() -> None:
+    """A launch, a library call and a copy; without the call a node would be left."""
+    tensor = RawTensor(address=X, dtype=DataType.F32, shape=(32,), strides=(1,))
+    inside = RawOperator(
+        operator="aten::relu", reads=(tensor,), attributes=(), first=1, last=2,
+        writes=(dataclasses.replace(tensor, address=Y),),
+    )  # fmt: skip
+    own = RawOperator(operator="my::op", reads=(), writes=(), attributes=(), first=0, last=3)
+    strange = launch(X, Y, function=99)
+    nodes = (launch(X, Y), strange, RawMemcpy(target=Y, source=X, bytes=4))
+    program, _ = build_program(capture(*nodes, operators=(inside, own)))
+    kinds = [type(step).__name__ for step in program.work()]
+    assert kinds == ["Launch", "LibraryCall", "Memcpy"]
+    with pytest.raises(TesseraError, match="`my::op`"):
+        build_program(
+            capture(*nodes, strange, operators=(inside, dataclasses.replace(own, last=4)))
+        )
+
+
 @pytest.mark.parametrize(
     ("initial", "holds", "is_fine"),
     [
