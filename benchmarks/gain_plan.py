@@ -21,21 +21,20 @@ from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration
 from tessera.ir.plan import Plan
 from tessera.passes.costs.adjust_costs import merge_profiles
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.partition.plans import Candidate, Choice
+from tessera.passes.partition.plans import KERNEL, Candidate, Choice
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
 from tessera.planning.contention import find_together, has_neighbours, settle
 from tessera.planning.search import build_problem, choose_best, findings_of
 from tessera.planning.traces import LoadedTrace, load_traces
 
-KERNEL_LEVEL = ("tessera", "kernel")
 # What is tried: slots, and requests as one graph or call by call. A graph that spans slices has
 # queues inside that graphs of other slots share, so plans with many changes of slice go by calls.
 GRAPH, CALLS = True, False
 TRIED: dict[str, tuple[tuple[int, bool], ...]] = {
     "serial": ((1, GRAPH),),
     "streams": ((4, GRAPH),),
-    "kernel": ((6, GRAPH), (6, CALLS)),
+    KERNEL: ((6, GRAPH), (6, CALLS)),
     "attention": ((6, CALLS),),
     "layers": ((3, GRAPH),),
     "dp": ((2, GRAPH),),
@@ -119,11 +118,7 @@ def candidates(folder: Path, mix: Mix) -> Iterator[Found]:
         gpus = ",".join(f"{GPU}:{sms}sm" for sms in split)
         profile = (folder / f"{mix.name}_slices.json",)
         every = list(strategies_of(setting_of(sliced, gpus, profile), split))
-        level = [one for one in every if one.strategy in KERNEL_LEVEL]
-        if level:
-            fastest = min(level, key=lambda one: one.candidate.period_ns)
-            yield replace(fastest, strategy="kernel")
-        yield from (one for one in every if one.strategy in BASELINES)
+        yield from (one for one in every if one.strategy in (KERNEL, *BASELINES))
         if split == mix.tuned:
             yield from phase_of(folder, mix, phases, gpus, split)
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.model_graphs import FAMILIES, model_graph
 from tessera.passes.partition.model import build_model
-from tessera.passes.partition.plans import choose
+from tessera.passes.partition.plans import KERNEL, choose
 from tessera.passes.partition.problem import Problem
 from tessera.passes.partition.relax import relax
 from tessera.passes.partition.solve import SolveOptions, solve
@@ -78,7 +78,7 @@ def measure_many(
             min(
                 one.period_ns
                 for one in choice.candidates
-                if one.name != "tessera" and "replicas" not in one.name
+                if one.name != KERNEL and "replicas" not in one.name
             )
             / choice.bound
             - 1,

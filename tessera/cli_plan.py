@@ -13,7 +13,7 @@ import click
 from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
-from tessera.messages import Messages, form_option, write_data
+from tessera.messages import Messages, at_terminal, form_option, write_data
 from tessera.output import check_output, write_folder
 
 DEFAULT_LINK = "100Gb/s"
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to make best.",
 )
-@click.option("--strategy", type=click.Choice(_STRATEGIES), help="Take this baseline instead.")
+@click.option(
+    "--strategy", type=click.Choice(_STRATEGIES), help="Take the best plan of this form instead."
+)
 @click.option(
     "--placement", metavar="random:SEED|PATH", help="Take this placement instead, for experiments."
 )
@@ -129,7 +131,7 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
     if not isfinite(given["gap"]) or not isfinite(given["time_limit"] or 0.0):
         raise click.UsageError("`--gap` and `--time-limit` must be finite numbers")
     messages = replace(messages, form=form)
-    watch = PlanWatch(visible=sys.stderr.isatty() and form != "json")
+    watch = PlanWatch(visible=at_terminal() and form != "json")
     try:
         if given["output"] != "-" and given["emit"] is None:
             named = (part for name in given["traces"] for part in (name, name.rpartition(":")[0]))

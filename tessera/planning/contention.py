@@ -30,7 +30,7 @@ from operator import mul
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Machine
 from tessera.passes.costs.adjust_costs import beside_neighbours, longer
-from tessera.passes.partition.plans import Candidate, Choice, candidate_of
+from tessera.passes.partition.plans import Candidate, Choice, candidate_of, first_of_names
 from tessera.passes.partition.problem import INFINITY, Problem, contract, measure, transfers_of
 from tessera.passes.partition.solve import lower_bound
 from tessera.passes.partition.spacing import find_spacing
@@ -117,15 +117,12 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     for _ in range(_SEARCHES if again else 0):
         split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)
-        found = None if best is None or search is None else search(best.attempt.planning.problem)
+        found = None if best is None or search is None else search(_with_copies(attempt, best))
         fresh = [one for one in found.candidates if _key(one) not in pool] if found else []
         pool |= {_key(one): settle(setting, attempt, one) for one in fresh}
     settled = list(pool.values())
     first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
-    ranked: dict[str, Candidate] = {}
-    for candidate in (one.candidate for one in (*first, *sorted(rest, key=_period))):
-        ranked.setdefault(candidate.name, candidate)
-    fastest = tuple(ranked.values())
+    fastest = first_of_names(one.candidate for one in (*first, *sorted(rest, key=_period)))
     # Nobody disturbs anybody, and requests that fill each other's gaps do so everywhere: no plan is
     # faster.
     idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
@@ -133,6 +130,11 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     gain = min(1.0, *(one for factors in find_together(setting, attempt.slots) for one in factors))
     least = min(least * gain, *(one.period_ns for one in fastest))
     return replace(choice, candidates=fastest, bound=least)
+
+
+def _with_copies(attempt: Attempt, one: Settled) -> Problem:
+    """The problem at the times of a placement, where a search sees what copies take from steps."""
+    return replace(one.attempt.planning.problem, wires=attempt.planning.problem.wires)
 
 
 def _key(one: Candidate) -> object:
@@ -166,7 +168,9 @@ def _at(
         )
         for task, step in zip(detail.problem.tasks, steps, strict=True)
     )
-    problem = contract(replace(detail.problem, tasks=tasks), detail.groups)
+    # What copies take from the steps is in `together`: the same for all slices of the card.
+    wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
+    problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
     parts = tuple(
         (replica.placement, 1.0 / max(measure(problem, replica.placement).period_ns, 1e-9))
         for replica in one.replicas

@@ -16,8 +16,9 @@ from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
+from tessera.passes.partition.candidates import Candidate, busiest_ns, slots_needed
 from tessera.passes.partition.plan_problem import Planning, TracePart, problem_of_mix
-from tessera.passes.partition.plans import Candidate, Choice, choose, slots_needed
+from tessera.passes.partition.plans import KERNEL, Choice, choose, first_of_names
 from tessera.passes.partition.problem import Problem
 from tessera.passes.partition.solve import SolveOptions
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
@@ -109,9 +110,13 @@ def _first_proved(
 def _with_more_slots(
     setting: Setting, attempt: Attempt, choice: Choice, watch: Watch
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The same with as many slots as keep the busiest load busy, where that is better."""
+    """The same with as many slots as keep the busiest load busy, where that is better.
+
+    With more slots another plan may be the best: one that only slots and lanes hold back.
+    """
     options = setting.options
-    wanted = min(MOST_SLOTS, slots_needed(choice.best))
+    ahead = [one for one in _rivals(choice) if busiest_ns(one) < choice.best.period_ns]
+    wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
     fixed = options.slots is not None or options.objective == "latency"
     fixed = fixed or bool(runs_alone(setting))
     if fixed or wanted <= attempt.slots or choice.ended in ("clock", "interrupted"):
@@ -171,7 +176,9 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
         choice = searched if choice is None else _beside(choice, searched)
     if choice is not None and objective == "throughput" and has_neighbours(setting):
         return settle_all(setting, attempt, choice, None if given or alone else search)
-    return choice
+    if choice is None:
+        return None
+    return replace(choice, candidates=first_of_names(choice.candidates))
 
 
 def solve_options(setting: Setting) -> SolveOptions:
@@ -183,8 +190,31 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
     """What was asked for, with what else there is."""
     if searched is None:
         return given
-    others = tuple(one for one in searched.candidates if one.name != given.best.name)
-    return replace(given, candidates=(*given.candidates, *others), bound=searched.bound)
+    chosen = given.best
+    if chosen.name == KERNEL:
+        splits = (one for one in searched.candidates if _splits_requests(one))
+        best = min((chosen, *splits), key=lambda one: one.value(searched.objective))
+        chosen = replace(best, name=KERNEL)
+    others = tuple(
+        one
+        for one in searched.candidates
+        if one.name != chosen.name and one.replicas != chosen.replicas
+    )
+    return replace(given, candidates=(chosen, *others), bound=searched.bound)
+
+
+def _rivals(choice: Choice) -> tuple[Candidate, ...]:
+    """What may be chosen in place of the best."""
+    if choice.ended != GIVEN:
+        return choice.candidates
+    if choice.best.name == KERNEL:
+        return tuple(one for one in choice.candidates if _splits_requests(one))
+    return (choice.best,)
+
+
+def _splits_requests(one: Candidate) -> bool:
+    """Whether every request goes through several devices, all by the same placement."""
+    return len(one.replicas) == 1 and len(set(one.replicas[0].placement)) > 1
 
 
 def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:

@@ -80,6 +80,41 @@ def test_strategies_are_plans_of_their_own(strategy: str) -> None:
     assert {best.strategy: best.period_ns, **listed}[found.strategy] == found.period_ns
 
 
+@pytest.mark.parametrize("gpus", [PAIR, "a100,l40s,h100"])
+def test_no_split_of_a_request_is_better_than_the_one_by_kernels(gpus: str) -> None:
+    found = plan(MLP, PlanOptions(gpus=gpus, strategy="kernel")).plan
+    (replica,) = found.replicas
+    assert len({step.device for placed in replica.traces for step in placed.steps}) > 1
+    others = [row.period_ns for row in found.baselines if row.name in ("layers", "attention")]
+    for seed in range(4):
+        random = PlanOptions(gpus=gpus, placement=f"random:{seed}")
+        others.append(plan(MLP, random, compare=False).plan.period_ns)
+    assert found.period_ns <= min(others)
+
+
+def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is second with 4 slots, and would be the best with 9."""
+    tried: list[int] = []
+    choose_best = planning_search.choose_best
+
+    def with_another(setting: Any, attempt: Any, *given: Any) -> Any:
+        tried.append(attempt.slots)
+        choice = choose_best(setting, attempt, *given)
+        best = choice.best
+        held = replace(
+            best, name="held back", period_ns=2 * best.period_ns, latency_ns=9 * best.period_ns / 2,
+            limits=(("slots", 2 * best.period_ns), ("load", best.period_ns / 2)),
+            replicas=(replace(best.replicas[0], share=1.0),),
+        )  # fmt: skip
+        return replace(choice, candidates=(*choice.candidates, held))
+
+    monkeypatch.setattr(planning_search, "choose_best", with_another)
+    plan(MLP, PlanOptions(gpus=PAIR), compare=False)
+    assert tried == [4, 9]
+
+
 @pytest.mark.parametrize("strategy", ["phase", "attention"])
 def test_strategies_that_a_trace_does_not_have(strategy: str) -> None:
     with pytest.raises(TesseraError, match="TSR3017") as failure:

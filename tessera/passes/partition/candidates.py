@@ -88,10 +88,15 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     )  # fmt: skip
 
 
+def busiest_ns(candidate: Candidate) -> float:
+    """The period with as many slots and lanes as it takes."""
+    loads = (ns for name, ns in candidate.limits if not name.startswith(("slots", "cycle")))
+    return max(loads, default=0.0)
+
+
 def slots_needed(candidate: Candidate) -> int:
     """Requests that must be under way in the largest replica to keep the busiest load busy."""
-    loads = [ns for name, ns in candidate.limits if not name.startswith(("slots", "cycle"))]
-    busiest = max(loads, default=0.0)
+    busiest = busiest_ns(candidate)
     share = max((replica.share for replica in candidate.replicas), default=1.0)
     if not 0 < busiest < INFINITY:
         return 1

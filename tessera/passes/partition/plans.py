@@ -14,6 +14,7 @@ near the bound. Small problems are enumerated, floors of the period and all.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -50,14 +51,16 @@ from tessera.passes.partition.small import best_small
 from tessera.passes.partition.solve import Progress, SolveOptions, lower_bound
 
 __all__ = [
-    "OBJECTIVES", "STRATEGY_NAMES", "Candidate", "Choice", "ReplicaPlan", "alone_candidates",
-    "candidate_of", "choose", "slots_needed", "strategy_candidate",
+    "KERNEL", "OBJECTIVES", "STRATEGY_NAMES", "Candidate", "Choice", "ReplicaPlan",
+    "alone_candidates", "candidate_of", "choose", "first_of_names", "slots_needed",
+    "strategy_candidate",
 ]  # fmt: skip
 
 OBJECTIVES = ("throughput", "latency", "cost")
 _NEAR = 0.01  # of the bound; larger parts are not tried then
 _NEAR_ENOUGH = 0.05
-STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", "kernel")
+KERNEL = "kernel"
+STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", KERNEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ def choose(
     everything = baselines + found.candidates
     small = best_small(problem, objective)
     if small is not None:
-        everything.append(one_placement(problem, "tessera", small))
+        everything.append(_searched(problem, small))
     usable = [one for one in everything if one.value(objective) < INFINITY]
     if not usable:
         return None
@@ -134,7 +137,7 @@ def choose(
 
 
 def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
-    """A baseline by name; None if it has no plan here."""
+    """A baseline by name; None if it has no plan here. A split by kernels is one without search."""
     if strategy == "dp":
         return _data_parallel(problem)
     placement = best_baseline(problem, strategy)
@@ -159,12 +162,27 @@ def alone_candidates(
     return found
 
 
+def _searched(problem: Problem, placement: Placement) -> Candidate:
+    """What a search has found: a split of single requests, or a device that serves them alone."""
+    used = set(placement)
+    name = KERNEL if len(used) > 1 else f"single:{problem.devices[placement[0]]}"
+    return one_placement(problem, name, placement)
+
+
 def _without_repeats(ranked: list[Candidate]) -> list[Candidate]:
     """Of candidates with the same replicas the first alone."""
     seen: dict[object, Candidate] = {}
     for one in ranked:
         seen.setdefault(tuple((r.placement, r.share) for r in one.replicas), one)
     return list(seen.values())
+
+
+def first_of_names(ranked: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Of candidates with the same name the first alone."""
+    seen: dict[str, Candidate] = {}
+    for one in ranked:
+        seen.setdefault(one.name, one)
+    return tuple(seen.values())
 
 
 # --- baselines ---------------------------------------------------------------------------------
@@ -219,7 +237,7 @@ def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
             found = solve_latency(problem, (fitting,))
     candidates = []
     if found.placement is not None:
-        candidates.append(one_placement(problem, "tessera", found.placement))
+        candidates.append(_searched(problem, found.placement))
     return _Found(candidates=candidates, bound=found.bound_ns, ended="gap")
 
 
@@ -251,7 +269,7 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
         should_stop=search.should_stop,
     )  # fmt: skip
     if solved.placement is not None:
-        found.append(one_placement(problem, "tessera", solved.placement))
+        found.append(_searched(problem, solved.placement))
     if not many:
         for number in _part_counts(problem):
             found += _copies(problem, search, number)
@@ -269,7 +287,7 @@ def _with_fewer_hops(problem: Problem, found: list[Candidate]) -> list[Candidate
     shortest = solve_latency(problem, _starts(found))
     if shortest.placement is None:
         return []
-    return [one_placement(problem, "tessera", shortest.placement)]
+    return [_searched(problem, shortest.placement)]
 
 
 def _part_counts(problem: Problem) -> list[int]:
