@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
     from tessera.tracing import TraceOptions
 
-_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
+_WORDS = {"true": True, "false": False}
 _ROUTES = ("ptx", "library", "eager", "as-is")
 
 
@@ -40,7 +39,7 @@ _ROUTES = ("ptx", "library", "eager", "as-is")
 @click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
 @click.option(
     "--set", "sizes", multiple=True, metavar="NAME=VALUE",
-    help="An argument of FUNCTION: a number, or a word.",
+    help="An argument of FUNCTION: a number, true or false, or a word.",
 )  # fmt: skip
 @click.option(
     "--ptx", "texts", multiple=True, type=click.Path(), metavar="PATH",
@@ -90,13 +89,13 @@ def _trace(
     )
     suffix = f".{contents}"
     _check_places(Path(output), (str(place[0]), *texts), suffix, data=not no_data)
+    tracing.check_options(options)
     if dry_run:
         tracing.require_torch()
         with without_gpu():
             return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
-    function, inputs = load_model(place, arguments)
-    found = tracing.trace(function, *inputs.plain, options=options, **inputs.named)
+    found = tracing.trace_call(*load_model(place, arguments), options)
     messages.show(found.diagnostics)
     names = tracing.write_trace(found, output, data=not no_data, suffix=suffix)
     program = found.program
@@ -118,7 +117,7 @@ def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: b
     from tessera.tracing import files_beside
 
     beside = files_beside(target, suffix) if data else ()
-    if target.suffix in (".npz", ".safetensors", ".py"):
+    if target.suffix in (".npz", ".safetensors", ".py") or str(target) == "-":
         raise TesseraError(
             error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
         )
@@ -138,12 +137,6 @@ def _archs(gpus: str, archs: str) -> tuple[str, ...]:
     from tessera.frontend.gpus import machine_of
 
     found = [arch.strip() for arch in archs.split(",") if arch.strip()]
-    for arch in found:
-        if not _ARCH.fullmatch(arch):
-            raise TesseraError(
-                error("TSR6007", f"`{arch}` is no architecture to compile for",
-                      hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")
-            )  # fmt: skip
     if gpus:
         found += [card.gpu.arch for card in machine_of(gpus).cards]
     return tuple(dict.fromkeys(found))
@@ -160,19 +153,24 @@ def _size(text: str) -> tuple[str, Any]:
             return name, kind(value)
         except ValueError:
             continue
-    return name, value
+    return name, _WORDS.get(value.lower(), value)
 
 
 def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
+    from torch.nn import Module
+    from torch.nn.parameter import is_lazy
+
     lines = [f"would capture one call of {type(function).__name__} by the route `{options.route}`"]
-    named = [(str(number), one) for number, one in enumerate(inputs.plain)]
-    for name, one in (*named, *inputs.named.items()):
-        shape = "x".join(map(str, getattr(one, "shape", ()))) or "a scalar"
-        lines.append(f"  input {name}: {getattr(one, 'dtype', type(one).__name__)} {shape}")
-    parameters = getattr(function, "named_parameters", None)
-    if parameters is not None:
-        sizes = [tensor.numel() * tensor.element_size() for _, tensor in parameters()]
-        lines.append(f"  {len(sizes)} parameters, {sum(sizes)} bytes")
+    for name, tensor in inputs.tensors():
+        shape = "x".join(map(str, tensor.shape)) or "a single number"
+        lines.append(f"  input {name}: {tensor.dtype} {shape}")
+    if isinstance(function, Module):
+        parameters = list(function.parameters())
+        known = [one for one in parameters if not is_lazy(one)]
+        size = sum(one.numel() * one.element_size() for one in known)
+        late = len(parameters) - len(known)
+        more = f", and {late} whose sizes the first call decides" if late else ""
+        lines.append(f"  {len(known)} parameters, {size} bytes{more}")
     if options.archs:
         lines.append(f"  and compile its Triton kernels for {', '.join(options.archs)}")
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ its buffers before the call, and what PyTorch computed; `write_trace` makes file
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tessera.backend.service import NO_DEVICE
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
+from tessera.frontend.capture.routes import ROUTES
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
     from tessera.frontend.capture.session import Call
 
+_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
@@ -78,19 +81,40 @@ class Trace:
 
 def trace(
     function: Callable[..., Any],
+    /,
     *inputs: Any,
     options: TraceOptions | None = None,
     **named_inputs: Any,
 ) -> Trace:
     """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
     from tessera.frontend.capture.inputs import Inputs
+
+    given = Inputs(plain=inputs, named=named_inputs)
+    return trace_call(function, given, options or TraceOptions())
+
+
+def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    """Capture one call of a function with these inputs, whatever their names."""
     from tessera.frontend.capture.session import on_one_gpu
 
-    options = options or TraceOptions()
+    check_options(options)
     require_gpu()
-    given = Inputs(plain=inputs, named=named_inputs)
-    with on_one_gpu(function, given):
-        return _trace(function, given, options)
+    with on_one_gpu(function, inputs):
+        return _trace(function, inputs, options)
+
+
+def check_options(options: TraceOptions) -> None:
+    """Refuse a route or an architecture that there is not."""
+    if options.route not in ROUTES:
+        raise TesseraError(
+            error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(ROUTES)}")
+        )
+    for arch in options.archs:
+        if not _ARCH.fullmatch(arch):
+            raise TesseraError(
+                error("TSR6007", f"`{arch}` is no architecture to compile for",
+                      hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")
+            )  # fmt: skip
 
 
 def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
@@ -200,19 +224,24 @@ def write_trace(
 ) -> list[str]:
     """Write the trace and, beside it, contents and reference; the names of the files.
 
-    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read.
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
+    them cannot be written, those that were not there before are not left behind.
     """
     target = Path(path)
     program = found.program
-    written = []
-    if data:
-        contents, reference = files_beside(target, suffix)
-        program = replace(program, resident=contents.name)
-        write_contents(contents, _arrays(program, found.contents))
-        write_contents(reference, _arrays(program, found.reference))
-        written = [str(contents), str(reference)]
-    write_file(str(target), print_program(program).encode())
-    return [str(target), *written]
+    files = files_beside(target, suffix) if data else ()
+    if files:
+        program = replace(program, resident=files[0].name)
+    new = [file for file in files if not file.exists()]
+    try:
+        for file, content in zip(files, (found.contents, found.reference), strict=False):
+            write_contents(file, _arrays(program, content))
+        write_file(str(target), print_program(program).encode())
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
+    return [str(target), *map(str, files)]
 
 
 def files_beside(trace: Path, suffix: str) -> tuple[Path, Path]:

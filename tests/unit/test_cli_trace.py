@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli_trace import _size
+from tessera.diagnostics import TesseraError
+from tessera.tracing import TraceOptions, trace
 from tests.helpers.command import tessc
 
 
@@ -49,13 +52,16 @@ def model(tmp_path: Path) -> Path:
         (("-o", "model.py"), "no name for a trace"),
         (("-o", "out.npz"), "no name for a trace"),
         (("-o", "nowhere/out.ptx"), "TSR1911"),
+        (("-o", "folder"), "it is a folder"),
+        (("-o", "-"), "no name for a trace"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_model_runs(
     model: Path, arguments: tuple[str, str], expected: str
 ) -> None:
     option, value = arguments
-    value = str(model.parent / value) if option == "-o" else value
+    (model.parent / "folder").mkdir()
+    value = str(model.parent / value) if option == "-o" and value != "-" else value
     default = () if option == "-o" else ("-o", str(model.parent / "out.ptx"))
     before = sorted(model.parent.iterdir())
     done = tessc("trace", f"{model}:step", *default, option, value)
@@ -71,3 +77,17 @@ def test_a_trace_is_not_written_over_ptx_that_it_is_made_with(model: Path) -> No
     done = tessc("trace", f"{model}:step", "--ptx", str(own), "-o", str(own))
     assert done.code == 1
     assert "TSR1911" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4", 4), ("0.5", 0.5), ("true", True), ("False", False), ("gelu", "gelu"), ("", "")],
+)
+def test_arguments_of_the_function_are_numbers_truths_or_words(text: str, value: object) -> None:
+    assert _size(f"layers={text}") == ("layers", value)
+
+
+@pytest.mark.parametrize("options", [TraceOptions(route="fast"), TraceOptions(archs=("a100",))])
+def test_options_that_make_no_sense_are_refused_from_python_too(options: TraceOptions) -> None:
+    with pytest.raises(TesseraError, match="TSR6007"):
+        trace(len, options=options)

@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.problems import RAISED
 
 
 @contextmanager
@@ -33,8 +37,15 @@ def without_gpu() -> Iterator[None]:
             named = {key: _on_host(value) for key, value in (kwargs or {}).items()}
             return func(*(_on_host(value) for value in args), **named)
 
-    with OnHost():
-        yield
+    try:
+        with OnHost():
+            yield
+    except TesseraError as failure:
+        first, *rest = failure.diagnostics
+        if first.code != RAISED or "cuda" not in first.headline.lower():
+            raise
+        hint = "there is no GPU here: what the model asks of one itself (streams, generators) fails"
+        raise TesseraError((replace(first, hint=hint), *rest)) from failure
 
 
 def _on_host(value: Any) -> Any:

@@ -18,6 +18,16 @@ class Inputs:
         """Those by place."""
         return iter(self.plain)
 
+    def tensors(self) -> list[tuple[str, Any]]:
+        """The tensors in them, each with a name: its place, or that of its argument."""
+        from tessera.frontend.capture.watch import tensors_in
+
+        found = [(f"in{number}", one) for number, one in enumerate(tensors_in(self.plain))]
+        for key, value in self.named.items():
+            parts = list(tensors_in(value))
+            found += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
+        return found
+
     def call(self, function: Callable[..., Any]) -> Any:
         """Call a function with them."""
         return function(*self.plain, **self.named)

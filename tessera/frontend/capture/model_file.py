@@ -56,15 +56,18 @@ def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, Inp
     if isinstance(made, tuple | list) and made and callable(made[0]):
         if len(made) != 2:
             raise _bad_model(f"`{name}` returns {len(made)} values, not a callable and its inputs")
-        return made[0], _inputs(made[1])
+        return made[0], _inputs(made[1], name)
     if callable(made):
         return made, Inputs()
     return (lambda: function(**sizes)), Inputs()
 
 
-def _inputs(given: Any) -> Inputs:
+def _inputs(given: Any, name: str) -> Inputs:
     """Inputs as a tuple or a list, by name, or one alone."""
     if isinstance(given, Mapping):
+        odd = [key for key in given if not isinstance(key, str)]
+        if odd:
+            raise _bad_model(f"`{name}` names an input {odd[0]!r:.60}, which is no name")
         return Inputs(named=dict(given))
     return Inputs(plain=tuple(given) if isinstance(given, tuple | list) else (given,))
 

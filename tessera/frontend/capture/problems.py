@@ -12,6 +12,7 @@ from pathlib import Path
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 
 NOT_COMPILED = "TSR6010"
+RAISED = "TSR6008"
 _LONGEST = 200
 _STANDARD = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _OURS = Path(__file__).parents[2]
@@ -37,10 +38,10 @@ def refusal(problem: BaseException) -> TesseraError:
                   hint="take the line out of the traced function, or use `--route eager`")
         )  # fmt: skip
     headline = f"the model's code raised {type(problem).__name__}: {_first_line(problem)}"
-    return TesseraError(error("TSR6008", headline, notes=_places(problem)))
+    return TesseraError(error(RAISED, headline, notes=_places(problem)))
 
 
-def not_captured(problem: Exception) -> TesseraError:
+def not_captured(problem: BaseException) -> TesseraError:
     """Why a call that runs cannot be captured."""
     first = _first_cause(problem)
     if _is_memory(first) or _is_memory(problem):

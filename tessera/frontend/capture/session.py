@@ -201,7 +201,7 @@ def _warm_up(function: Callable[..., Any], inputs: Inputs, count: int) -> None:
         torch.cuda.synchronize()
     except TesseraError:
         raise
-    except Exception as problem:  # whatever the model or its compiler raises
+    except (Exception, SystemExit) as problem:  # whatever the model or its compiler raises
         raise refusal(problem) from problem
 
 
@@ -228,7 +228,7 @@ def _capture_graph(
     try:
         with torch.cuda.graph(graph), mode:
             outputs = inputs.call(function)
-    except Exception as problem:  # the model's, PyTorch's, the driver's, ours
+    except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
         raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem
     finally:
@@ -239,11 +239,7 @@ def _capture_graph(
 def _add_known(memory: Memory, function: Callable[..., Any], inputs: Inputs) -> list[Diagnostic]:
     """Inputs first, so that a cache that is passed in is no weight; then parameters."""
     notes = []
-    given = [(f"in{number}", one) for number, one in enumerate(tensors_in(inputs.plain))]
-    for key, value in inputs.named.items():
-        parts = list(tensors_in(value))
-        given += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
-    for name, tensor in given:
+    for name, tensor in inputs.tensors():
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
         else:

@@ -23,6 +23,9 @@ def alone():
 def named():
     return pair()[0], {"x": 3, "mask": None}
 
+def numbered():
+    return abs, {3: 4}
+
 def listed():
     return [abs, 3]
 
@@ -104,6 +107,11 @@ def test_what_the_model_raises_is_told_with_its_line(model: Path) -> None:
 def test_inputs_may_have_names(model: Path) -> None:
     _, inputs = load_model((model, "named"), {})
     assert (inputs.plain, dict(inputs.named)) == ((), {"x": 3, "mask": None})
+
+
+def test_a_name_of_an_input_is_a_text(model: Path) -> None:
+    with pytest.raises(TesseraError, match="`numbered` names an input 3, which is no name"):
+        load_model((model, "numbered"), {})
 
 
 def test_a_callable_alone_is_the_model(model: Path) -> None:

@@ -13,6 +13,7 @@ from tessera.frontend.capture import memory, routes, watch
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.model_file import load_model
 from tessera.ir.program import Role
+from tests.helpers.command import tessc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -112,6 +113,27 @@ def test_models_are_built_without_a_gpu(model: str) -> None:
         assert torch.zeros(2).to(torch.device("cuda", 0)).device.type == "cpu"
     assert isinstance(function, torch.nn.Module)
     assert {tensor.device.type for tensor in inputs} == {"cpu"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_dry_run_names_inputs_and_sizes_and_what_needs_a_gpu(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\n"
+        "def lazy():\n"
+        "    return torch.nn.LazyLinear(4).cuda(), {'x': [torch.ones(2, 3), torch.tensor(1)]}\n"
+        "def generator():\n"
+        "    torch.cuda.synchronize()\n"
+    )
+    done = tessc("trace", f"{model}:lazy", "-o", str(tmp_path / "out.ptx"), "--dry-run")
+    assert done.text.splitlines()[1:] == [
+        "  input x.0: torch.float32 2x3",
+        "  input x.1: torch.int64 a single number",
+        "  0 parameters, 0 bytes, and 2 whose sizes the first call decides",
+    ]
+    done = tessc("trace", f"{model}:generator", "-o", str(tmp_path / "out.ptx"), "--dry-run")
+    assert done.code == 1
+    assert "hint: there is no GPU here" in done.err
 
 
 def test_a_model_on_several_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

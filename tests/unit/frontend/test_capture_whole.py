@@ -16,6 +16,7 @@ import pytest
 from tessera import driver as tessera_driver
 from tessera import tracing
 from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.memory import Memory
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program import LibraryCall, Role
@@ -112,6 +113,31 @@ def test_a_failed_capture_leaves_the_generator_as_it_was(gpu: Driver) -> None:
     assert found.notes[0] == "called too often"
     assert "`step`, test_capture_whole.py" in found.notes[1]
     assert torch.cuda.default_generators[0].state == "as before"
+
+
+@pytest.mark.parametrize("last", [0, 3])
+def test_a_model_that_leaves_does_not_end_the_capture_without_a_word(
+    gpu: Driver, last: int
+) -> None:
+    calls: list[int] = []
+
+    def step(x: Any) -> Any:
+        calls.append(1)
+        if len(calls) > last:
+            raise SystemExit(3)
+        return torch.relu(x)
+
+    with pytest.raises(TesseraError) as caught:
+        tracing.trace(step, torch.ones(4), options=EAGER)
+    assert caught.value.diagnostics[0].code == ("TSR6003" if last else "TSR6008")
+
+
+def test_inputs_may_have_any_names(gpu: Driver) -> None:
+    """Also those of the arguments of `trace`."""
+    named = {"function": torch.ones(4), "options": torch.ones(4)}
+    inputs = Inputs(named=named)
+    found = tracing.trace_call(lambda function, options: function + options, inputs, EAGER)
+    assert roles(found) == {"function": "input", "options": "input", "out": "output"}
 
 
 @pytest.mark.usefixtures("gpu")

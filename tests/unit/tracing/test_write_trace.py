@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tessera import driver
+from tessera.diagnostics import TesseraError
 from tessera.frontend.trace import parse_trace
 from tessera.ir.program import Role
 from tessera.tracing import GraphNodes, Trace, _without_addresses, files_beside, write_trace
@@ -63,3 +64,11 @@ def test_words_that_are_pointers_are_left_out() -> None:
     assert kept.keys() == {"table"}
     assert kept["table"].tolist() == [*range(8), *[0] * 8]
     assert found.contents["table"].tolist() == list(range(16))
+
+
+@pytest.mark.parametrize("blocked", ["t.ptx", "t.npz", "t.ref.npz"])
+def test_where_one_file_cannot_be_written_none_is_left(tmp_path: Path, blocked: str) -> None:
+    (tmp_path / blocked).mkdir()
+    with pytest.raises(TesseraError, match="TSR1911"):
+        write_trace(captured(), tmp_path / "t.ptx")
+    assert [place.name for place in tmp_path.iterdir()] == [blocked]
