@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tessera.diagnostics import TesseraError
-from tessera.messages import Messages, form_option, write_data
+from tessera.messages import Messages, at_terminal, form_option, write_data
 from tessera.output import check_output
 
 if TYPE_CHECKING:
@@ -166,9 +165,11 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
 
 def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
     from tessera import driver
+    from tessera.frontend.contents_write import check_place
 
     outputs = given["outputs"]
     if outputs is not None:
+        check_place(outputs)
         check_output(outputs, (file, given["data"]))
     options = driver.RunOptions(
         arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
@@ -176,6 +177,8 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
     with progress(messages, "steps") as on_step:
         report = driver.run(file, options, on_step)
     if outputs is not None:
+        if report.program.resident is not None:
+            check_output(outputs, [os.path.join(os.path.dirname(file), report.program.resident)])
         driver.write_outputs(report, outputs)
     messages.show(report.diagnostics)
     text = _json(report) if as_json else report.result.output + _text(report, outputs)
@@ -191,19 +194,22 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     from tessera.frontend.contents_write import check_place
     from tessera.report import safe_lines
     from tessera.running import prepare_run, run_prepared
-    from tessera.running.recorded import check_recorded
+    from tessera.running.recorded import check_recorded, files_of
     from tessera.running.verify import verify_run
 
+    targets = [given[one] for one in ("outputs", "timeline") if given[one] is not None]
     if given["outputs"] is not None:
         check_place(given["outputs"])
-    for path in (given["outputs"], given["timeline"]):
-        if path is not None:
-            check_output(path, (file, given["data"], given["inputs"]))
-    places = [os.path.realpath(given[one]) for one in ("outputs", "timeline") if given[one]]
-    if len(places) != len(set(places)):
+    if given["timeline"] == "-":
+        raise click.UsageError("`--timeline` names a file: the report is on standard output")
+    for path in targets:
+        check_output(path, (file, given["data"], given["inputs"]))
+    if len(targets) != len({os.path.realpath(path) for path in targets}):
         raise click.UsageError("`--outputs` and `--timeline` name the same file")
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
+        for path in targets:
+            check_output(path, files_of(prepared))
         if given["verify"]:
             check_recorded(prepared)
     messages.show(prepared.notes)
@@ -300,7 +306,7 @@ def _write_timeline(outcome: Outcome, path: str) -> None:
 @contextmanager
 def progress(messages: Messages, what: str) -> Iterator[Any]:
     """A bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty() or messages.form == "json":
+    if not at_terminal() or messages.form == "json":
         yield None
         return
     from rich.console import Console

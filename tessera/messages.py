@@ -19,6 +19,11 @@ from tessera.settings import read_settings
 _SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
 
 
+def at_terminal() -> bool:
+    """Whether somebody sees standard error, which may be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 @dataclass(frozen=True, slots=True)
 class Messages:
     """How to show findings on standard error."""
@@ -42,7 +47,7 @@ class Messages:
     def _colored(self) -> bool:
         if self.color != "auto":
             return self.color == "always"
-        return sys.stderr.isatty() and read_settings().color is not False
+        return at_terminal() and read_settings().color is not False
 
     @contextmanager
     def waiting(self, path: str) -> Iterator[None]:
@@ -51,7 +56,7 @@ class Messages:
             size = os.path.getsize(path)
         except (OSError, ValueError):
             size = 0
-        if size < _SLOW_BYTES or not sys.stderr.isatty() or self.form == "json":
+        if size < _SLOW_BYTES or not at_terminal() or self.form == "json":
             yield
             return
         click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)

@@ -62,6 +62,8 @@ def _has_mark(path: Path, mark: bytes) -> bool:
 def check_output(path: str, inputs: Iterable[str | None]) -> None:
     """Refuse a place that cannot be written, or that one of the inputs is in, before any work."""
     folder = os.path.dirname(path) or "."
+    if not path or os.path.isdir(path):
+        raise _cannot(path, "it is a folder" if path else "it has no name")
     if not os.path.isdir(folder):
         raise _cannot(path, f"`{folder}` is no folder")
     if not os.access(folder, os.W_OK):

@@ -36,6 +36,7 @@ _SAFETENSORS_TYPES = {
     "bf16": "BF16", "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3", "e5m2": "F8_E5M2",
     "bool": "BOOL", "c64": "C64",
 }  # fmt: skip
+_LONGEST_NAME = 65535 - len(".npy")
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
@@ -60,18 +61,33 @@ def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer,
     place = Path(path)
     writer = _writer(place)
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
+        target = Path(os.path.realpath(place))
+        if target.exists() and not target.is_file():
+            # A device or a pipe cannot be renamed over; it takes the bytes as they come.
+            with target.open("wb") as stream:
+                writer(stream, buffers)
+        else:
+            _replace(target, lambda stream: writer(stream, buffers))
     except OSError as problem:
         raise _cannot_write(place, problem) from None
+
+
+def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            writer(stream, buffers)
+            write(stream)
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, place)
-    except OSError as problem:
-        raise _cannot_write(place, problem) from None
+        os.replace(temporary, target)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def has_type(path: str | os.PathLike[str], buffer: Buffer) -> bool:
+    """Whether a file of that name keeps the type and shape of a buffer."""
+    if Path(path).suffix == ".safetensors":
+        return buffer.dtype is not None and buffer.dtype.value in _SAFETENSORS_TYPES
+    return numpy_type(buffer) is not None
 
 
 def numpy_type(buffer: Buffer) -> np.dtype[np.generic] | None:
@@ -92,6 +108,8 @@ def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
 def _write_npz(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for buffer, content in buffers:
+            if len(buffer.name.encode()) > _LONGEST_NAME:
+                raise OSError(f"an .npz file has no room for a name of {len(buffer.name)} letters")
             # A fresh ZipInfo has the date 1980-01-01: no clock in the output.
             member = zipfile.ZipInfo(f"{buffer.name}.npy")
             member.compress_type = zipfile.ZIP_DEFLATED

@@ -56,6 +56,14 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def files_of(prepared: Prepared) -> Iterator[str]:
+    """The files that contents come from, and those beside them with what was recorded."""
+    for program in prepared.opened.programs:
+        contents = _contents_of(program, prepared)
+        if contents is not None:
+            yield from (contents, _recording_of(contents))
+
+
 def _starts_as_recorded(prepared: Prepared) -> bool:
     options = prepared.options
     return options.inputs is None and not options.seed

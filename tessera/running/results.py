@@ -3,21 +3,22 @@
 In: an `Outcome`. Out: a `.npz` or `.safetensors` file. An output has a leading axis, one entry per
 finished request of its trace; `tessera.requests` says which requests they are. A state has a
 leading axis of lanes, and is there only if the run came to its end. Types that the file lacks are
-rows of bytes. With several traces, names stand behind that of their trace: `prefill/y`.
+rows of bytes. With several traces, names stand behind that of their trace: `prefill/y`. Where two
+names would be the same, the later one (of the requests: that one) has `_` at its end.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from tessera.backend.service import Bytes
-from tessera.frontend.contents_write import numpy_type, write_contents
+from tessera.frontend.contents_write import has_type, write_contents
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Buffer, BufferId, Role
 from tessera.running.outcome import Outcome
@@ -28,19 +29,18 @@ REQUESTS = "tessera.requests"
 def write_results(outcome: Outcome, path: str | os.PathLike[str]) -> None:
     """Write what has finished; the file appears whole or not at all."""
     rows = results(outcome)
-    if not os.fspath(path).endswith(".safetensors"):
-        rows = (one if numpy_type(one[0]) else (_as_bytes(one[0]), one[1]) for one in rows)
-    write_contents(path, rows)
+    write_contents(path, (r if has_type(path, r[0]) else (_as_bytes(r[0]), r[1]) for r in rows))
 
 
 def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
     """The arrays of the file."""
-    traces = outcome.opened.plan.traces
+    prefixes = _prefixes([trace.name for trace in outcome.opened.plan.traces])
     for trace, program in enumerate(outcome.opened.programs):
-        prefix = "" if len(traces) == 1 else f"{_plain(traces[trace].name)}/"
+        prefix = prefixes[trace]
         done = [t.request for t in outcome.turns if t.trace == trace and t.request in outcome.done]
         numbers = np.array(done, np.int64)
-        yield _numbered(f"{prefix}{REQUESTS}", len(done)), numbers.view(np.uint8)
+        names = {prefix + b.name for b in program.buffers if b.role in (Role.OUTPUT, Role.STATE)}
+        yield _numbered(_free(prefix + REQUESTS, names), len(done)), numbers.view(np.uint8)
         for buffer in program.buffers:
             if buffer.role is Role.OUTPUT:
                 parts = [outcome.done[number].outputs[buffer.name] for number in done]
@@ -54,9 +54,22 @@ def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
                 yield _stacked(buffer, buffer.name, parts)
 
 
-def _plain(name: str) -> str:
-    """A name from a plan file as a part of the name of an array, which must not be a path."""
-    return re.sub(r"[^A-Za-z0-9_$-]", "_", name)
+def _prefixes(traces: Sequence[str]) -> list[str]:
+    """What stands before the names of each trace: nothing if there is only one.
+
+    A name from a plan file is a part of the name of an array, which must not be a path.
+    """
+    found: list[str] = []
+    for name in traces:
+        found.append(_free(re.sub(r"[^A-Za-z0-9_$-]", "_", name), found))
+    return [""] if len(found) == 1 else [f"{name}/" for name in found]
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: itself, or with `_` behind it."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _numbered(name: str, count: int) -> Buffer:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -337,3 +341,103 @@ def test_memory_that_runs_out_here_keeps_what_had_finished(
     assert "error[TSR5020]: this machine is out of memory" in result.err
     with np.load(outputs, allow_pickle=False) as arrays:
         assert arrays["tessera.requests"].tolist() == [0, 1]
+
+
+def copied(folder: Path, buffers: str, steps: str, **more: Any) -> str:
+    """A plan of copies, all on one device."""
+    program = trace(buffers, COPY, steps)
+    return write_plan(folder, plan_of([program], [["a"] * len(program.steps)], **more))
+
+
+def test_a_place_that_is_a_folder_is_refused_before_the_run(plan: str, tmp_path: Path) -> None:
+    (tmp_path / "o.npz").mkdir()
+    for option in ("--outputs", "--timeline"):
+        result = tessc("run", plan, "--backend", "cpu", option, str(tmp_path / "o.npz"))
+        assert (result.code, result.text) == (1, "")
+        assert "it is a folder" in result.err
+    result = tessc("run", plan, "--backend", "cpu", "--timeline", "-")
+    assert (result.code, result.text) == (2, "")
+
+
+def test_contents_are_never_overwritten(tmp_path: Path) -> None:
+    """Nor what the capture recorded beside them, by whatever name they are called."""
+    weights = tmp_path / "w.npz"
+    np.savez(weights, w=np.arange(16, dtype=np.float32))
+    shutil.copy(weights, tmp_path / "w.ref.npz")
+    buffers = """
+    buffer w bytes=64 role=weight dtype=f32 shape=16
+    buffer y bytes=64 role=output dtype=f32 shape=16
+    resident data=w.npz
+    """
+    path = copied(tmp_path, buffers, "memcpy y w bytes=64", contents=[weights.read_bytes()])
+    (tmp_path / "link.npz").symlink_to("w.npz")
+    before = weights.read_bytes()
+    for name in ("w.npz", "link.npz", "w.ref.npz"):
+        for option in ("--outputs", "--timeline"):
+            result = tessc("run", path, "--backend", "cpu", option, str(tmp_path / name))
+            assert (result.code, result.text) == (1, "")
+            assert "it is an input of this command" in result.err
+    assert weights.read_bytes() == before
+    assert (tmp_path / "w.ref.npz").read_bytes() == before
+
+
+def test_outputs_go_where_a_link_leads(plan: str, tmp_path: Path) -> None:
+    link, target = tmp_path / "link.npz", tmp_path / "far" / "o.npz"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    more = ("--backend", "cpu", "--requests", "1", "--outputs")
+    assert tessc("run", plan, *more, str(link)).code == 0
+    assert link.is_symlink()
+    assert zipfile.is_zipfile(target)
+    full = tmp_path / "full.npz"
+    full.symlink_to("/dev/full")
+    result = tessc("run", plan, *more, str(full))
+    assert result.code == 1
+    assert "no space left on device" in result.err
+    assert full.is_symlink()
+
+
+def test_an_output_with_the_name_of_the_requests(tmp_path: Path) -> None:
+    buffers = "buffer tessera.requests bytes=4 role=output dtype=u32 shape=1"
+    path = copied(tmp_path, buffers, "memset tessera.requests bytes=4 value=1")
+    outputs = tmp_path / "o.npz"
+    more = ("--backend", "cpu", "--requests", "2", "--outputs", str(outputs))
+    assert tessc("run", path, *more).code == 0
+    with np.load(outputs) as found:
+        assert found["tessera.requests"].tolist() == [[0x01010101]] * 2
+        assert found["tessera.requests_"].tolist() == [0, 1]
+
+
+def test_a_name_that_npz_has_no_room_for(tmp_path: Path) -> None:
+    name = "n" * 70000
+    path = copied(tmp_path, f"buffer {name} bytes=4 role=output", f"memset {name} bytes=4 value=1")
+    more = ("--backend", "cpu", "--requests", "2", "--outputs")
+    result = tessc("run", path, *more, str(tmp_path / "o.npz"))
+    assert result.code == 1
+    assert "has no room for a name of 70000 letters" in result.err
+    assert not list(tmp_path.glob("*.npz*"))
+    assert tessc("run", path, *more, str(tmp_path / "o.safetensors")).code == 0
+
+
+def test_types_that_safetensors_lacks_keep_their_axis(tmp_path: Path) -> None:
+    path = copied(tmp_path, "buffer y bytes=32 role=output dtype=c128 shape=2",
+                  "memset y bytes=32 value=1")  # fmt: skip
+    outputs = tmp_path / "o.safetensors"
+    more = ("--backend", "cpu", "--requests", "3", "--outputs", str(outputs))
+    assert tessc("run", path, *more).code == 0
+    data = outputs.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    assert header["y"]["shape"] == [3, 32]
+
+
+@pytest.mark.parametrize("closed", ["<&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(plan: str, tmp_path: Path, closed: str) -> None:
+    """Pipes to the devices must not take the numbers that those have for their own."""
+    outputs = tmp_path / "o.npz"
+    command = shlex.join(
+        [sys.executable, "-m", "tessera", "run", plan, "--backend", "cpu", "--requests", "1",
+         "--outputs", str(outputs)]
+    )  # fmt: skip
+    done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], timeout=120, check=False)
+    assert done.returncode == (1 if ">&-" in closed.split() else 0)
+    assert zipfile.is_zipfile(outputs)

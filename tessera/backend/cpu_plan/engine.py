@@ -43,6 +43,9 @@ from tessera.ir.launch_program import (
     TransferId,
 )
 
+# A transfer that takes longer has stopped the run long before.
+_LONGEST_S = 1e6
+
 Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.BufferId], Array]], None]
 """Hears of every step: device, request, step, result, and how to see a buffer on the device."""
 
@@ -362,7 +365,7 @@ class Engine:
         pack(transfer, self.arena.view(seat, transfer.buffer),
              self.exchange.region(seat.trace, seat.slot, transfer.id))  # fmt: skip
         if self._bytes_per_s:
-            time.sleep(transfer.size / self._bytes_per_s)
+            time.sleep(min(transfer.size / self._bytes_per_s, _LONGEST_S))
         self.exchange.post(visit.number, transfer)
 
     def _receive(self, visit: Visit, transfer: Transfer) -> None:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from tessera.backend.cpu_plan.messages import Status
 
 STOP_S = 2.0
+_STANDARD = 2
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     "from tessera.backend.cpu_plan.worker import main; main()"
@@ -38,6 +39,7 @@ class DeviceProcess:
 
 def shared_memory(size: int) -> int:
     """A descriptor of memory that has no name, so that it goes when its users do."""
+    _fill_standard_descriptors()
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     if make is not None:
         descriptor = make("tessera")
@@ -46,6 +48,16 @@ def shared_memory(size: int) -> int:
             descriptor = os.dup(stream.fileno())
     os.ftruncate(descriptor, size)
     return descriptor
+
+
+def _fill_standard_descriptors() -> None:
+    """Open what is closed of 0, 1 and 2: a process that is started has its own there.
+
+    A pipe that had such a number here would not arrive. They stay open, as they are for everybody.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
+        pass
+    os.close(descriptor)
 
 
 def start_process(
