@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import click
@@ -54,6 +55,8 @@ def profile(
     messages = replace(messages, form=form)
     options = profiling.ProfileOptions(devices=devices, repeats=repeats, data=data)
     if time_limit is not None:
+        if not isfinite(time_limit):
+            raise click.UsageError("`--time-limit` must be a finite number of seconds")
         options = replace(options, limit_s=time_limit)
     try:
         check_output(output, (file, data))

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
@@ -47,6 +49,12 @@ _DEVICE, _BESIDE = "measured", "beside"
 _LEAST_SLICE = 8
 # With so many requests under way a slice is busy all the time.
 _SLOTS = 2
+# Words of a GPU's name: its memory, its form, and those that tell no model apart.
+_WORD = re.compile(r"[a-z0-9]+")
+_MEMORY = re.compile(r"[0-9]+gb")
+_FORM = re.compile(r"sxm[0-9]*|pcie")
+_MAKERS = frozenset({"nvidia", "tesla", "geforce", "aws", "edition", "generation"})
+_LEAST_NS = 0.1
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
@@ -71,11 +79,15 @@ def profile(
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
 
+    if not isfinite(options.limit_s) or options.limit_s <= 0:
+        raise ValueError("the time limit must be a finite number of seconds above zero")
     program = load(path)
+    # What is named twice is measured once.
+    named = {(entry.gpu.key, entry.sms): entry for entry in parse_gpus(options.devices)}
+    entries = tuple(named.values())
     driver = open_driver(driver)
     there = driver.gpus()
-    entries = parse_gpus(options.devices)
-    places = [_ordinal(entry.gpu, there) for entry in entries]
+    places = [find_card(entry.gpu, there) for entry in entries]
     bench = bench_of(program, path, options, driver)
     rows: list[dict[str, Any]] = []
     transfers: list[dict[str, Any]] = []
@@ -92,11 +104,12 @@ def profile(
             share, gap_ns = _share(times)
             rows += _rows(bench, entry.gpu, times, share, gap_ns)
             device = {"gpu": entry.gpu.key, "sms": times.sms}
-            whole = {**device, "ns": times.whole_ns, "cold_share": round(share, 3),
-                     "gap_ns": round(gap_ns, 1), "clock_mhz": times.clock_mhz}  # fmt: skip
+            whole = {**device, "card": there[ordinal].name, "ns": times.whole_ns,
+                     "cold_share": round(share, 3), "gap_ns": round(gap_ns, 1),
+                     "clock_mhz": times.clock_mhz}  # fmt: skip
             together = bench.together(entry, ordinal)
             wholes.append(whole | ({} if together is None else {"together_ns": together}))
-            transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": one.ns}
+            transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": _rounded(one.ns)}
                           for one in times.transfers]  # fmt: skip
     used = there[places[0]]
     machine = {"gpu": used.name, "cuda": driver.version(), "driver": driver_version(),
@@ -128,19 +141,33 @@ def _folder(path: str | os.PathLike[str]) -> str:
     return os.path.dirname(os.fspath(path)) or "."
 
 
-def _ordinal(gpu: Gpu, there: tuple[GpuFacts, ...]) -> int:
-    """The GPU of this machine that a name of the table means."""
-    words = gpu.name.lower().replace("-", " ").split()
+def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
+    """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
     for facts in there:
-        name = facts.name.lower().replace("-", " ").split()
-        if words[0] in name or gpu.key.split("-")[0] in name:
+        if _is_model(gpu.name, facts.name) and facts.sms == gpu.sms:
             return facts.ordinal
-    found = ", ".join(facts.name for facts in there) or "no GPU"
+    found = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
     raise TesseraError(
-        error("TSR6009", f"there is no {gpu.name} in this machine", notes=(f"it has {found}",),
+        error("TSR6009", f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
+              notes=(f"it has {found}",),
               hint="profile on a machine that has one; `tessc plan` takes several profiles"),
         exit_code=4,
     )  # fmt: skip
+
+
+def _is_model(wanted: str, there: str) -> bool:
+    """Whether a GPU's own name (`NVIDIA A100-SXM4-80GB`) is that of a model of the table.
+
+    All that tells models apart has to be in it. Memory and form (SXM, PCIe) count where it has
+    them: some names do without.
+    """
+    model, own = (set(_WORD.findall(text.lower())) for text in (wanted, there))
+    for kind in (_MEMORY, _FORM):
+        ours, theirs = ({w for w in words if kind.fullmatch(w)} for words in (model, own))
+        if ours and theirs and not ours & theirs:
+            return False
+        model -= ours
+    return model - _MAKERS <= own
 
 
 @contextmanager
@@ -337,14 +364,19 @@ def _rows(
         row: dict[str, Any] = {
             "step": step.step, "name": bench.graph.nodes[step.step].name,
             "gpu": gpu.key, "sms": times.sms,
-            "ns": round(alone.at(share) + gap_ns, 1),
+            "ns": _rounded(alone.at(share) + gap_ns),
             "error": round(max(alone.spread, 0.02), 4),
-            "warm_ns": round(alone.warm_ns, 1), "cold_ns": round(alone.cold_ns, 1),
+            "warm_ns": _rounded(alone.warm_ns), "cold_ns": _rounded(alone.cold_ns),
         }  # fmt: skip
         if arches[step.step]:
             row["variant"] = arches[step.step]
         for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
             if pair is not None:
-                row[f"beside_{key}_ns"] = round(pair.at(share) + gap_ns, 1)
+                row[f"beside_{key}_ns"] = _rounded(pair.at(share) + gap_ns)
         rows.append(row)
     return rows
+
+
+def _rounded(ns: float) -> float:
+    """A time as its file holds it: never none at all, which no plan could use."""
+    return max(round(ns, 1), _LEAST_NS)

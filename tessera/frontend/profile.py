@@ -23,11 +23,13 @@ from typing import Any
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
 from tessera.ir.costs import Measured, MeasuredCopy, MeasuredTogether, Profile
+from tessera.ir.machine import Gpu
 
 SCHEMA = "tessera-profile/1"
-_KEYS = {"step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float}
+_KEYS = {
+    "step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float, "variant": str,
+}  # fmt: skip
 _TIMES = ("warm_ns", "cold_ns", "beside_compute_ns", "beside_memory_ns")
-_NOTES = ("variant",)
 _MORE = {"machine", "wholes", "transfers"}
 _COPY_KEYS = ("gpu", "sms", "kind", "bytes", "ns")
 COPY_KINDS = ("device", "in", "out")
@@ -38,7 +40,7 @@ _MOST_ERROR = 1e3
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
     """The measurements in a text."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as problem:
         raise bad_profile(f"`{name}` is not JSON: {problem}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -48,6 +50,7 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     if not isinstance(data["rows"], list):
         raise bad_profile(f"`rows` of `{name}` must be a list")
     rows = tuple(_row(row, f"row {index} of `{name}`") for index, row in enumerate(data["rows"]))
+    _check_once(rows, name)
     for key in ("transfers", "wholes"):
         if not isinstance(data.get(key, []), list):
             raise bad_profile(f"`{key}` of `{name}` must be a list")
@@ -63,14 +66,51 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     return Profile(data["program"], rows, copies, together)
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key `{key:.60}` is given twice")
+        found[key] = value
+    return found
+
+
+def _check_once(rows: tuple[Measured, ...], name: str) -> None:
+    """Within one file nothing is measured twice: nobody could say which time counts."""
+    seen: dict[tuple[int, str, int], int] = {}
+    for index, row in enumerate(rows):
+        first = seen.setdefault((row.step, row.gpu, row.sms), index)
+        if first != index:
+            raise bad_profile(
+                f"rows {first} and {index} of `{name}` are both of step #{row.step} on"
+                f" {row.sms} SMs of `{row.gpu}`"
+            )
+
+
+def _gpu(row: dict[str, Any], where: str) -> Gpu:
+    """The GPU of the table that a row names."""
+    given = _field(row, "gpu", where)
+    try:
+        return find_gpu(given)
+    except TesseraError as problem:
+        raise bad_profile(
+            f"`gpu` of {where} is none of the table: `{given:.60}`", problem.diagnostics[0].hint
+        ) from None
+
+
+def _count(row: dict[str, Any], key: str, where: str, least: int) -> int:
+    number: int = _field(row, key, where)
+    if number < least:
+        raise bad_profile(f"`{key}` of {where} must be a whole number, {least} or more")
+    return number
+
+
 def _together(row: Any, where: str) -> MeasuredTogether | None:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     if row.get("together_ns") is None:
         return None
-    gpu, sms = find_gpu(_field(row, "gpu", where)).key, _field(row, "sms", where)
-    if sms <= 0:
-        raise bad_profile(f"`sms` of {where} must be a whole number above zero")
+    gpu, sms = _gpu(row, where).key, _count(row, "sms", where, 1)
     return MeasuredTogether(gpu=gpu, sms=sms, ns=_time(row["together_ns"], "together_ns", where))
 
 
@@ -83,7 +123,7 @@ def _copy(row: Any, where: str) -> MeasuredCopy:
     if type(size) is not int or type(sms) is not int or size <= 0 or sms <= 0:
         raise bad_profile(f"`bytes` and `sms` of {where} must be whole numbers above zero")
     return MeasuredCopy(
-        gpu=find_gpu(_field(row, "gpu", where)).key, sms=sms, kind=row["kind"], bytes=size,
+        gpu=_gpu(row, where).key, sms=sms, kind=row["kind"], bytes=size,
         ns=_time(row["ns"], "ns", where),
     )  # fmt: skip
 
@@ -92,22 +132,23 @@ def _row(row: Any, where: str) -> Measured:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     for key in row:
-        if key not in _KEYS and key not in _TIMES and key not in _NOTES:
+        if key not in _KEYS and key not in _TIMES:
             raise bad_profile(f"{where} has an unknown key `{key}`")
-    gpu = find_gpu(_field(row, "gpu", where))
+    gpu = _gpu(row, where)
     error_bar = _field({"error": 0.05, **row}, "error", where)
     if not 0 <= error_bar <= _MOST_ERROR:
         raise bad_profile(f"`error` of {where} is no fraction: a number from 0 to {_MOST_ERROR:g}")
     more = {key: _time(row[key], key, where) for key in _TIMES if key in row}
     return Measured(
-        step=_field(row, "step", where),
+        step=_count(row, "step", where, 0),
         name=_field(row, "name", where),
         gpu=gpu.key,
-        sms=_field({"sms": gpu.sms, **row}, "sms", where),
+        sms=_count({"sms": gpu.sms, **row}, "sms", where, 1),
         ns=_time(_field(row, "ns", where), "ns", where),
         error=float(error_bar),
         beside_compute_ns=more.get("beside_compute_ns"),
         beside_memory_ns=more.get("beside_memory_ns"),
+        variant=_field({"variant": "", **row}, "variant", where),
     )
 
 

@@ -93,7 +93,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work."""
+    """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work.
+
+    `variant` is the architecture of the code that ran; empty where nobody says.
+    """
 
     step: int
     name: str
@@ -103,6 +106,7 @@ class Measured:
     error: float
     beside_compute_ns: float | None = None
     beside_memory_ns: float | None = None
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

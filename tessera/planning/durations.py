@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.frontend.gpu_table import find_gpu
 from tessera.frontend.profile import bad_profile, parse_profile
 from tessera.frontend.readfile import read_source
 from tessera.ir.costs import Costs, CostSource, Duration, Profile
 from tessera.ir.machine import Machine
 from tessera.passes.costs.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.passes.costs.estimate_costs import estimate_costs
+from tessera.planning.assemble import variant_on
 from tessera.planning.options import PlanOptions
 from tessera.planning.traces import LoadedTrace
 
@@ -65,15 +67,30 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
 
 def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[Profile, ...]:
     """The profiles that are named; each is of one of the traces."""
-    digests = {trace.planned.digest: trace.planned.name for trace in traces}
+    by_digest = {trace.planned.digest: trace for trace in traces}
     found = []
     for path in options.profiles:
         profile = parse_profile(read_source(path).text, path)
-        if profile.program_digest not in digests:
-            known = ", ".join(f"{digest} ({name})" for digest, name in digests.items())
+        if profile.program_digest not in by_digest:
+            known = ", ".join(f"{one.planned.digest} ({one.planned.name})" for one in traces)
             raise bad_profile(f"`{path}` is a profile of another trace", f"of this one: {known}")
+        _check_rows(profile, by_digest[profile.program_digest], path)
         found.append(profile)
     return tuple(found)
+
+
+def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
+    """Refuse rows of steps that the trace does not have, or of code that no plan would run."""
+    work = tuple(trace.program.work())
+    for index, row in enumerate(profile.rows):
+        where = f"row {index} of `{path}`"
+        if row.step >= len(work) or trace.graph.nodes[row.step].name != row.name:
+            raise bad_profile(f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has"
+                              " none such")  # fmt: skip
+        planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu).arch)
+        if row.variant and row.variant != planned:
+            raise bad_profile(f"{where} is of code for {row.variant:.60}, and plans run that for"
+                              f" {planned or 'no GPU'} there")  # fmt: skip
 
 
 def _restrict(

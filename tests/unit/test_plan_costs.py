@@ -121,7 +121,9 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
         *(
             json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [row]})
             for row in (
-                3, {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
+                3, {**ROW, "sms": 0}, {**ROW, "sms": -1}, {**ROW, "step": -1},
+                {**ROW, "variant": 80}, {**ROW, "gpu": "abacus"},
+                {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
                 {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0}, {**ROW, "ns": 10**400},
                 {**ROW, "ns": 1e300}, {**ROW, "ns": 5e-324}, {**ROW, "error": 10**400},
                 {**ROW, "error": 1e308}, {**ROW, "beside_memory_ns": 1e308},
@@ -148,6 +150,44 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
 def test_profiles_that_are_refused(text: str) -> None:
     with pytest.raises(TesseraError, match="TSR3015"):
         parse_profile(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            '{"schema": "tessera-profile/1", "program": "", "rows": [], "rows": []}',
+            "`rows` is given",
+        ),
+        (
+            json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [ROW, ROW]}),
+            "rows 0 and 1 of `p.json` are both of step #0 on 108 SMs of `a100-80g-sxm`",
+        ),
+    ],
+)
+def test_what_a_profile_says_twice_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(TesseraError, match=f"TSR3015.*{reason}"):
+        parse_profile(text, "p.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"step": 99}, "step #99 `memset`, and the trace has none"),
+        ({"name": "relu"}, "step #0 `relu`, and the trace has none"),
+        ({"step": 2, "name": "m0.linear", "variant": "sm_90a"}, "for sm_90a, and plans run that"),
+    ],
+)
+def test_rows_of_other_steps_or_other_code_are_refused(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    digest = plan(MLP, PAIR).plan.traces[0].digest
+    row = {"step": 0, "name": "memset", "gpu": "a100", "ns": 5.0}
+    profile(tmp_path / "good.json", digest, [{**row, "variant": ""}])
+    plan(MLP, replace(PAIR, profiles=(str(tmp_path / "good.json"),)))
+    path = profile(tmp_path / "bad.json", digest, [{**row, **change}])
+    with pytest.raises(TesseraError, match=f"TSR3015.*{reason}"):
+        plan(MLP, replace(PAIR, profiles=(path,)))
 
 
 def test_pins_and_bans() -> None:

@@ -12,11 +12,19 @@ import pytest
 from tessera import profiling
 from tessera.backend.cuda import neighbours, together
 from tessera.backend.cuda import profile as measuring
-from tessera.backend.cuda.api import Driver, DriverError
+from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
 from tessera.diagnostics import TesseraError, error
 from tessera.driver import load
+from tessera.frontend.gpu_table import gpu_table
 from tessera.frontend.profile import parse_profile
-from tessera.profiling import ProfileOptions, _share, profile, profile_text, program_digest
+from tessera.profiling import (
+    ProfileOptions,
+    _share,
+    find_card,
+    profile,
+    profile_text,
+    program_digest,
+)
 from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.traces import HEADER
@@ -393,3 +401,69 @@ def test_a_gpu_that_another_program_fills() -> None:
     fake.cuDevicePrimaryCtxRetain = lambda _: (CUresult.CUDA_ERROR_OUT_OF_MEMORY, None)
     with pytest.raises(TesseraError, match="TSR5102"):
         profile(TRACE, ProfileOptions(devices="h200"), driver=Driver(fake))
+
+
+CARDS = {
+    "NVIDIA A100-SXM4-80GB": (108, "a100-80g-sxm"),
+    "NVIDIA A100-PCIE-40GB": (108, "a100-40g-pcie"),
+    "NVIDIA A100 80GB PCIe": (108, "a100-80g-pcie"),
+    "NVIDIA H100 80GB HBM3": (132, "h100-sxm"),
+    "NVIDIA H100 PCIe": (114, "h100-pcie"),
+    "NVIDIA H200": (132, "h200"),
+    "NVIDIA L40S": (142, "l40s"),
+    "NVIDIA A10G": (80, "a10g"),
+    "NVIDIA A10": (72, "a10"),
+    "Tesla T4": (40, "t4"),
+    "Tesla V100-SXM2-32GB": (80, "v100-sxm2-32g"),
+    "Tesla V100-SXM2-16GB": (80, None),
+    "NVIDIA GeForce RTX 4090": (128, "rtx4090"),
+    "NVIDIA GeForce RTX 3090": (82, None),
+    "NVIDIA GeForce RTX 4090 D": (114, None),
+    "NVIDIA RTX A6000": (84, None),
+    "NVIDIA RTX 6000 Ada Generation": (142, "rtx-6000-ada"),
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": (188, "rtx-pro-6000-blackwell-server"),
+}
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_gpu_is_measured_under_its_own_name_only(name: str) -> None:
+    """A name of the table means one model: not another of its family, nor with other SMs."""
+    sms, key = CARDS[name]
+    card = GpuFacts(ordinal=3, name=name, capability=(9, 0), sms=sms, memory_bytes=1)
+    for gpu in gpu_table().values():
+        if gpu.key == key:
+            assert find_card(gpu, (card,)) == 3
+            continue
+        with pytest.raises(TesseraError, match="TSR6009") as caught:
+            find_card(gpu, (card,))
+        assert caught.value.diagnostics[0].notes == (f"it has {name} ({sms} SMs)",)
+
+
+def test_a_device_that_is_named_twice_is_measured_once() -> None:
+    found, _ = run("h200,2xh200")
+    assert len(found["wholes"]) == 1
+    assert found["wholes"][0]["card"] == "NVIDIA H200"
+    parse_profile(profile_text(found))
+
+
+def test_a_step_without_any_time_is_a_row_that_plans_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "elapsed_ns", lambda self, start, end: 0)
+    found, _ = run()
+    read = parse_profile(profile_text(found))
+    assert {row.ns for row in read.rows} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("devices", "code"), [("h20O", "TSR3001"), ("h200:500sm", "TSR3002"), ("", "TSR3002")]
+)
+def test_devices_that_there_are_not_are_told_without_a_gpu(devices: str, code: str) -> None:
+    with pytest.raises(TesseraError, match=code):
+        profile(TRACE, ProfileOptions(devices=devices), driver=None)
+
+
+@pytest.mark.parametrize("limit", ["nan", "inf"])
+def test_a_limit_that_never_comes_is_refused(limit: str) -> None:
+    outcome = tessc("profile", str(TRACE), "--devices", "h200", "--time-limit", limit)
+    assert outcome.code == 2
+    with pytest.raises(ValueError, match="time limit"):
+        profile(TRACE, ProfileOptions(devices="h200", limit_s=float(limit)))
