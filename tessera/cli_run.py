@@ -335,7 +335,7 @@ def _kept(report: RunReport) -> list[dict[str, Any]]:
             "bytes": buffer.bytes,
             "dtype": None if buffer.dtype is None else buffer.dtype.value,
             "shape": None if buffer.shape is None else list(buffer.shape),
-            "sha256": hashlib.sha256(content.tobytes()).hexdigest(),
+            "sha256": hashlib.sha256(content.data).hexdigest(),
         }
         for buffer, content in report.kept()
     ]

@@ -84,7 +84,7 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
             "ended_ns": outcome.done[turn.request].ended_ns,
             "printed": outcome.done[turn.request].printed,
             "sha256": {
-                name: hashlib.sha256(content.tobytes()).hexdigest()
+                name: hashlib.sha256(content.data).hexdigest()
                 for name, content in outcome.done[turn.request].outputs.items()
             },
         }
@@ -114,7 +114,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "transfer_hidden": figures.hidden,
         "outputs": _outputs(outcome),
         "states": [
-            {name: hashlib.sha256(content.tobytes()).hexdigest() for name, content in lane.items()}
+            {name: hashlib.sha256(content.data).hexdigest() for name, content in lane.items()}
             for lane in outcome.states or ()
         ],
         "verified": None if verdict is None else {

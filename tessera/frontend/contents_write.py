@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,8 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.program import Buffer
 
 Bytes = npt.NDArray[np.uint8]
+Rows = Iterable[tuple[Buffer, Bytes | Sequence[Bytes]]]
+"""Buffers with their bytes, whole or as parts one after the other, which need not be joined."""
 
 _NUMPY_TYPES = {
     "u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "s8": "i1", "s16": "<i2", "s32": "<i4",
@@ -48,7 +50,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
         raise TesseraError(error("TSR1911", f"cannot write `{path}`: `{folder}` {what}"))
 
 
-def _writer(place: Path) -> Callable[[IO[bytes], Iterable[tuple[Buffer, Bytes]]], None]:
+def _writer(place: Path) -> Callable[[IO[bytes], Rows], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
@@ -56,7 +58,7 @@ def _writer(place: Path) -> Callable[[IO[bytes], Iterable[tuple[Buffer, Bytes]]]
     return writer
 
 
-def write_contents(path: str | os.PathLike[str], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+def write_contents(path: str | os.PathLike[str], buffers: Rows) -> None:
     """Write buffers to a file, whose name decides the format."""
     place = Path(path)
     writer = _writer(place)
@@ -105,7 +107,21 @@ def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
     return array if buffer.shape is None else array.reshape(buffer.shape)
 
 
-def _write_npz(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+def _parts(content: Bytes | Sequence[Bytes]) -> Iterable[memoryview]:
+    parts = (content,) if isinstance(content, np.ndarray) else content
+    return (np.ascontiguousarray(part).data for part in parts)
+
+
+def _npy_header(buffer: Buffer) -> dict[str, object]:
+    kind = numpy_type(buffer)
+    shape: tuple[int, ...] = (buffer.bytes // (1 if kind is None else kind.itemsize),)
+    if kind is not None and buffer.shape is not None:
+        shape = buffer.shape
+    descr = npy.dtype_to_descr(np.dtype(np.uint8) if kind is None else kind)
+    return {"descr": descr, "fortran_order": False, "shape": shape}
+
+
+def _write_npz(stream: IO[bytes], buffers: Rows) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for buffer, content in buffers:
             if len(buffer.name.encode()) > _LONGEST_NAME:
@@ -114,15 +130,16 @@ def _write_npz(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> No
             member = zipfile.ZipInfo(f"{buffer.name}.npy")
             member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as data:
-                array = np.ascontiguousarray(as_array(buffer, content))
-                npy.write_array(data, array, allow_pickle=False)
+                npy.write_array_header_1_0(data, _npy_header(buffer))
+                for part in _parts(content):
+                    data.write(part)
 
 
-def _write_safetensors(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]]) -> None:
+def _write_safetensors(stream: IO[bytes], buffers: Rows) -> None:
     entries, contents, start = {}, [], 0
     for buffer, content in buffers:
         kind, shape = _safetensors_type(buffer)
-        end = start + content.nbytes
+        end = start + buffer.bytes
         entries[buffer.name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
         contents.append(content)
         start = end
@@ -130,7 +147,8 @@ def _write_safetensors(stream: IO[bytes], buffers: Iterable[tuple[Buffer, Bytes]
     header += b" " * (-len(header) % 8)
     stream.write(len(header).to_bytes(8, "little") + header)
     for content in contents:
-        stream.write(content.tobytes())
+        for part in _parts(content):
+            stream.write(part)
 
 
 def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:

@@ -235,7 +235,7 @@ def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
     for graph, program in zip(opened.graphs, opened.programs, strict=True):
         for entry in graph.contents:
             name = program.buffers[entry.buffer].name
-            if hashlib.sha256(weights[name].tobytes()).hexdigest() != entry.sha256:
+            if hashlib.sha256(weights[name].data).hexdigest() != entry.sha256:
                 raise TesseraError(
                     error("TSR5057", f"weight `{name}` is not the one that the plan depends on",
                           hint="plan again with `tessc plan`")

@@ -32,7 +32,7 @@ def write_results(outcome: Outcome, path: str | os.PathLike[str]) -> None:
     write_contents(path, (r if has_type(path, r[0]) else (_as_bytes(r[0]), r[1]) for r in rows))
 
 
-def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes]]:
+def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes | list[Bytes]]]:
     """The arrays of the file."""
     prefixes = _prefixes([trace.name for trace in outcome.opened.plan.traces])
     for trace, program in enumerate(outcome.opened.programs):
@@ -87,11 +87,10 @@ def _as_bytes(stacked: Buffer) -> Buffer:
     return replace(stacked, dtype=DataType.U8, shape=(count, prod(inner) * stacked.dtype.bytes))
 
 
-def _stacked(buffer: Buffer, name: str, parts: list[Bytes]) -> tuple[Buffer, Bytes]:
+def _stacked(buffer: Buffer, name: str, parts: list[Bytes]) -> tuple[Buffer, list[Bytes]]:
     """Equal buffers one after the other, with an axis for them in front."""
     count = len(parts)
     dtype = buffer.dtype or DataType.U8
     inner = (buffer.bytes // dtype.bytes,) if buffer.shape is None else buffer.shape
-    content = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
     size = count * buffer.bytes
-    return replace(buffer, name=name, bytes=size, dtype=dtype, shape=(count, *inner)), content
+    return replace(buffer, name=name, bytes=size, dtype=dtype, shape=(count, *inner)), parts
