@@ -8,6 +8,7 @@ kernels that a PTX text of the user's own defines. Others have none.
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,12 @@ from tessera.frontend.ptx import parse_module
 
 # What decides the code besides the architecture.
 _OPTIONS = (
-    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug",
-    "sanitize_overflow", "launch_cooperative_grid", "launch_pdl",
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz",
+    "default_dot_input_precision", "debug", "sanitize_overflow", "launch_cooperative_grid",
+    "launch_pdl",
 )  # fmt: skip
+# How many warps were asked for: where warps have jobs of their own, more are launched.
+_WARPS = re.compile(r'"ttg\.num-warps"\s*=\s*([0-9]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,8 @@ def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVaria
     from triton.backends.compiler import GPUTarget
 
     number = int("".join(c for c in arch if c.isdigit()))
-    metadata = kernel.metadata
-    options = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
-    name = getattr(metadata, "name", "a kernel")
+    options = _options(kernel)
+    name = getattr(kernel.metadata, "name", "a kernel")
     source = getattr(kernel, "src", None)
     if source is None:
         problems.append(f"`{name}` has no source to compile for {arch}")
@@ -119,6 +122,17 @@ def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVaria
         problems.append(f"`{name}` does not compile for {arch}: {text[-1]}")
         return
     yield _variant(other)
+
+
+def _options(kernel: Any) -> dict[str, Any]:
+    """What the kernel was compiled with, apart from what its architecture decides."""
+    metadata = kernel.metadata
+    found = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
+    if libraries := getattr(metadata, "extern_libs", None):
+        found["extern_libs"] = dict(libraries)
+    if asked := _WARPS.search(str(kernel.asm.get("ttgir", ""))):
+        found["num_warps"] = int(asked[1])
+    return found
 
 
 def _target(text: str) -> str:

@@ -68,6 +68,30 @@ def test_a_kernel_that_does_not_compile_for_another_gpu(monkeypatch: pytest.Monk
     assert problems == ["`matmul` does not compile for sm_80: out of shared memory"]
 
 
+def test_a_kernel_is_compiled_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its libraries and its precision, and with the warps that were asked for: where warps
+    have jobs of their own, the code that ran has more, and other code has not."""
+    seen: list[dict[str, Any]] = []
+
+    def compile_for(source: str, target: Any, options: dict[str, Any]) -> CompiledKernel:
+        seen.append(options)
+        return CompiledKernel("sm_80")
+
+    triton(monkeypatch, compile_for)
+    kernel = CompiledKernel()
+    kernel.asm["ttgir"] = 'module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 8 : i32}'
+    kernel.metadata = Bag(
+        name="matmul", shared=64, num_warps=12, extern_libs=(("own", "own.bc"),),
+        default_dot_input_precision="ieee", supported_fp8_dtypes=("fp8e4nv",), arch="sm90",
+    )  # fmt: skip
+    (code,), problems = find_codes({7: "matmul"}, ["sm_80"], KernelSources({7: kernel}, {}, {}))
+    assert not problems
+    assert seen == [
+        {"num_warps": 8, "extern_libs": {"own": "own.bc"}, "default_dot_input_precision": "ieee"}
+    ]
+    assert [variant.threads for variant in code.variants] == [384, 128]
+
+
 def test_an_architecture_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For sm_90 Triton writes code for sm_90a, and that is there already."""
 
