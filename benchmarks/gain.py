@@ -124,10 +124,10 @@ def ratios(us: Mapping[str, float]) -> dict[str, float | str]:
     return found
 
 
-def decision(us: Mapping[str, float]) -> str:
-    """What is fastest of what a planner may choose: not to split, or one of the plans."""
+def decision(us: Mapping[str, float], worth: float = 1.0) -> str:
+    """What is fastest of what a planner may choose: not to split, or a plan that is worth it."""
     known = {name: us[name] for name in ("serial", "kernel", *BASELINES) if name in us}
-    return min(known, key=known.__getitem__)
+    return min(known, key=lambda name: known[name] * (1.0 if name == "serial" else worth))
 
 
 # --- capture ---------------------------------------------------------------------------------

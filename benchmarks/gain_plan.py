@@ -27,6 +27,7 @@ from tessera.planning.assemble import Attempt, assemble
 from tessera.planning.contention import find_together, has_neighbours, settle
 from tessera.planning.search import build_problem, choose_best, findings_of
 from tessera.planning.traces import LoadedTrace, load_traces
+from tessera.planning.whole import WORTH
 
 # What is tried: slots, and requests as one graph or call by call. A graph that spans slices has
 # queues inside that graphs of other slots share, so plans with many changes of slice go by calls.
@@ -93,12 +94,12 @@ def plan_all(folder: Path, names: Sequence[str], *, prepare: bool = True) -> Non
         }
         us = {name: round(row["period_ns"] / 1e3, 1) for name, row in chosen.items()}
         row = {
-            "predicted_us": us, "decision": decision(us),
+            "predicted_us": us, "decision": decision(us, WORTH),
             "split": {name: row["split"] for name, row in chosen.items()},
             "all": [{k: v for k, v in row.items() if k != "found"} for row in found],
         }  # fmt: skip
         (folder / f"{mix.name}_plans.json").write_text(json.dumps(row, indent=1) + "\n")
-        print(mix.name, us, "->", decision(us), row["split"], flush=True)
+        print(mix.name, us, "->", row["decision"], row["split"], flush=True)
         if not prepare:
             continue
         prepared = [one for name, row in chosen.items() for one in prepare_all(name, row["found"])]

@@ -77,6 +77,11 @@ def test_not_to_split_wins_a_draw_and_plain_streams_are_no_plan(
     assert decision(us) == chosen
 
 
+def test_slices_must_be_worth_it() -> None:
+    assert decision({"serial": 1.02, "kernel": 1.0, "dp": 1.1}, 1.03) == "serial"
+    assert decision({"serial": 1.04, "kernel": 1.0, "dp": 1.1}, 1.03) == "kernel"
+
+
 def test_splits_use_up_the_gpu_and_are_profiled() -> None:
     devices = to_profile()
     for mix in MIXES:

@@ -13,6 +13,7 @@ from tessera.ir.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.plan import Plan
 from tessera.ir.program import LaunchId
 from tessera.passes.costs.adjust_costs import beside_neighbours
+from tessera.passes.partition.plan_problem import problem_of_mix
 from tessera.passes.partition.problem import Problem, Task, contract
 from tessera.planning import PlanOptions, PlanReport, plan
 from tessera.planning.contention import CHANGING, TOGETHER
@@ -155,6 +156,29 @@ def test_the_whole_gpu_is_taken_where_slices_lose(
     (other,) = found.alternatives
     assert other.name.startswith("84+48 SMs: " if devices == 1 else "132 SMs: single:h200-0")
     assert other.period_ns > found.plan.period_ns
+
+
+@pytest.mark.parametrize(("ahead", "devices"), [(0.01, 1), (0.05, 2)])
+def test_slices_have_to_bring_more_than_predictions_are_off(
+    tmp_path: Path, before: Plan, ahead: float, devices: int
+) -> None:
+    times = {84: 1e6, 48: 1e6}
+    sliced = profiled(tmp_path, before, times).plan.period_ns
+    found = profiled(tmp_path, before, {**times, 132: (1 + ahead) * sliced / STEPS})
+    assert len(found.plan.devices) == devices
+    notes = [note for one in found.diagnostics if one.code == "TSR3021" for note in one.notes]
+    assert len(notes) == (devices == 1)
+    assert all("ahead of it, which is no more than such predictions" in note for note in notes)
+
+
+def test_the_search_knows_that_copies_between_slices_take_time_from_steps() -> None:
+    machine = PlanOptions(gpus="h200:84sm,h200:48sm,a100").find_machine()
+    problem = problem_of_mix((), machine, slots=1).problem
+    taken = {(wire.source, wire.target): wire.end_ns_per_byte for wire in problem.wires}
+    byte = 2e9 / machine.cards[0].gpu.memory_bandwidth
+    assert taken == {
+        (0, 1): byte, (1, 0): byte, (0, 2): 0.0, (2, 0): 0.0, (1, 2): 0.0, (2, 1): 0.0,
+    }  # fmt: skip
 
 
 def test_slices_stay_where_they_are_asked_for_or_nothing_is_known(

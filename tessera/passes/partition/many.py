@@ -17,6 +17,7 @@ from tessera.passes.partition.problem import (
     Placement,
     Problem,
     Room,
+    Wire,
     measure,
 )
 from tessera.passes.partition.search import best_of, improve
@@ -118,17 +119,7 @@ def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
     )
     ends = {(of[wire.source], of[wire.target]) for wire in problem.wires}
     pairs = sorted((a, b) for a, b in ends if a != b)
-    wires = tuple(
-        min(
-            (
-                replace(w, source=source, target=target)
-                for w in problem.wires
-                if (of[w.source], of[w.target]) == (source, target)
-            ),
-            key=lambda wire: (wire.ns_per_byte, wire.latency_ns),
-        )
-        for source, target in pairs
-    )
+    wires = tuple(_merged_wire(problem, of, groups, pair) for pair in pairs)
     merged = replace(
         problem,
         devices=tuple(f"{len(group)}x {problem.devices[group[0]]}" for group in groups),
@@ -140,6 +131,20 @@ def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
         transfer_ns=problem.transfer_ns / max(len(group) for group in groups),
     )
     return merged, groups
+
+
+def _merged_wire(
+    problem: Problem,
+    of: dict[int, int],
+    groups: tuple[tuple[int, ...], ...],
+    pair: tuple[int, int],
+) -> Wire:
+    """The fastest way between two types; what a byte takes from all of a type together."""
+    found = [one for one in problem.wires if (of[one.source], of[one.target]) == pair]
+    fastest = min(found, key=lambda wire: (wire.ns_per_byte, wire.latency_ns))
+    most = max(len(groups[end]) for end in pair)
+    end_ns = min(wire.end_ns_per_byte for wire in found) / most
+    return replace(fastest, source=pair[0], target=pair[1], end_ns_per_byte=end_ns)
 
 
 def _merged_pipes(

@@ -5,7 +5,7 @@ In: a `Problem`. Out: a `Model` (numpy arrays, ready for HiGHS; `partition.solve
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
 `m[r,g]` resident r is on device g. Of a task's devices the first allowed one has no column: it is
 one minus the others. So with two devices there is one binary per task. Rows, in words:
-device g: sum of durations + transfer_ns * sum of y at g <= T; pipe: sum of bytes * y * ns <= T;
+device g: sum of durations + sum of taxes * y at g <= T; pipe: sum of bytes * y * ns <= T;
 `y` covers every consumer whose device is not the producer's; room: sum of bytes * m <= capacity,
 left out where everything would fit at once. Times are divided by `scale`, bytes by the capacity.
 """
@@ -254,9 +254,9 @@ def _load_rows(
             ns = task.ns[device]
             assert ns is not None
             constants[device] += add_to(devices[device], expression, ns * task.rate / scale)
+    wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for tensor, source, target, column in moves:
-        moved = problem.tensors[tensor]
-        tax = problem.transfer_ns * moved.count * moved.rate / scale
+        tax = problem.tax_ns(problem.tensors[tensor], wires[source, target]) / scale
         for end in (source, target):
             devices[end][column] = devices[end].get(column, 0.0) + tax
     for name, terms, constant in zip(problem.devices, devices, constants, strict=True):

@@ -4,8 +4,9 @@ In: nothing. Out: frozen records that `plan_problem` builds from a graph, a mach
 that model, search, baselines and latency share; and `measure`, what one placement costs.
 
 A placement gives each task a device. In the steady state every resource is busy for its load per
-request: a device for its tasks and for `transfer_ns` at each end of a transfer, a channel for the
-bytes that cross it, a shared load for what slices of one card draw from its memory together. The
+request: a device for its tasks and for what transfers take at each end (`transfer_ns`, and by bytes
+where the wire says so: slices of one card share their memory with copies), a channel for the bytes
+that cross it, a shared load for what slices of one card draw from its memory together. The
 period is the largest load. A tensor goes to a device once, however many tasks read it there. A
 resident (weight, state, buffer) fills memory on every device where one of its users runs. Tasks
 that must stay together are one task already: `contract` does that.
@@ -75,12 +76,16 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The way from one device to another; a pair without one is not connected."""
+    """The way from one device to another; a pair without one is not connected.
+
+    `end_ns_per_byte` is what a byte on it takes from the tasks at both of its ends.
+    """
 
     source: int
     target: int
     ns_per_byte: float
     latency_ns: float = 0.0
+    end_ns_per_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +157,11 @@ class Problem:
             return self, placement
         return self.detail.problem, tuple(placement[group] for group in self.detail.groups)
 
+    def tax_ns(self, tensor: Tensor, wire: Wire) -> float:
+        """What moving a tensor over a wire takes from the tasks at each of its ends."""
+        by_bytes = tensor.bytes * wire.end_ns_per_byte
+        return (self.transfer_ns * tensor.count + by_bytes) * tensor.rate
+
     def resources(self) -> tuple[str, ...]:
         """The names of all loads, in the order of `Measure.loads`."""
         return (
@@ -202,7 +212,7 @@ def measure(problem: Problem, placement: Placement) -> Measure:
         loads[shared + index] = sum(
             ns for ns, device in zip(load.ns, placement, strict=True) if device in inside
         )
-    wires = {(wire.source, wire.target) for wire in problem.wires}
+    wires = {(wire.source, wire.target): wire for wire in problem.wires}
     through: dict[tuple[int, int], list[int]] = {}
     for index, pipe in enumerate(problem.pipes):
         for pair in pipe.pairs:
@@ -210,10 +220,10 @@ def measure(problem: Problem, placement: Placement) -> Measure:
     moves = transfers_of(problem, placement)
     for tensor, source, target in moves:
         moved = problem.tensors[tensor]
+        wire = wires.get((source, target))
+        tax = INFINITY if wire is None else problem.tax_ns(moved, wire)
         for end in (source, target):
-            loads[end] += problem.transfer_ns * moved.count * moved.rate
-            if (source, target) not in wires:
-                loads[end] = INFINITY
+            loads[end] += tax
         for index in through.get((source, target), ()):
             loads[pipes + index] += moved.bytes * moved.rate * problem.pipes[index].ns_per_byte
     memory = memory_of(problem, placement)

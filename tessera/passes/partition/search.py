@@ -55,15 +55,17 @@ class State:
 
     def _index_links(self) -> None:
         problem, devices = self.problem, len(self.problem.devices)
-        wires = {(wire.source, wire.target) for wire in problem.wires}
         self.pipes: list[list[list[tuple[int, float]]]] = [
             [[] for _ in range(devices)] for _ in range(devices)
         ]
         for index, pipe in enumerate(problem.pipes):
             for source, target in pipe.pairs:
                 self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
-        self.wired = [[(g, h) in wires for h in range(devices)] for g in range(devices)]
-        self.tax = [problem.transfer_ns * t.count * t.rate for t in problem.tensors]
+        # Per pair what a tensor takes from both ends; pairs that are not connected have none.
+        self.tax: dict[tuple[int, int], list[float]] = {
+            (wire.source, wire.target): [problem.tax_ns(tensor, wire) for tensor in problem.tensors]
+            for wire in problem.wires
+        }
         self.bytes = [tensor.bytes * tensor.rate for tensor in problem.tensors]
 
     def _index_shared(self) -> None:
@@ -101,10 +103,11 @@ class State:
                     self.memory[self.room_of[device]] += size
 
     def _transfer(self, change: Change, tensor: int, g: int, h: int, sign: float) -> None:
-        if not self.wired[g][h]:
+        taxes = self.tax.get((g, h))
+        if taxes is None:
             change.append((g, sign * _UNCONNECTED))
             return
-        tax = sign * self.tax[tensor]
+        tax = sign * taxes[tensor]
         if tax:
             change.append((g, tax))
             change.append((h, tax))

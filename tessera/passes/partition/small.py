@@ -59,7 +59,7 @@ def _periods(problem: Problem, grid: Grid) -> Array:
         for number, load in enumerate(problem.shared):
             for device in load.devices:
                 loads[first_shared + number] += at[device][:, index] * load.ns[index]
-    wires = {(wire.source, wire.target) for wire in problem.wires}
+    wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for tensor in problem.tensors:
         for target in range(len(problem.devices)):
             wanted = at[target][:, list(tensor.consumers)].any(axis=1)
@@ -67,11 +67,12 @@ def _periods(problem: Problem, grid: Grid) -> Array:
                 goes = wanted & at[source][:, tensor.producer]
                 if source == target or not goes.any():
                     continue
-                tax = problem.transfer_ns * tensor.count * tensor.rate
-                for end in (source, target):
-                    loads[end] += goes * tax
-                if (source, target) not in wires:
+                wire = wires.get((source, target))
+                if wire is None:
                     loads[source][goes] = INFINITY
+                    continue
+                for end in (source, target):
+                    loads[end] += goes * problem.tax_ns(tensor, wire)
                 for number, pipe in enumerate(problem.pipes):
                     if (source, target) in pipe.pairs:
                         cost = tensor.bytes * tensor.rate * pipe.ns_per_byte
