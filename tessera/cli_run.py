@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, at_terminal, form_option, write_data
 from tessera.output import check_output
 
@@ -228,6 +228,9 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         try:
             with progress(messages, "requests verified") as on_progress:
                 verdict = verify_run(outcome, prepared, on_progress)
+        except KeyboardInterrupt:
+            messages.show([error("TSR5056", "interrupted before all requests were verified")])
+            code = EXIT_INTERRUPTED
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             code = code or failure.exit_code

@@ -343,6 +343,20 @@ def test_memory_that_runs_out_here_keeps_what_had_finished(
         assert arrays["tessera.requests"].tolist() == [0, 1]
 
 
+def test_ctrl_c_while_requests_are_verified(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run itself came to its end, so its report is there."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tessera.running.verify.verify_run", interrupted)
+    result = tessc("run", plan, "--backend", "cpu", "--requests", "2", "--verify")
+    assert result.code == 130
+    assert "error[TSR5056]: interrupted before all requests were verified" in result.err
+    assert "ran 2 requests" in result.text
+    assert "verified" not in result.text
+
+
 def copied(folder: Path, buffers: str, steps: str, **more: Any) -> str:
     """A plan of copies, all on one device."""
     program = trace(buffers, COPY, steps)
