@@ -72,6 +72,13 @@ class SwiGLU(nn.Module):
         return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
 
 
+def check_heads(hidden: int, heads: int, *, rotary: bool = True) -> None:
+    """Refuse sizes that no attention can have, before a GPU is asked."""
+    if heads < 1 or hidden % heads or (rotary and hidden // heads % 2):
+        parts = "even parts" if rotary else "parts"
+        raise ValueError(f"{hidden} cannot be cut into {heads} {parts}, one per head")
+
+
 def on_gpu(model: nn.Module, *inputs: Tensor) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its inputs on the GPU, ready to be traced."""
     return model.cuda().eval(), tuple(tensor.cuda() for tensor in inputs)

@@ -7,7 +7,17 @@ it. Both have the same weights and the same cache, under the same names.
 from __future__ import annotations
 
 import torch
-from layers import DTYPE, RMSNorm, SwiGLU, attend, linear, on_gpu, rotary_tables, rotate
+from layers import (
+    DTYPE,
+    RMSNorm,
+    SwiGLU,
+    attend,
+    check_heads,
+    linear,
+    on_gpu,
+    rotary_tables,
+    rotate,
+)
 from torch import Tensor, nn
 
 
@@ -83,6 +93,9 @@ class Llama(nn.Module):
 def _model(
     vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int, batch: int, context: int
 ) -> Llama:
+    check_heads(hidden, heads)
+    if kv_heads < 1 or heads % kv_heads:
+        raise ValueError(f"{heads} heads cannot share {kv_heads} heads of keys evenly")
     torch.manual_seed(0)
     return Llama(vocabulary, hidden, layers, heads, kv_heads, batch, context)
 
@@ -91,6 +104,8 @@ def prefill(
     vocabulary: int = 512, hidden: int = 128, layers: int = 2, heads: int = 4, kv_heads: int = 2,
     batch: int = 1, context: int = 64, length: int = 32,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    if not 0 < length <= context:
+        raise ValueError(f"{length} tokens do not fit into a context of {context}")
     model = _model(vocabulary, hidden, layers, heads, kv_heads, batch, context)
     tokens = torch.randint(0, vocabulary, (batch, length))
     return on_gpu(model, tokens, torch.arange(length))
@@ -100,6 +115,8 @@ def decode(
     vocabulary: int = 512, hidden: int = 128, layers: int = 2, heads: int = 4, kv_heads: int = 2,
     batch: int = 1, context: int = 64, length: int = 32,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    if not 0 <= length < context:
+        raise ValueError(f"there is no place {length} in a context of {context}")
     model = _model(vocabulary, hidden, layers, heads, kv_heads, batch, context)
     tokens = torch.randint(0, vocabulary, (batch, 1))
     return on_gpu(model, tokens, torch.tensor([length]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from layers import DTYPE, RMSNorm, linear, on_gpu
+from layers import DTYPE, RMSNorm, check_heads, linear, on_gpu
 from torch import Tensor, nn
 
 
@@ -37,7 +37,14 @@ class Mixer(nn.Module):
         return self.out(self.norm(found * torch.nn.functional.silu(gate)))
 
     def _scan(self, value: Tensor, rate: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        batch, length, heads, size = value.shape
+        batch, whole, heads, size = value.shape
+        length = whole + -whole % self.chunk
+        if length > whole:
+            # What is added decays nothing and adds nothing.
+            value, rate, b, c = (
+                torch.nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, length - whole))
+                for x in (value, rate, b, c)
+            )
         count = length // self.chunk
         value = value.view(batch, count, self.chunk, heads, size).permute(0, 1, 3, 2, 4)
         rate = rate.view(batch, count, self.chunk, heads).permute(0, 1, 3, 2)
@@ -57,7 +64,7 @@ class Mixer(nn.Module):
             carried = carried * torch.exp(total[:, place, :, -1])[..., None, None] + made[:, place]
         before = (c * torch.exp(total)[..., None]) @ torch.stack(starts, 1)
         found = inside + before
-        return found.permute(0, 1, 3, 2, 4).reshape(batch, length, heads, size)
+        return found.permute(0, 1, 3, 2, 4).reshape(batch, length, heads, size)[:, :whole]
 
 
 class Mamba(nn.Module):
@@ -81,6 +88,7 @@ def step(
     vocabulary: int = 256, hidden: int = 64, layers: int = 2, heads: int = 4, state: int = 16,
     chunk: int = 16, batch: int = 1, length: int = 64,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    check_heads(2 * hidden, heads, rotary=False)
     torch.manual_seed(0)
     model = Mamba(vocabulary, hidden, layers, heads, state, chunk)
     return on_gpu(model, torch.randint(0, vocabulary, (batch, length)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from layers import DTYPE, attend, linear, on_gpu
+from layers import DTYPE, attend, check_heads, linear, on_gpu
 from torch import Tensor, nn
 
 
@@ -70,6 +70,7 @@ def step(
     hidden: int = 64, layers: int = 2, heads: int = 4, channels: int = 64, batch: int = 1,
     text: int = 16, image: int = 64,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    check_heads(hidden, heads, rotary=False)
     torch.manual_seed(0)
     model = MMDiT(hidden, layers, heads, channels)
     latent = torch.randn(batch, image, channels).to(DTYPE)

@@ -10,6 +10,7 @@ from layers import (
     RMSNorm,
     attend,
     causal,
+    check_heads,
     linear,
     on_gpu,
     rotary_tables,
@@ -99,6 +100,9 @@ def step(
     vocabulary: int = 256, hidden: int = 64, layers: int = 2, heads: int = 4, experts: int = 8,
     chosen: int = 2, batch: int = 1, length: int = 32, window: int = 8,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    check_heads(hidden, heads)
+    if not 0 < chosen <= experts:
+        raise ValueError(f"a token cannot go to {chosen} of {experts} experts")
     torch.manual_seed(0)
     model = MixtureOfExperts(vocabulary, hidden, layers, heads, experts, chosen, length, window)
     return on_gpu(model, torch.randint(0, vocabulary, (batch, length)))

@@ -9,6 +9,7 @@ from layers import (
     SwiGLU,
     attend,
     causal,
+    check_heads,
     linear,
     on_gpu,
     rotary_tables,
@@ -71,6 +72,10 @@ def step(
     vocabulary: int = 256, hidden: int = 128, layers: int = 1, heads: int = 4, vision: int = 64,
     patches: int = 64, batch: int = 1, length: int = 16,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    check_heads(hidden, heads)
+    check_heads(vision, heads)
+    if patches % 4:
+        raise ValueError(f"{patches} patches cannot be merged by fours")
     torch.manual_seed(0)
     model = VisionLanguage(vocabulary, hidden, layers, heads, vision, patches, length)
     image = torch.randn(batch, patches, 3 * 14 * 14).to(DTYPE)
