@@ -152,11 +152,8 @@ class Runtime:
         What is called when the future is done holds up those that end after it.
         """
         self._check_process()
+        self._check_lane(lane)
         index = self._trace(trace)
-        if not 0 <= lane < self.lanes:
-            raise TesseraError(
-                error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
-            )
         program = self._programs[index]
         locate = partial(self._serving.locate, lane=lane)
         content, in_place = read_inputs(self._inputs[index], inputs, locate)
@@ -168,6 +165,7 @@ class Runtime:
     def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Copies of a lane's states by name, once its requests are done."""
         self._check_process()
+        self._check_lane(lane)
         found = self._serving.read_states(lane)
         buffers = {b.name: b for program in self._programs for b in program.buffers}
         return {name: as_array(buffers[name], content) for name, content in found.items()}
@@ -195,6 +193,12 @@ class Runtime:
                       notes=(f"process {self._process} made it, this is {os.getpid()}",),
                       hint="make a `Runtime` in this process, or submit where it was made")
             )  # fmt: skip
+
+    def _check_lane(self, lane: int) -> None:
+        if not 0 <= lane < self.lanes:
+            raise TesseraError(
+                error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
+            )
 
     def _trace(self, trace: str | int | None) -> int:
         if trace is None and len(self.traces) == 1:
@@ -248,11 +252,9 @@ def read_inputs(
     content: dict[str, Bytes] = {}
     in_place: dict[str, DeviceBytes] = {}
     for name, buffer in wanted.items():
-        given = inputs[name]
+        given = _plain(inputs[name])
         found = (
-            None
-            if locate is None or isinstance(given, np.ndarray)
-            else locate(_detached(given), buffer.bytes)
+            None if locate is None or isinstance(given, np.ndarray) else locate(given, buffer.bytes)
         )
         if found is None:
             content[name] = _content(buffer, given)
@@ -266,13 +268,15 @@ def _content(buffer: Buffer, given: Any) -> Bytes:
     array = _array(buffer, given)
     native = array.dtype.isnative
     _check(buffer, array.dtype.name if native else array.dtype.str, array.nbytes)
+    _check_shape(buffer, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _check(buffer: Buffer, type_name: str, size: int) -> None:
     """Type and size of what is given for an input; types that NumPy lacks have no name."""
     kind = numpy_type(buffer)
-    if kind is not None and type_name not in (kind.name, "uint8", ""):
+    bits = buffer.dtype is not None and buffer.dtype.is_bits and _has_size(type_name, kind)
+    if kind is not None and not bits and type_name not in (kind.name, "uint8", ""):
         raise TesseraError(
             error("TSR5053", f"input `{buffer.name}` is of type {kind}, not {type_name}",
                   hint="convert it, or give its bytes as uint8")
@@ -283,9 +287,36 @@ def _check(buffer: Buffer, type_name: str, size: int) -> None:
         )
 
 
-def _detached(given: Any) -> Any:
-    """A tensor without its history, which DLPack would not have."""
-    return given.detach() if type(given).__module__.split(".")[0] == "torch" else given
+def _has_size(type_name: str, kind: np.dtype[Any] | None) -> bool:
+    """Whether a type has elements of that size, in the byte order of this machine."""
+    try:
+        found = np.dtype(type_name)
+    except TypeError:
+        return False
+    return kind is not None and found.itemsize == kind.itemsize and found.isnative
+
+
+def _check_shape(buffer: Buffer, array: npt.NDArray[Any]) -> None:
+    """Refuse elements in other rows than the input's, which are more likely a slip than a wish."""
+    if numpy_type(buffer) is None or buffer.shape is None or array.dtype.itemsize == 1:
+        return
+    own, given = ([n for n in shape if n != 1] for shape in (buffer.shape, array.shape))
+    if own != given and len(own) > 1 and len(given) > 1:
+        raise TesseraError(
+            error("TSR5053", f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
+                  hint="reshape it; elements in a row are taken as they are")
+        )  # fmt: skip
+
+
+def _is_torch(given: Any) -> bool:
+    return type(given).__module__.split(".")[0] == "torch"
+
+
+def _plain(given: Any) -> Any:
+    """A tensor without its history, and with what it puts off doing to its elements done."""
+    if not _is_torch(given) or not hasattr(given, "resolve_neg"):
+        return given
+    return given.detach().resolve_conj().resolve_neg()
 
 
 def _array(buffer: Buffer, given: Any) -> npt.NDArray[Any]:
@@ -293,7 +324,7 @@ def _array(buffer: Buffer, given: Any) -> npt.NDArray[Any]:
     if isinstance(given, np.ndarray):
         return given
     try:
-        if type(given).__module__.split(".")[0] == "torch":
+        if _is_torch(given):
             return _from_torch(given)
         return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     except (TypeError, ValueError, BufferError, RuntimeError) as problem:
@@ -306,9 +337,7 @@ def _from_torch(given: Any) -> npt.NDArray[Any]:
     """A tensor's memory; types that NumPy lacks go as bytes, memory of a GPU is fetched."""
     import torch
 
-    tensor = _detached(given)
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
+    tensor = given if given.device.type == "cpu" else given.cpu()
     try:
         return np.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError):

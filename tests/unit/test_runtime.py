@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -214,6 +215,50 @@ def test_a_forked_child_is_told(runtime: Runtime) -> None:
         os._exit(told)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert runtime.submit({"x": values(2)}).result(30)["y"][0, 0] == 2
+
+
+@pytest.mark.parametrize("lane", [-1, 99])
+def test_states_of_a_lane_that_is_not_there(runtime: Runtime, lane: int) -> None:
+    with pytest.raises(TesseraError, match=f"there is no lane {lane}"):
+        runtime.states(lane)
+
+
+def one_input(dtype: DataType, *shape: int) -> dict[str, Buffer]:
+    size = dtype.bytes * math.prod(shape)
+    return {
+        "x": Buffer(id=BufferId(0), name="x", bytes=size, role=Role.INPUT, dtype=dtype, shape=shape)
+    }
+
+
+def test_rows_that_are_not_those_of_the_input() -> None:
+    wanted = one_input(DataType.F32, 2, 4)
+    array = np.arange(8, dtype=np.float32)
+    with pytest.raises(TesseraError, match=r"is of shape \(2, 4\), not \(4, 2\)"):
+        read_inputs(wanted, {"x": array.reshape(4, 2)})
+    for given in (array, array.reshape(2, 4), array.reshape(1, 2, 4), array.reshape(8, 1),
+                  array.view(np.uint8).reshape(4, 8)):  # fmt: skip
+        content, _ = read_inputs(wanted, {"x": given})
+        assert content["x"].tobytes() == array.tobytes()
+
+
+def test_bits_are_of_any_type_of_their_size() -> None:
+    wanted = one_input(DataType.B32, 4)
+    for given in (np.arange(4, dtype=np.int32), np.arange(4, dtype=np.float32)):
+        assert read_inputs(wanted, {"x": given})[0]["x"].tobytes() == given.tobytes()
+    for wrong in (np.arange(4, dtype=">i4"), np.arange(2, dtype=np.int64)):
+        with pytest.raises(TesseraError, match="is of type uint32"):
+            read_inputs(wanted, {"x": wrong})
+
+
+def test_tensors_that_put_off_what_they_do() -> None:
+    """The minus of a view and the conjugate are only noted in a tensor, not in its memory."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    values = torch.arange(8, dtype=torch.float32)
+    turned = torch.view_as_complex(values.reshape(4, 2)).conj()
+    content, _ = read_inputs(one_input(DataType.F32, 4), {"x": turned.imag})
+    assert content["x"].view(np.float32).tolist() == [-1, -3, -5, -7]
+    content, _ = read_inputs(one_input(DataType.C64, 4), {"x": turned})
+    assert content["x"].view(np.complex64).tolist() == [0 - 1j, 2 - 3j, 4 - 5j, 6 - 7j]
 
 
 @pytest.mark.usefixtures("inline")
