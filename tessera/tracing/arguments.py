@@ -1,7 +1,8 @@
 """The bytes of a launch's arguments as arguments of a program.
 
 In: raw launches. Out: pointers, scalars and structs. A word is a pointer if the kernel uses it as a
-base (`passes.base_words`) or declares it as one, and if it points into a buffer.
+base (`passes.base_words`) or declares it as one, and if it points into a buffer. Where a kernel is
+found to make addresses of numbers, every word that points into a buffer is one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.data_type import DataType
 from tessera.passes.kernels.base_words import base_words
+from tessera.passes.launches.launch_report import StepAccesses
 from tessera.tracing.addresses import Addresses
 
+# What a pin says of such an address (`passes.launch_report`).
+_FROM_NUMBER = "is a number that points into no buffer"
 _SCALARS = frozenset(kind.value for kind in DataType)
 
 
@@ -23,15 +27,16 @@ class Arguments:
     """Reads arguments; `unowned` are addresses of memory that is nobody's any more."""
 
     def __init__(self, addresses: Addresses, unowned: frozenset[int]) -> None:
-        self.findings: list[Diagnostic] = []
+        self._findings: list[Diagnostic] = []
+        self._reported: set[str] = set()
         self.addresses = addresses
         self.unowned = unowned
         self.bases: dict[tuple[int, str], dict[str, frozenset[int] | None]] = {}
 
     def of_launch(
-        self, module: ir.Module, kernel: ptx.Function, node: RawLaunch
+        self, module: ir.Module, kernel: ptx.Function, node: RawLaunch, *, any_word: bool = False
     ) -> Iterator[ir.Argument]:
-        """The arguments of a launch, in order."""
+        """The arguments of a launch, in order; with `any_word` all that may be pointers are."""
         key = (int(module.id), kernel.name)
         if key not in self.bases:
             self.bases[key] = base_words(module.variants[0].ptx, kernel)
@@ -41,8 +46,20 @@ class Arguments:
                                  f" and has {len(kernel.parameters)} parameters")
             )  # fmt: skip
         for parameter, content in zip(kernel.parameters, node.arguments, strict=True):
-            words = self.bases[key][parameter.name]
+            words = None if any_word else self.bases[key][parameter.name]
             yield self._argument(parameter, content, words, node.name)
+
+    def all_findings(self, steps: tuple[StepAccesses, ...]) -> tuple[Diagnostic, ...]:
+        """What is odd about arguments; `steps` are what the launches with them do."""
+        numbers = dict.fromkeys(step.name for step in steps if is_from_number(step))
+        others = [
+            warning("TSR6005", f"`{name}` makes an address of numbers: it is right in this process"
+                               " only",
+                    notes=("its arguments hold an address of the call's memory in another form",),
+                    hint="pass the address to the kernel as a pointer")
+            for name in numbers if name.rpartition(".")[2] not in self._reported
+        ]  # fmt: skip
+        return tuple(dict.fromkeys((*self._findings, *others)))
 
     def _argument(
         self, parameter: ptx.Variable, content: bytes, words: frozenset[int] | None, kernel: str
@@ -79,10 +96,16 @@ class Arguments:
         return found
 
     def _report_unowned(self, what: str, kernel: str) -> None:
-        self.findings.append(
+        self._reported.add(kernel)
+        self._findings.append(
             warning("TSR6005", f"{what} of `{kernel}` is an address of no known tensor",
                     hint="keep the tensor alive until the trace is made, or pass it as an input")
         )  # fmt: skip
+
+
+def is_from_number(step: StepAccesses) -> bool:
+    """Whether a launch makes an address of numbers, as far as is known."""
+    return any(_FROM_NUMBER in pin.reason for pin in step.pins)
 
 
 def _word_at(content: bytes, at: int) -> int:

@@ -35,7 +35,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.launches.access_regions import AccessRegions
 from tessera.passes.launches.launch_report import StepAccesses
 from tessera.tracing.addresses import Addresses
-from tessera.tracing.arguments import Arguments
+from tessera.tracing.arguments import Arguments, is_from_number
 from tessera.tracing.codes import Codes
 from tessera.tracing.random_draws import MODULE as RANDOM_MODULE
 from tessera.tracing.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
@@ -77,7 +77,10 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     while True:
         program = _reread(builder.build())
         steps = AnalysisManager(program).get(AccessRegions).steps
-        if read is None or not builder.add_words(program, steps, read):
+        is_new = builder.add_pointers(steps)
+        if read is not None:
+            is_new |= builder.add_words(program, steps, read)
+        if not is_new:
             break
     written = frozenset(
         program.buffers[access.buffer].name
@@ -87,7 +90,9 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     )
     return Draft(
         program=program, written=written,
-        findings=(*builder.codes.findings, *builder.arguments.findings),
+        findings=tuple(dict.fromkeys((
+            *builder.codes.findings, *builder.arguments.all_findings(steps),
+        ))),
         random=None if builder.random is None else builder.random.name, draws=builder.draws,
         in_calls=builder.in_calls,
     )  # fmt: skip
@@ -131,9 +136,24 @@ class _Builder:
         self.arguments = Arguments(self.addresses, raw.unowned)
         self.tables: dict[str, dict[int, int]] = {}
         work = list(self._work())
-        self.in_calls = sum(one.last - one.first for _, one in work if isinstance(one, RawOperator))
-        self.steps = [list(self._steps(one)) for _, one in work]
+        self.work = [one for _, one in work]
+        self.in_calls = sum(one.last - one.first for one in self.work
+                            if isinstance(one, RawOperator))  # fmt: skip
+        self.steps = [list(self._steps(one)) for one in self.work]
         self.lines = find_lines(self._order(work))
+
+    def add_pointers(self, steps: tuple[StepAccesses, ...]) -> bool:
+        """Take every word that may be a pointer for one, in launches that make addresses of
+        numbers; whether that changes any."""
+        places = [piece for piece, some in enumerate(self.steps) for _ in some]
+        is_new = False
+        for piece, step in zip(places, steps, strict=True):
+            node = self.work[piece]
+            if isinstance(node, RawLaunch) and is_from_number(step):
+                wider: list[ir.Work] = [self._launch(node, any_word=True)]
+                is_new |= wider != self.steps[piece]
+                self.steps[piece] = wider
+        return is_new
 
     def add_words(
         self, program: ir.Program, steps: tuple[StepAccesses, ...], read: Callable[[str], Bytes]
@@ -298,13 +318,13 @@ class _Builder:
         target = self.addresses.pointer(work.writes[0].address)
         return draw_launch(work, module, self.addresses.pointer(random.address), target)
 
-    def _launch(self, node: RawLaunch) -> ir.Launch:
+    def _launch(self, node: RawLaunch, *, any_word: bool = False) -> ir.Launch:
         module, kernel = self.codes.find(node)
         return ir.Launch(
             id=ir.LaunchId(0), module=module.id, kernel=node.name, grid=node.grid,
             block=node.block, cluster=node.cluster, cooperative=node.cooperative,
             shared_bytes=node.shared_bytes,
-            arguments=tuple(self.arguments.of_launch(module, kernel, node)),
+            arguments=tuple(self.arguments.of_launch(module, kernel, node, any_word=any_word)),
             variants=tuple(self.codes.overrides(node)),
         )  # fmt: skip
 

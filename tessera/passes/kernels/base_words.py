@@ -6,8 +6,8 @@ an address but never gets near one in the code is a number.
 
 A word is followed through copies, sums, selections and bit operations to the address operand of an
 access; one that is stored counts too, since it may come back as an address. Products and shifts end
-it: a stride is no base. That errs towards "base", so a caller also asks whether the value points
-into an allocation.
+it: a stride is no base; so does arithmetic on floats. That errs towards "base", so a caller also
+asks whether the value points into an allocation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
     """The words of each parameter that reach an address."""
     flat = inline_calls(module, function)
     names = frozenset(parameter.name for parameter in function.parameters)
-    taints, reached = _carried(flat.instructions, names)
+    taints, reached = _carried(flat.instructions, names, floats=False)
     used: set[Word] = set()
     for index, meaning in reached.items():
         used.update(_addressed(flat.instructions[index], meaning, names, taints))
@@ -111,9 +111,13 @@ def _stored(
 
 
 def _carried(
-    instructions: Sequence[ptx.Instruction], names: frozenset[str]
+    instructions: Sequence[ptx.Instruction], names: frozenset[str], *, floats: bool = True
 ) -> tuple[dict[str, frozenset[Word]], dict[int, Meaning]]:
-    """The words that each register may carry, and the instructions that they get to."""
+    """The words that each register may carry, and the instructions that they get to.
+
+    Without `floats` a number that was made a float carries none: it is no address any more, though
+    it depends on one.
+    """
     users: dict[str, list[int]] = {}
     for index, instruction in enumerate(instructions):
         for operand in instruction.operands:
@@ -127,12 +131,20 @@ def _carried(
         instruction = instructions[index]
         if index not in reached:
             reached[index] = known_meaning(instruction)
+        if not floats and _makes_float(instruction):
+            continue
         for name, found in _flow(instruction, reached[index], names, taints):
             old = taints.get(name, frozenset())
             if not found <= old:
                 taints[name] = old | found
                 pending += users[name]
     return taints, reached
+
+
+def _makes_float(instruction: ptx.Instruction) -> bool:
+    types = [one for one in instruction.opcode.modifiers if is_type(one)]
+    moves = instruction.opcode.name in ("mov", "ld", "st")
+    return bool(types) and not moves and types[0].startswith(("f", "bf", "tf"))
 
 
 def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:

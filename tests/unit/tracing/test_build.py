@@ -334,3 +334,52 @@ def test_a_number_of_a_library_call_may_be_infinite(number: float) -> None:
     ((_, found),) = call.attributes
     assert repr(found) == repr(number)
     assert parse_trace(print_program(program), "again") == program
+
+
+HEAD = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 a, .param .u64 b, .param .u64 c)
+{ .reg .b64 %r<9>; .reg .f32 %f<3>;
+  ld.param.u64 %r0, [a]; ld.param.u64 %r1, [b]; ld.param.u64 %r2, [c];
+"""
+APART = """  sub.s64 %r3, %r1, %r0; shr.s64 %r3, %r3, 2; shl.b64 %r3, %r3, 2; add.s64 %r4, %r0, %r3;
+  ld.global.f32 %f0, [%r4]; st.global.f32 [%r2], %f0; ret; }
+"""
+HIDDEN = """  xor.b64 %r4, %r1, 4095; ld.global.f32 %f0, [%r4]; st.global.f32 [%r2], %f0; ret; }
+"""
+FLOAT = """  cvt.rn.f32.u64 %f1, %r1; ld.global.f32 %f0, [%r0]; add.f32 %f0, %f0, %f1;
+  st.global.f32 [%r2], %f0; ret; }
+"""
+THREE = (
+    buffer("x", X, Role.INPUT, lasting=True),
+    buffer("w", W, Role.WEIGHT, lasting=True),
+    buffer("y", Y, Role.OUTPUT),
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "value", "expected", "codes"),
+    [
+        # `a[b - a]`: what is subtracted and shifted is an address all the same.
+        (APART, W, "w", []),
+        # An address that nothing can find is told.
+        (HIDDEN, W ^ 4095, None, ["TSR6005"]),
+        # A number that is made a float is none, whatever its value.
+        (FLOAT, W, None, []),
+    ],
+)
+def test_an_address_that_is_no_base_by_its_looks(
+    body: str, value: int, expected: str | None, codes: list[str]
+) -> None:
+    arguments = tuple(struct.pack("<Q", word) for word in (X, value, Y))
+    node = dataclasses.replace(launch(X, Y), arguments=arguments, block=(1, 1, 1))
+    raw = capture(node, buffers=THREE, codes=(code(text=HEAD + body),))
+    program, findings = build_program(raw)
+    (step,) = program.launches()
+    names = [
+        program.buffers[one.buffer].name if isinstance(one, Pointer) else None
+        for one in step.arguments
+    ]
+    assert names == ["x", expected, "y"]
+    assert [finding.code for finding in findings] == codes
