@@ -20,6 +20,7 @@ import re
 import struct
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -377,19 +378,48 @@ def main(
     parser.add_argument("--inputs", help="inputs by name (`NAME@REQUEST` for one request)")
     parser.add_argument("--outputs", help="write outputs (`NAME@REQUEST`) and states there")
     parser.add_argument("--requests", type=int, default=1)
-    parser.add_argument("--trace", type=int, default=0)
+    parser.add_argument("--trace", type=int, default=0, choices=range(len(plan["traces"])))
     parser.add_argument("--map", default="", help="DEVICE=cuda:0:84sm,...")
     given = parser.parse_args()
     targets = dict(plan["targets"])
-    targets.update(part.split("=", 1) for part in given.map.split(",") if part)
-    data = dict(np.load(given.data, allow_pickle=False)) if given.data else {}
-    inputs = dict(np.load(given.inputs, allow_pickle=False)) if given.inputs else {}
+    for part in filter(None, given.map.split(",")):
+        device, equals, target = part.partition("=")
+        if not equals or device not in targets:
+            raise SystemExit(f"`{part}` in --map names none of: {', '.join(targets)}")
+        targets[device] = target
+    known = {name for buffers in plan["traces"] for name in buffers}
+    data, inputs = load(given.data, known), load(given.inputs, known)
     open_devices(targets, plan["transfers"], split_gpu)
     fill_memory(plan, data)
     results = serve(plan, programs, inputs, given.requests, given.trace)
     results |= read_states(plan, data)
     if given.outputs:
         np.savez(given.outputs, **results)
+
+
+def load(path: str | None, known: set[str]) -> dict[str, Any]:
+    """The arrays of a file by name, which has to be that of a buffer."""
+    if path is None:
+        return {}
+    try:
+        found = dict(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as problem:
+        raise SystemExit(f"{path} is no .npz file that can be read: {problem}") from None
+    for name in found:
+        if name not in known and name.rpartition("@")[0] not in known:
+            raise SystemExit(f"`{name}` in {path} is no buffer of the plan")
+    return found
+
+
+def bytes_of(given: dict[str, Any], name: str, which: int, size: int) -> Any:
+    """The bytes of a buffer for one request or lane, or for all; zeros if they are not given."""
+    key = f"{name}@{which}" if f"{name}@{which}" in given else name
+    if key not in given:
+        return np.zeros(size, np.uint8)
+    content = np.ascontiguousarray(given[key]).reshape(-1).view(np.uint8)
+    if content.nbytes != size:
+        raise SystemExit(f"`{key}` is given {content.nbytes} bytes, and takes {size}")
+    return content.copy()
 
 
 def serve(
@@ -425,8 +455,7 @@ def serve(
         request = Request(number, trace, slot, lane, hosts[slot])
         for name, (role, size) in buffers.items():
             if role == "input":
-                content = inputs.get(f"{name}@{number}", inputs.get(name, np.zeros(size, np.uint8)))
-                hosts[slot][name][1][:size] = np.ascontiguousarray(content).reshape(-1).view("u1")
+                hosts[slot][name][1][:size] = bytes_of(inputs, name, number, size)
             elif role == "output":
                 hosts[slot][name][1][:] = POISON
                 for offset in plan["pointers"][trace].get(name, ()):
@@ -470,11 +499,11 @@ def fill_memory(plan: dict[str, Any], data: dict[str, Any]) -> None:
                 role, size = buffers[name]
                 if kind == "weights" or (role == "weight" and kind == "slot"):
                     for slot in range(plan["slots"] if kind == "slot" else 1):
-                        content = data.get(name, np.zeros(size, np.uint8))
+                        content = bytes_of(data, name, 0, size)
                         device.write(device.address(trace, slot, 0, name), content)
                 elif kind == "lane":
                     for lane in range(plan["lanes"]):
-                        content = state(data, name, lane, size)
+                        content = bytes_of(data, name, lane, size)
                         device.write(device.address(trace, 0, lane, name), content)
         for lane in range(plan["lanes"]):
             write_words(plan, trace, 0, lane, kinds=("weights", "lane"))
@@ -506,15 +535,9 @@ def read_states(plan: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
             if role != "state":
                 continue
             for lane in range(plan["lanes"]):
-                content = state(data, name, lane, size)
+                content = bytes_of(data, name, lane, size)
                 for device, start, end in plan["homes"][trace].get(name, ()):
                     base = Device.all[device].address(trace, 0, lane, name)
                     content[start:end] = Device.all[device].read(base + start, end - start)
                 found[f"{name}@{lane}"] = content
     return found
-
-
-def state(data: dict[str, Any], name: str, lane: int, size: int) -> Any:
-    """The bytes of a state that a lane begins with."""
-    content = data.get(f"{name}@{lane}", data.get(name, np.zeros(size, np.uint8)))
-    return np.ascontiguousarray(content).reshape(-1).view(np.uint8).copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.trace import parse_trace
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, expected, inputs_of, model_of
+from tests.helpers.traces import COPY, trace
 from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES, random_model
 
 REQUESTS = 5
@@ -40,13 +42,21 @@ def run_files(
     states = {f"{n}@{i}": c for i, lane in enumerate(model.states) for n, c in lane.items()}
     np.savez(folder / "data.npz", **model.weights, **states)
     np.savez(folder / "inputs.npz", **inputs)
+    options = ["--data", "data.npz", "--inputs", "inputs.npz", "--outputs", "out.npz"]
+    run_program(folder, fake, [*options, "--requests", str(REQUESTS)], monkeypatch)
+    return dict(np.load(folder / "out.npz"))
+
+
+def run_program(
+    folder: Path, fake: FakeCuda, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python run.py`, with the stand-in as the driver."""
     bindings = types.ModuleType("cuda.bindings")
     bindings.driver = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     monkeypatch.syspath_prepend(str(folder))
-    options = ["--data", "data.npz", "--inputs", "inputs.npz", "--outputs", "out.npz"]
-    monkeypatch.setattr(sys, "argv", ["run.py", *options, "--requests", str(REQUESTS)])
+    monkeypatch.setattr(sys, "argv", ["run.py", *options])
     monkeypatch.chdir(folder)
     before = set(sys.modules)
     try:
@@ -54,7 +64,6 @@ def run_files(
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
-    return dict(np.load(folder / "out.npz"))
 
 
 @pytest.mark.parametrize("seed", range(200, 206))
@@ -162,6 +171,42 @@ def test_one_readable_program_per_device() -> None:
         assert "def compute_0(d: Device, r: Request) -> Iterator[tuple[int, int]]:" in text
         assert max(map(len, text.splitlines())) < 400
         compile(text, "device.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--inputs", "short.npz"], "is given 7 bytes, and takes 64"),
+        (["--data", "short.npz"], "is given 7 bytes, and takes 64"),
+        (["--data", "strange.npz"], "`nobody` in strange.npz is no buffer of the plan"),
+        (["--data", "run.py"], "run.py is no .npz file that can be read"),
+        (["--data", "nothing.npz"], "nothing.npz is no .npz file that can be read"),
+        (["--map", "q=cuda:0"], "`q=cuda:0` in --map names none of: a, b"),
+        (["--map", "a"], "`a` in --map names none of: a, b"),
+        (["--map", "a=cpu"], "cpu is no CUDA device"),
+    ],
+)
+def test_what_a_program_is_given_and_cannot_use(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that is larger than its place gets into memory that belongs to others."""
+    buffers = """
+    buffer x bytes=64 role=input
+    buffer w bytes=64 role=weight
+    buffer y bytes=64 role=output
+    """
+    steps = """
+    launch m.copy grid=1,1,1 block=16,1,1 args=[y, x, u32:16]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[y, w, u32:16]
+    """
+    model = model_of([trace(buffers, COPY, steps)], [["a", "b"]])
+    for name, text in emit_python(model.lowered, model.traces, GPUS).items():
+        (tmp_path / name).write_text(text)
+    short = np.zeros(7, np.uint8)
+    np.savez(tmp_path / "short.npz", **{"x" if "--inputs" in options else "w": short})
+    np.savez(tmp_path / "strange.npz", nobody=short)
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        run_program(tmp_path, FakeCuda(gpus=3), options, monkeypatch)
 
 
 def test_without_cuda_python_the_programs_say_so(tmp_path: Path) -> None:
