@@ -80,9 +80,13 @@ def by_value(content: str, pointers: dict[int, bytes]) -> bytes:
 class Request:
     """One request: where it runs, and its inputs and outputs in pinned memory."""
 
-    def __init__(self, number: int, trace: int, slot: int, lane: int, host: dict[str, Any]) -> None:
+    def __init__(
+        self, number: int, trace: int, slot: int, lane: int, host: dict[str, Any],
+        begin: dict[str, Any],
+    ) -> None:  # fmt: skip
         self.number, self.trace, self.slot, self.lane = number, trace, slot, lane
         self.host = host  # buffer name: (address, array)
+        self.begin = begin  # the same for outputs and temps that begin with something
 
 
 class Device:
@@ -241,9 +245,13 @@ class Device:
     def fill(self, r: Request, name: str, ranges: list[tuple[int, int]]) -> None:
         """What a buffer holds before anything writes it."""
         target = self.address(r.trace, r.slot, r.lane, name)
+        stream = self.streams[r.slot, "compute"]
         for start, end in ranges:
-            stream = self.streams[r.slot, "compute"]
-            check(cuda.cuMemsetD8Async(target + start, POISON, end - start, stream))
+            if name in r.begin:
+                source = r.begin[name][0] + start
+                check(cuda.cuMemcpyAsync(target + start, source, end - start, stream))
+            else:
+                check(cuda.cuMemsetD8Async(target + start, POISON, end - start, stream))
 
     def record(self, r: Request, queue: str, event: int) -> None:
         """An event: the queue has come here."""
@@ -374,7 +382,8 @@ def main(
 ) -> None:
     """Serve requests and write what they leave."""
     parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
-    parser.add_argument("--data", help="weights and states by name (`NAME@LANE` for one lane)")
+    parser.add_argument("--data", help="weights and states by name (`NAME@LANE` for one lane), "
+                        "and what outputs and temps begin with")  # fmt: skip
     parser.add_argument("--inputs", help="inputs by name (`NAME@REQUEST` for one request)")
     parser.add_argument("--outputs", help="write outputs (`NAME@REQUEST`) and states there")
     parser.add_argument("--requests", type=int, default=1)
@@ -391,7 +400,7 @@ def main(
     data, inputs = load(given.data, known), load(given.inputs, known)
     open_devices(targets, plan["transfers"], split_gpu)
     fill_memory(plan, data)
-    results = serve(plan, programs, inputs, given.requests, given.trace)
+    results = serve(plan, programs, inputs, data, given.requests, given.trace)
     results |= read_states(plan, data)
     if given.outputs:
         np.savez(given.outputs, **results)
@@ -424,7 +433,7 @@ def bytes_of(given: dict[str, Any], name: str, which: int, size: int) -> Any:
 
 def serve(
     plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]],
-    inputs: dict[str, Any], count: int, trace: int,
+    inputs: dict[str, Any], data: dict[str, Any], count: int, trace: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Requests one after the other, as many at a time as there are slots."""
     slots, lanes = plan["slots"], plan["lanes"]
@@ -437,6 +446,14 @@ def serve(
         }
         for _ in range(slots)
     ]
+    begin = {
+        name: pinned(size)
+        for name, (role, size) in buffers.items()
+        if role in ("output", "temp") and name in data
+    }
+    for name, (_, content) in begin.items():
+        size = buffers[name][1]
+        content[:size] = bytes_of(data, name, 0, size)
     results: dict[str, Any] = {}
     flying: dict[int, Request] = {}
 
@@ -452,12 +469,12 @@ def serve(
         slot, lane = number % slots, number % lanes
         for busy in [s for s, r in flying.items() if s == slot or r.lane == lane]:
             collect(busy)
-        request = Request(number, trace, slot, lane, hosts[slot])
+        request = Request(number, trace, slot, lane, hosts[slot], begin)
         for name, (role, size) in buffers.items():
             if role == "input":
                 hosts[slot][name][1][:size] = bytes_of(inputs, name, number, size)
             elif role == "output":
-                hosts[slot][name][1][:] = POISON
+                hosts[slot][name][1][:] = begin[name][1] if name in begin else POISON
                 for offset in plan["pointers"][trace].get(name, ()):
                     hosts[slot][name][1][offset : offset + 8] = 0
         write_words(plan, trace, slot, lane, kinds=("slot",))

@@ -40,7 +40,7 @@ def run_files(
     asks = [Ask(i, 0, i % lanes) for i in range(REQUESTS)]
     inputs = {f"{n}@{i}": c for i, a in enumerate(asks) for n, c in inputs_of(model, a).items()}
     states = {f"{n}@{i}": c for i, lane in enumerate(model.states) for n, c in lane.items()}
-    np.savez(folder / "data.npz", **model.weights, **states)
+    np.savez(folder / "data.npz", **model.weights, **states, **model.fillings[0])
     np.savez(folder / "inputs.npz", **inputs)
     options = ["--data", "data.npz", "--inputs", "inputs.npz", "--outputs", "out.npz"]
     run_program(folder, fake, [*options, "--requests", str(REQUESTS)], monkeypatch)
@@ -77,6 +77,26 @@ def test_streams_may_share_a_hardware_queue(
     for number, want in enumerate(expected(model, [Ask(i, 0, i % lanes) for i in range(REQUESTS)])):
         for name, content in want.outputs.items():
             np.testing.assert_array_equal(found[f"{name}@{number}"], content)
+
+
+def test_outputs_and_temps_that_begin_with_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffers = """
+    buffer x bytes=64 role=input
+    buffer t bytes=128 role=temp
+    buffer y bytes=128 role=output
+    """
+    steps = """
+    launch m.copy grid=1,1,1 block=16,1,1 args=[t, x, u32:16]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[y, t+64, u32:16]
+    """
+    model = model_of([trace(buffers, COPY, steps)], [["a", "b"]], filled=True)
+    found = run_files(model, GPUS, FakeCuda(gpus=3), tmp_path, monkeypatch)
+    for number, want in enumerate(expected(model, [Ask(i) for i in range(REQUESTS)])):
+        np.testing.assert_array_equal(found[f"y@{number}"], want.outputs["y"])
+        np.testing.assert_array_equal(want.outputs["y"][:64], model.fillings[0]["t"][64:])
+        np.testing.assert_array_equal(want.outputs["y"][64:], model.fillings[0]["y"][64:])
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
