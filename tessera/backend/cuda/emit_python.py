@@ -96,7 +96,7 @@ class _Emitter:
     def _device(self, device: str) -> str:
         modules = self._module_files(device)
         parts = [
-            f'"""Device `{device}` of the plan: what its queues do for one request."""\n',
+            f'"""Device `{_said(device)}` of the plan: what its queues do for one request."""\n',
             "from collections.abc import Iterator\n",
             "from common import Device, Request, bits, by_value, u32, u64  # noqa: F401\n",
             "DEVICE = Device(",
@@ -124,10 +124,10 @@ class _Emitter:
         self, name: str, queue: Queue, trace: LoweredTrace, device: str,
         program: DeviceProgram | None,
     ) -> str:  # fmt: skip
-        label = self.traces[trace.trace].name
+        label = _said(self.traces[trace.trace].name)
         lines = [
             f"def {name}(d: Device, r: Request) -> Iterator[tuple[int, int]]:",
-            f'    """The {queue.value} queue, for one request of trace {label!r}."""',
+            f'    """The {queue.value} queue, for one request of trace `{label}`."""',
         ]
         operations = tuple(program.on(queue)) if program is not None else ()
         body = [line for one in operations for line in self._operation(one, queue, trace, device)]
@@ -170,7 +170,7 @@ class _Emitter:
         name = self.traces[trace.trace].program.buffers[transfer.buffer].name
         if transfer.source == HOST:
             return f"d.receive_from_host(r, {name!r}, {_pieces(transfer.bytes)})"
-        return f"yield from d.receive(r, {number})  # {name} from {transfer.source}"
+        return f"yield from d.receive(r, {number})  # {_said(name)} from {_said(transfer.source)}"
 
     # --- steps -------------------------------------------------------------------------------
 
@@ -362,6 +362,11 @@ def _at(program: Program, pointer: Pointer) -> str:
 def _pieces(ranges: Bytes) -> str:
     found = [(p.start, p.width, p.pitch, p.rows) for p in pieces_of(ranges)]
     return repr(found)
+
+
+def _said(name: str) -> str:
+    """A name for a comment or a docstring, which it must not end: files may have any name."""
+    return re.sub(r"[^\w$.,:/ -]", "_", name)
 
 
 def _plain(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,6 +229,25 @@ def test_what_a_program_is_given_and_cannot_use(
     np.savez(tmp_path / "strange.npz", nobody=short)
     with pytest.raises(SystemExit, match=re.escape(said)):
         run_program(tmp_path, FakeCuda(gpus=3), options, monkeypatch)
+
+
+def test_no_name_becomes_code() -> None:
+    """Traces are called after their files, and files can have any name."""
+    evil = 'a"""+print()+"""\\n\nprint()\x85print()\u2028#'
+    program = trace("buffer x bytes=4 role=input\nbuffer y bytes=4 role=output", COPY,
+                    "memcpy y x bytes=4\nmemset x bytes=4 value=1\nmemcpy x y bytes=4")  # fmt: skip
+    model = model_of([program], [[evil, "b", evil]])
+    named = tuple(replace(one, name=evil) for one in model.traces)
+    files = emit_python(model.lowered, named, {})
+    calls = [
+        node.func.id
+        for name, text in files.items()
+        if name not in ("common.py", "slices.py")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert "print" not in calls
+    assert "Device" in calls
 
 
 def test_without_cuda_python_the_programs_say_so(tmp_path: Path) -> None:
