@@ -455,3 +455,20 @@ def test_standard_streams_that_are_closed(plan: str, tmp_path: Path, closed: str
     done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], timeout=120, check=False)
     assert done.returncode == (1 if ">&-" in closed.split() else 0)
     assert zipfile.is_zipfile(outputs)
+
+
+def test_no_code_from_the_folder_of_a_plan_runs(plan: str, tmp_path: Path) -> None:
+    """Python itself would import modules from the current folder in the processes of devices."""
+    shutil.copy(plan, tmp_path / "plan.tsp")
+    for name in ("json", "mmap", "numpy", "struct", "tessera"):
+        (tmp_path / f"{name}.py").write_text("open('seen', 'w')\nraise SystemExit(3)\n")
+    code = "import sys; from tessera.cli import main; sys.argv[1:] = sys.argv[2:]; main()"
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "tessc", "run", "plan.tsp", "--backend", "cpu",
+         "--requests", "1"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "seen").exists()

@@ -20,8 +20,10 @@ from tessera.backend.cpu_plan.messages import Status
 
 STOP_S = 2.0
 _STANDARD = 2
+# Nothing may be imported before the path is the host's: `-c` would take it from the current folder,
+# which may be that of a plan from anywhere. `-P` says so too.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+    "import sys; sys.path[:] = sys.argv[2:];"
     "from tessera.backend.cpu_plan.worker import main; main()"
 )
 
@@ -67,7 +69,7 @@ def start_process(
     handles = {name: peer.fileno() for name, peer in peers.items()}
     given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
     return subprocess.Popen(
-        [sys.executable, "-c", _BOOT, given, json.dumps(sys.path)],
+        [sys.executable, "-P", "-c", _BOOT, given, *sys.path],
         pass_fds=[host.fileno(), memory, *handles.values()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
