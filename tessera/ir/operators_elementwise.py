@@ -96,6 +96,9 @@ def elementwise_operators() -> Iterator[Operator]:
         yield from _unary(name, hard=True)
     yield from _unary("gelu", hard=True, attributes=(_text("approximate", "none"),))
     yield from _unary("leaky_relu", hard=False, attributes=(number("negative_slope", 0.01),))
+    for form in ("softplus", "softplus.out"):
+        bend = (number("beta", 1), number("threshold", 20))
+        yield entry(form, "softplus", (_FLOAT_SELF,), attributes=bend, hard=True)
     yield from _unary("round", hard=False)
     yield from _arithmetic()
     yield from _logic()
@@ -115,6 +118,9 @@ def _arithmetic() -> Iterator[Operator]:
                  "div_.Scalar_mode"):  # fmt: skip
         mode = (_text("rounding_mode", None),)
         yield entry(form, "div", (_SELF, _OTHER), attributes=mode, result=ResultType.FREE)
+    for form in ("floor_divide", "floor_divide.out", "floor_divide_.Tensor", "floor_divide.Scalar",
+                 "floor_divide.Scalar_out", "floor_divide_.Scalar"):  # fmt: skip
+        yield entry(form, "floor_divide", (_SELF, _OTHER))
     for form in ("rsub.Tensor", "rsub.Scalar", "rsub.Tensor_out", "rsub.Scalar_out"):
         yield entry(form, "rsub", (_SELF, _OTHER), attributes=(_ALPHA,))
     for name in ("maximum", "minimum"):

@@ -56,6 +56,9 @@ def _copies() -> Iterator[Operator]:
     dims = attribute("dims", AttributeKind.INTEGERS, required=True)
     yield from forms("flip flip.out", "flip", _SELF, places.flipped, work.moved,
                      attributes=(dims,))  # fmt: skip
+    steps = attribute("shifts", AttributeKind.INTEGERS, required=True)
+    yield from forms("roll roll.out", "roll", _SELF, places.rolled, work.moved,
+                     attributes=(steps, attribute("dims", AttributeKind.INTEGERS)))  # fmt: skip
     yield from forms("repeat repeat.out", "repeat", _SELF, places.repeated, work.moved,
                      attributes=(attribute("repeats", AttributeKind.INTEGERS,
                                            required=True),))  # fmt: skip

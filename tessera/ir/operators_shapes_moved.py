@@ -35,6 +35,15 @@ def flipped(bound: Bound) -> Shapes:
     return (bound.shape("self"),)
 
 
+def rolled(bound: Bound) -> Shapes:
+    """The shape of `self`, with a shift for each of `dims`, or one for all elements in a row."""
+    shifts, dims = bound.integers("shifts") or (), bound.integers("dims") or ()
+    if len(shifts) != max(len(dims), 1):
+        raise OperatorMismatch("`shifts` must have as many numbers as `dims`, or one without them")
+    axes_of(bound, len(bound.shape("self")), "dims")
+    return (bound.shape("self"),)
+
+
 def triangle(bound: Bound) -> Shapes:
     """The shape of `self`, which is a matrix or several."""
     if len(bound.shape("self")) < 2:

@@ -65,9 +65,10 @@ def _divide(call: Call) -> list[Array]:
             quotient = quotient + ((rest != 0) & ((left < 0) != (right < 0)))
         return [quotient]
     kind = call.wide if call.is_float else np.dtype(np.float32)
-    exact = left.astype(kind) / right.astype(kind)
     if mode == "floor":
-        return [np.floor(exact)]
+        # As Python has it: what is left over is taken off before, so that 1 // 0.1 is 9.
+        return [np.floor_divide(left.astype(kind), right.astype(kind))]
+    exact = left.astype(kind) / right.astype(kind)
     return [np.trunc(exact) if mode == "trunc" else exact]
 
 
@@ -109,6 +110,13 @@ def _gelu(call: Call) -> list[Array]:
     is_tanh = call.bound.attribute("approximate") == "tanh"
     function = elementary.gelu_by_tanh if is_tanh else elementary.gelu
     return [function(call.float64("self")).astype(call.wide)]
+
+
+def _softplus(call: Call) -> list[Array]:
+    x, beta = call.float64("self"), call.number("beta")
+    steep = x * beta > call.number("threshold")
+    curved = elementary.log1p(elementary.exp(np.where(steep, 0.0, x * beta))) / beta
+    return [np.where(steep, x, curved).astype(call.wide)]
 
 
 def _round_half_even(x: Array) -> Array:
@@ -225,11 +233,13 @@ ELEMENTWISE: dict[str, Function] = {
     "erf": _smooth(elementary.erf),
     "gelu": _gelu,
     "leaky_relu": _leaky,
+    "softplus": _softplus,
     "add": _scaled_sum(1, "self", "other"),
     "sub": _scaled_sum(-1, "self", "other"),
     "rsub": _scaled_sum(-1, "other", "self"),
     "mul": _two(np.multiply),
     "div": _divide,
+    "floor_divide": _two(np.floor_divide),
     "maximum": _two(np.maximum),
     "minimum": _two(np.minimum),
     "remainder": _two(_remainder),

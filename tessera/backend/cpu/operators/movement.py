@@ -14,8 +14,8 @@ from tessera.ir.operators_shapes_moved import indexed_axes
 Function = Callable[[Call], list[Array]]
 
 # Functions whose results are elements of their operands: those may be of any type.
-MOVES = frozenset(("copy", "copy_into", "cat", "stack", "flip", "repeat", "index_select", "index",
-                   "embedding", "gather", "scatter", "index_copy", "index_put", "tril",
+MOVES = frozenset(("copy", "copy_into", "cat", "stack", "flip", "roll", "repeat", "index_select",
+                   "index", "embedding", "gather", "scatter", "index_copy", "index_put", "tril",
                    "triu"))  # fmt: skip
 
 
@@ -61,6 +61,11 @@ def _stack(call: Call) -> list[Array]:
 def _flip(call: Call) -> list[Array]:
     values = call["self"]
     return [np.flip(values, call.bound.integers("dims") or ()) if values.ndim else values]
+
+
+def _roll(call: Call) -> list[Array]:
+    shifts, dims = call.bound.integers("shifts") or (), call.bound.integers("dims") or ()
+    return [np.roll(call["self"], shifts, dims) if dims else np.roll(call["self"], shifts[0])]
 
 
 def _repeat(call: Call) -> list[Array]:
@@ -267,6 +272,7 @@ MOVEMENT: dict[str, Function] = {
     "cat": _cat,
     "stack": _stack,
     "flip": _flip,
+    "roll": _roll,
     "repeat": _repeat,
     "pad": _pad,
     "tril": _triangle(np.tril),

@@ -94,6 +94,36 @@ def test_integers_wrap_and_divide_like_c() -> None:
     assert call("aten::div.Tensor", [a, b], [((4,), "f32")])[0].tolist() == [3.5, -3.5, 127, -128]
 
 
+@pytest.mark.parametrize("name", ["floor_divide", "div.Tensor_mode"])
+def test_quotients_are_rounded_down_as_python_does(name: str) -> None:
+    """What is left over is taken off first: 1 // 0.1 is 9, though 1 / 0.1 rounds to 10."""
+    a = np.array([1, -1, 0.3, 7, -7, 5], np.float32)
+    b = np.array([0.1, 0.1, 0.1, 2, 2, np.inf], np.float32)
+    mode = {"rounding_mode": "floor"} if name.startswith("div") else {}
+    (found,) = call(f"aten::{name}", [a, b], [((6,), "f32")], **mode)
+    assert found.tolist() == [x // y for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert found.tolist()[0] == 9
+
+
+def test_softplus_is_straight_beyond_its_threshold() -> None:
+    x = np.array([-2, 0, 3, 100], np.float32)
+    (found,) = call("aten::softplus", [x], [((4,), "f32")])
+    wanted = [math.log1p(math.exp(one)) if one < 20 else one for one in x.tolist()]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    (found,) = call("aten::softplus", [x], [((4,), "f32")], beta=2, threshold=1)
+    assert found.tolist()[2:] == [3, 100]
+    np.testing.assert_allclose(found[1], math.log(2) / 2, rtol=1e-6)
+
+
+def test_roll_takes_a_shift_for_each_dimension_or_one_for_all() -> None:
+    for shifts, dims in (((3,), (1,)), ((1, -2), (0, -1)), ((5,), None)):
+        given = {} if dims is None else {"dims": dims}
+        (found,) = call("aten::roll", [X], [((4, 6), "f32")], shifts=shifts, **given)
+        assert np.array_equal(found, np.roll(X, shifts if dims else shifts[0], dims))
+    with pytest.raises(TesseraError, match="TSR5022"):
+        call("aten::roll", [X], [((4, 6), "f32")], shifts=(1, 2), dims=(0,))
+
+
 def test_products_are_summed_in_float64_whatever_the_strides() -> None:
     a, b = bf16(RNG.standard_normal((9, 40))), bf16(RNG.standard_normal((40, 7)))
     wanted = from_bf16(a[0]).astype(np.float64) @ from_bf16(b[0]).astype(np.float64)

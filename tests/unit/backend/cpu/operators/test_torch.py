@@ -109,6 +109,8 @@ def test_functions_of_one_element(dtype: str) -> None:
         agree(name, positive if name in ("sqrt", "log", "log2", "log1p", "rsqrt") else x)
     agree("gelu", x, approximate="tanh")
     agree("leaky_relu", x, 0.2)
+    agree("softplus", x * 10)
+    agree("softplus", x, 0.5, 0.25)
     agree("relu_", x.clone())
 
 
@@ -133,6 +135,10 @@ def test_functions_of_two(dtype: str) -> None:
     agree("clamp", x, -0.3, 0.4, exact=True)
     agree("remainder.Tensor", x, y.abs() + 0.1)
     agree("fmod.Tensor", x, y.abs() + 0.1)
+    tenths = torch.arange(-40, 40).to(kind) / 10
+    agree("floor_divide", tenths, torch.full_like(tenths, 0.1))
+    agree("floor_divide.Scalar", tenths, -0.3)
+    agree("div.Tensor_mode", tenths, torch.full_like(tenths, 0.1), rounding_mode="floor")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
@@ -148,6 +154,8 @@ def test_integers(dtype: str) -> None:
     agree("bitwise_right_shift.Tensor", x, torch.full_like(x, 2))
     for mode in ("floor", "trunc"):
         agree("div.Tensor_mode", x, y, rounding_mode=mode)
+    agree("floor_divide", x, y)
+    agree("floor_divide.Scalar", x, 4)
     agree("div.Tensor", x, y)
     agree("sum.dim_IntList", x.reshape(1, 61), [1], False)
     agree("cumsum", x, 0)
@@ -220,6 +228,9 @@ def test_movement(dtype: str) -> None:
     agree("clone", x.T, exact=True)
     agree("copy_", torch.zeros_like(x), x, exact=True)
     agree("flip", x, [0, 1], exact=True)
+    agree("roll", x, [3], [1], exact=True)
+    agree("roll", x, [1, -2], [0, -1], exact=True)
+    agree("roll", x, [5], exact=True)
     agree("repeat", x, [2, 1, 3], exact=True)
     agree("constant_pad_nd", x, [1, -2, 0, 3], 2 if dtype != "bool" else 1, exact=True)
     agree("tril", x, 1, exact=True)
