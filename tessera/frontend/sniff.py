@@ -124,7 +124,7 @@ LANGUAGES: tuple[Language, ...] = (
         "download the raw file instead of the page that shows it",
     ),
     _language(
-        r"^\s*(?:code for sm_\d+|Function : \S+|\.headerflags\s+@|/\*[0-9a-f]{4,5}\*/\s+\S)",
+        r"^[ \t]*+(?:code for sm_\d+|Function : \S+|\.headerflags\s+@|/\*[0-9a-f]{4,5}\*/\s+\S)",
         "TSR1905",
         "is a listing of GPU machine code (SASS), not PTX",
         "list the PTX in place of the machine code: `cuobjdump -ptx` on the binary",
@@ -136,7 +136,7 @@ LANGUAGES: tuple[Language, ...] = (
         "compile it to PTX: `llc -march=nvptx64 -mcpu=sm_80 {file} -o kernel.ptx`",
     ),
     _language(
-        r"^\s*(?:#loc\d* = loc|#blocked\d* = #|#shared\d* = #|module attributes \{|tt\.func |"
+        r"^[ \t]*+(?:#loc\d* = loc|#blocked\d* = #|#shared\d* = #|module attributes \{|tt\.func |"
         r"llvm\.func |gpu\.module )",
         "TSR1910",
         "is MLIR, not PTX",
@@ -149,7 +149,7 @@ LANGUAGES: tuple[Language, ...] = (
         "compile it to PTX: `nvcc -ptx -arch=sm_80 {file}`",
     ),
     _language(
-        r"^\s*#\s*(?:include\s*[<\"]|pragma once\b)",
+        r"^[ \t]*+#[ \t]*+(?:include[ \t]*+[<\"]|pragma once\b)",
         "TSR1910",
         "is C or C++ source, not PTX",
         "if it is CUDA, compile it to PTX: `nvcc -ptx -arch=sm_80 {file}`",
