@@ -201,6 +201,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR5056", "a run was interrupted"),
     Code("TSR5057", "a plan and what it was made from have come apart"),
     Code("TSR5058", "a plan for GPUs runs on the CPU", _WARNING),
+    Code("TSR5059", "inputs of a run are not given", _WARNING),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),

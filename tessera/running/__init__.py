@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.running.backends import Choice, choose_backend, rehearsal
@@ -83,6 +83,8 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     if options.inputs is None:
         materials = materials.with_own_states(first_lanes(turns))
     notes = list(opened.diagnostics)
+    if options.inputs is not None and (missing := materials.not_given()):
+        notes.append(_not_given(options.inputs, missing))
     if choice.backend == "cpu" and options.backend == "auto" and not options.targets:
         notes.append(rehearsal(cpu_seconds(opened, turns)))
     return Prepared(
@@ -110,6 +112,15 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
                   hint="run with fewer `--requests`"),
             RUN_FAULT,
         )  # fmt: skip
+
+
+def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
+    shown = ", ".join(f"`{name}`" for name in names[:8]) + (" ..." if len(names) > 8 else "")
+    verb = "is" if len(names) == 1 else "are"
+    return warning(
+        "TSR5059", f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file "
+        "of contents",
+    )  # fmt: skip
 
 
 def run_plan(

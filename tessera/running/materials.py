@@ -79,6 +79,16 @@ class Materials:
         named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
         return self.given_inputs.get(buffer.name) if named is None else named
 
+    def not_given(self) -> list[str]:
+        """The inputs that the file of inputs does not have, each once."""
+        found = {
+            buffer.name: None
+            for trace, program in enumerate(self.programs)
+            for buffer in program.buffers
+            if buffer.role is Role.INPUT and self._given(buffer, trace) is None
+        }
+        return list(found)
+
     def requests_given(self) -> int | None:
         """How many requests the inputs are for, if they say so; None for several traces."""
         if len(self.programs) > 1:

@@ -472,3 +472,21 @@ def test_no_code_from_the_folder_of_a_plan_runs(plan: str, tmp_path: Path) -> No
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "seen").exists()
+
+
+def test_inputs_that_the_file_lacks_are_named(tmp_path: Path) -> None:
+    buffers = """
+    buffer x bytes=64 role=input dtype=f32 shape=16
+    buffer mask bytes=64 role=input dtype=s32 shape=16
+    buffer y bytes=64 role=output dtype=f32 shape=16
+    """
+    path = copied(tmp_path, buffers, "memcpy y x bytes=64\nmemcpy x mask bytes=64")
+    given, run = tmp_path / "in.npz", ("run", path, "--backend", "cpu", "--requests", "1")
+    x, mask = np.zeros(16, np.float32), np.zeros(16, np.int32)
+    np.savez(given, x=x)
+    result = tessc(*run, "--inputs", str(given))
+    assert result.code == 0
+    assert "warning[TSR5059]" in result.err
+    assert "does not have all inputs: `mask` is seeded" in result.err
+    np.savez(given, x=x, mask=mask)
+    assert tessc(*run, "--inputs", str(given)).err == ""
