@@ -360,13 +360,17 @@ class Dispatcher:
         waiting = any(future.request.lane == lane for future in tuple(self._waiting))
         return self._slots.is_idle(lane) and not waiting
 
+    def refuse(self) -> None:
+        """Take no request from here on, nor those that stand in line."""
+        with self._books:
+            self._closing = True
+            self._line.clear()
+            self._ended.notify_all()
+
     def close(self, *, wait: bool = True) -> None:
         """Stop: after what was submitted is done, or at once; futures then have an error."""
         if wait and self._ending is None:
-            with self._books:
-                self._closing = True
-                self._line.clear()
-                self._ended.notify_all()
+            self.refuse()
             if self._held:
                 self._wait_until(lambda: self._ending is not None or not self._held)
         raised = self._end(closed())

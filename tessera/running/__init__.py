@@ -193,6 +193,7 @@ class _Feeder:
         self._problems: list[BaseException] = []
         self._changed = threading.Event()
         self._finished = 0
+        self._failed = False
         replicas = range(len(prepared.opened.replicas))
         self._threads = [
             threading.Thread(target=self._feed, args=(replica,), daemon=True)
@@ -207,6 +208,8 @@ class _Feeder:
     def _feed(self, replica: int) -> None:
         try:
             for turn in self._prepared.turns:
+                if self._problems:
+                    return
                 if self._serving.lanes[turn.lane][0] == replica:
                     inputs = self._prepared.materials.inputs(turn.request, turn.trace, turn.turn)
                     future = self._serving.submit(
@@ -215,21 +218,26 @@ class _Feeder:
                     self._futures[turn.request] = future
                     future.add_done_callback(self._heard)
         except BaseException as problem:
-            self._problems.append(problem)
+            self._problems.append(problem)  # the other threads stop too, what runs is waited for
 
     def wait(self, report: Callable[[int], None]) -> None:
         """Until every request is done, or one has failed."""
-        while any(thread.is_alive() for thread in self._threads) or not self._all_done():
+        while not self._failed and not self._is_over():
             self._changed.wait(_LOOK_S)
             self._changed.clear()
             report(self._finished)
         report(self._finished)
 
-    def _all_done(self) -> bool:
+    def _is_over(self) -> bool:
+        if any(thread.is_alive() for thread in self._threads):
+            return False
         return all(future.done() for future in list(self._futures.values()))
 
     def _heard(self, future: Future[Completion]) -> None:
-        self._finished += not future.cancelled() and future.exception() is None
+        if future.exception() is None:
+            self._finished += 1
+        else:
+            self._failed = True  # of one replica: the others would go on
         self._changed.set()
 
     def completions(self) -> dict[int, Completion]:

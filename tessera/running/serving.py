@@ -86,8 +86,16 @@ class Serving:
 
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""
+        raised: list[BaseException] = []
+        for dispatcher in self._dispatchers if wait else ():
+            dispatcher.refuse()
         for dispatcher in self._dispatchers:
-            dispatcher.close(wait=wait)
+            try:
+                dispatcher.close(wait=wait)
+            except BaseException as problem:
+                raised.append(problem)  # the others are closed all the same
+        if raised:
+            raise raised[0]
 
 
 def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
