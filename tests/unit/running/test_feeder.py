@@ -23,7 +23,7 @@ class TwoReplicas:
 
     def __init__(self, *, refuse: bool) -> None:
         self.fault = ServiceFault(error("TSR5051", "gone"), device="a")
-        self.over = threading.Event()
+        self.begun, self.over = threading.Event(), threading.Event()
         self.refuse = refuse
         self.submitted = [0, 0]
 
@@ -31,8 +31,10 @@ class TwoReplicas:
         future: Future[Completion] = Future()
         self.submitted[lane] += 1
         if lane == 1:
+            self.begun.set()
             self.over.wait(60)
         if lane == 0 and self.submitted[0] >= 2:
+            self.begun.wait(60)
             if self.refuse:
                 raise self.fault
             future.set_exception(self.fault)
