@@ -7,6 +7,7 @@ gives it what the call has made of it. Needs torch.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import types
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ class Driver(types.ModuleType):
     CUgraph = Graph
     CUstream = staticmethod(int)
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)
+    CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_DEVICE=2)
     CUkernelNodeAttrID = SimpleNamespace(
         CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=0, CU_LAUNCH_ATTRIBUTE_COOPERATIVE=1
     )
@@ -52,7 +54,21 @@ class Driver(types.ModuleType):
         return 0, Graph(1)
 
     def cuPointerGetAttribute(self, kind: int, word: int) -> tuple[Any, ...]:
-        return 1, None
+        return (0, 2) if self._allocation(word) else (1, None)
+
+    def cuMemGetAddressRange(self, word: int) -> tuple[Any, ...]:
+        return 0, *self._allocation(word)
+
+    def cuMemcpyDtoH(self, target: int, address: int, size: int) -> tuple[Any, ...]:
+        ctypes.memmove(target, address, size)
+        return (0,)
+
+    def _allocation(self, word: int) -> tuple[int, ...]:
+        """Where the memory of a tensor that lives on begins, and its bytes."""
+        for storage in (tensor.untyped_storage() for tensor in self.kept):
+            if storage.data_ptr() <= word < storage.data_ptr() + storage.nbytes():
+                return storage.data_ptr(), storage.nbytes()
+        return ()
 
     def cuGraphGetNodes(self, graph: int, count: int) -> tuple[Any, ...]:
         return 0, list(range(count)), self.nodes

@@ -18,6 +18,7 @@ import ctypes
 import gc
 import hashlib
 import re
+import warnings
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -181,26 +182,29 @@ def digest_of(flat: Any) -> bytes:
 def live_tensors() -> dict[int, Any]:
     """A tensor for every storage on the GPU that is alive, by address: the largest there.
 
-    Tensors that stand for memory of somebody else may outlive it: those do not count.
+    Tensors that stand for memory of somebody else may outlive it: those do not count. Nor do those
+    that stand for others or for none.
     """
     import torch
 
     gc.collect()
     blocks = _Blocks()
     live: dict[int, Any] = {}
-    for thing in gc.get_objects():
-        try:
-            # Other subclasses stand for tensors that are not there, or wrap some.
-            if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.is_cuda:
-                storage = thing.untyped_storage()
-                address, size = storage.data_ptr(), storage.nbytes()
-                if not blocks.are_there(address, size):
-                    continue
+    # Subclasses of others may have their own ideas of what their attributes are.
+    with torch._C.DisableTorchFunctionSubclass(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for thing in gc.get_objects():
+            if not issubclass(type(thing), torch.Tensor) or hasattr(thing, "__tensor_flatten__"):
+                continue
+            try:
+                storage = thing.untyped_storage() if thing.is_cuda else None
+                address, size = (storage.data_ptr(), storage.nbytes()) if storage else (0, 0)
+            except Exception:  # a tensor that is not there, or not any more
+                continue
+            if address and blocks.are_there(address, size):
                 known = live.get(address)
                 if known is None or size > known.untyped_storage().nbytes():
                     live[address] = thing
-        except (RuntimeError, ReferenceError, NotImplementedError):
-            continue
     return live
 
 

@@ -93,6 +93,9 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watcher(TorchDispatchMode):
+        # So that those come here, too.
+        supports_higher_order_operators = True
+
         def __init__(self) -> None:
             super().__init__()
             self.operators: list[RawOperator] = []
@@ -105,6 +108,8 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                raise _takes_functions(func)
             graph = graph_of()
             first = count_nodes(graph) if graph is not None else 0
             result = self._call(func, args, kwargs or {})
@@ -129,6 +134,15 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
                 )
 
     return Watcher()
+
+
+def _takes_functions(func: Any) -> TesseraError:
+    return TesseraError(
+        error("TSR6002", f"the model calls `{func.name()}`, which takes functions: a trace cannot"
+                         " hold it",
+              hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
+                   " it, or write it without")
+    )  # fmt: skip
 
 
 def tensors_in(thing: Any) -> Iterator[Any]:

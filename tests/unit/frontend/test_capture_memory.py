@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -117,6 +118,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(memory_snapshot=lambda: segments)  # type: ignore
+    torch._C = types.SimpleNamespace(DisableTorchFunctionSubclass=nullcontext)  # type: ignore
     driver = types.ModuleType("cuda.bindings.driver")
     kinds = {A + 8192: 2, A + 8200: 2, A + 8292: 2, A + 9000: 1}
     driver.CUpointer_attribute = types.SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE=2)  # type: ignore
@@ -173,7 +175,7 @@ def test_a_tensor_of_the_first_part_of_a_block_stands_for_what_was_asked_for() -
 def test_tensors_whose_memory_is_gone_are_not_alive() -> None:
     """Views of memory that others have freed; of several at an address the largest counts."""
     torch = sys.modules["torch"]
-    torch.Tensor, torch.nn = Tensor, types.SimpleNamespace(Parameter=None)  # type: ignore
+    torch.Tensor = Tensor  # type: ignore
     addresses = [A, A + 512, A + 8200, A + 100_000]
     kept = [[Tensor(address, (count,)) for count in (4, 8, 4)] for address in addresses]
     live = live_tensors()
@@ -202,11 +204,29 @@ def test_a_tensor_that_the_call_gives_other_memory() -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_tensors_of_subclasses_live_unless_they_stand_for_others_or_are_not_there() -> None:
+    class Plain(Tensor):
+        pass
+
+    class Wrapper(Tensor):
+        def __tensor_flatten__(self) -> Any:
+            raise AssertionError("nobody asks")
+
+    class Fake(Tensor):
+        def untyped_storage(self) -> Any:
+            raise ValueError("there is no storage")
+
+    sys.modules["torch"].Tensor = Tensor  # type: ignore[attr-defined]
+    kept = [kind(A + 1024, (4,)) for kind in (Wrapper, Fake, Plain)]
+    assert live_tensors()[A + 1024] is kept[2]
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_view_of_memory_that_is_gone_does_not_hide_who_has_it_now(first: int) -> None:
     """A tensor over freed memory of another library, larger than the block that is there now."""
     torch = sys.modules["torch"]
-    torch.Tensor, torch.nn = Tensor, types.SimpleNamespace(Parameter=None)  # type: ignore
+    torch.Tensor = Tensor  # type: ignore
     kept = [Tensor(A + 1024, (size,)) for size in ((128, 4096), (4096, 128))[first]]
     assert live_tensors()[A + 1024] is kept[first]
 

@@ -150,18 +150,24 @@ def test_nothing_to_capture() -> None:
 # --- what may be in a model ---------------------------------------------------------------------
 
 
-def captured(gpu: Driver, folder: Path, function: Any, *inputs: Any) -> Trace:
+def captured(
+    gpu: Driver, folder: Path, function: Any, *inputs: Any, kept: tuple[Any, ...] = ()
+) -> Trace:
     """A capture whose trace, run on the CPU backend, gives what PyTorch computed."""
     modules = [one for one in (function, *inputs) if isinstance(one, torch.nn.Module)]
-    gpu.kept = [*tensors_in(inputs), *(t for one in modules for t in one.state_dict().values())]
+    gpu.kept = [
+        *kept,
+        *tensors_in(inputs),
+        *(t for one in modules for t in one.state_dict().values()),
+    ]
     gpu.kept += [t for one in modules for t in one.buffers()]
     found = tracing.trace(function, *inputs, options=EAGER)
     write_trace(found, folder / "t.ptx")
     report = tessera_driver.run(folder / "t.ptx", tessera_driver.RunOptions())
-    kept = {buffer.name: (buffer, data) for buffer, data in report.kept()}
-    assert found.reference.keys() <= kept.keys()
+    results = {buffer.name: (buffer, data) for buffer, data in report.kept()}
+    assert found.reference.keys() <= results.keys()
     for name, content in found.reference.items():
-        buffer, data = kept[name]
+        buffer, data = results[name]
         own = data.reshape(-1).view(np.uint8)
         if buffer.dtype is not None and buffer.dtype.value == "f32":
             pair = (one.view(np.float32) for one in (own, content))
@@ -301,3 +307,23 @@ def test_an_operator_of_the_users_own_is_looked_into(gpu: Driver, tmp_path: Path
     assert len(set(addresses[-2:])) == 2
     sizes = [b.bytes for b in found.program.declared_buffers() if b.role is Role.TEMP]
     assert sizes.count(4000) == 2
+
+
+def test_a_tensor_of_a_subclass_that_lives_on_and_is_returned_is_state(
+    gpu: Driver, tmp_path: Path
+) -> None:
+    class Own(torch.Tensor):
+        pass
+
+    total = some(4).as_subclass(Own)
+    found = captured(gpu, tmp_path, lambda a: total.add_(a), some(4), kept=(total,))
+    assert roles(found) == {"in0": "input", "out": "state"}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_operators_that_take_functions_are_refused_in_words() -> None:
+    def step(a: Any) -> Any:
+        return torch.cond(a.sum() > 0, lambda x: x + 1, lambda x: x - 1, (a,))
+
+    with pytest.raises(TesseraError, match=r"TSR6002.*`cond`, which takes functions"):
+        tracing.trace(step, some(4), options=EAGER)
