@@ -18,9 +18,12 @@ _COMMON: dict[str, Any] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
     # that this process compiled have their source. Memory of one tensor must not serve another.
     "use_static_cuda_launcher": False,
+    "cpp_wrapper": False,
     "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
+    "memory_planning": False,
     "triton.cudagraphs": False,
     "autotune_num_choices_displayed": 0,
     "compile_threads": 1,

@@ -97,10 +97,12 @@ def test_what_is_compiled_stays_as_it_is() -> None:
 def test_the_compiler_is_set_up_and_back_again() -> None:
     from torch._inductor import config
 
-    before = config.allow_buffer_reuse
-    with routes.fresh_compiler():
-        assert not config.allow_buffer_reuse
-    assert config.allow_buffer_reuse == before
+    names = ("allow_buffer_reuse", "memory_planning", "cpp_wrapper", "fx_graph_remote_cache")
+    before = [getattr(config, name) for name in names]
+    wishes = dict.fromkeys(names, True)  # as an environment may have them
+    with config.patch(wishes), routes.fresh_compiler():
+        assert not any(getattr(config, name) for name in names)
+    assert [getattr(config, name) for name in names] == before
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
