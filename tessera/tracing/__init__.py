@@ -212,8 +212,12 @@ def require_gpu() -> None:
 
 
 def _no_package(problem: ImportError) -> TesseraError:
+    module = (problem.name or "").partition(".")[0]
+    package = {"cuda": "cuda-python"}.get(module, module or "torch")
+    is_missing = module and isinstance(problem, ModuleNotFoundError)
     return TesseraError(
-        error("TSR6000", f"tracing needs the package `{problem.name}`",
+        error("TSR6000", f"tracing needs the package `{package}`",
+              notes=() if is_missing else (f"it cannot be imported: {problem}",),
               hint="install Tessera with its extras `cuda` and `torch`"),
         exit_code=NO_DEVICE,
     )  # fmt: skip

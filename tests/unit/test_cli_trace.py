@@ -8,7 +8,7 @@ import pytest
 
 from tessera.cli_trace import _size
 from tessera.diagnostics import TesseraError
-from tessera.tracing import TraceOptions, trace
+from tessera.tracing import TraceOptions, _no_package, trace
 from tests.helpers.command import tessc
 
 
@@ -91,3 +91,20 @@ def test_arguments_of_the_function_are_numbers_truths_or_words(text: str, value:
 def test_options_that_make_no_sense_are_refused_from_python_too(options: TraceOptions) -> None:
     with pytest.raises(TesseraError, match="TSR6007"):
         trace(len, options=options)
+
+
+@pytest.mark.parametrize(
+    ("problem", "package", "notes"),
+    [
+        (ModuleNotFoundError("no", name="cuda"), "cuda-python", 0),
+        (ModuleNotFoundError("no", name="torch"), "torch", 0),
+        (ImportError("libtorch.so: cannot open", name="torch._C"), "torch", 1),
+        (ImportError("libtorch.so: cannot open"), "torch", 1),
+    ],
+)
+def test_a_package_that_is_not_there_is_told_by_the_name_to_install(
+    problem: ImportError, package: str, notes: int
+) -> None:
+    (found,) = _no_package(problem).diagnostics
+    assert f"the package `{package}`" in found.headline
+    assert len(found.notes) == notes
