@@ -1,11 +1,13 @@
-"""What a plan says of its cards, held against the table of GPUs.
+"""What a plan says of its machine, held against the table of GPUs.
 
 In: a `Plan`. Out: flaws. A card is of a kind in the table, or of one that a machine file made from
 such a kind (`like`); it has that kind's architecture, and no more memory and SMs than there are.
+Digests are SHA-256.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tessera.frontend.gpu_table import gpu_table
@@ -13,9 +15,16 @@ from tessera.ir.machine import MOST_CARD_BYTES
 from tessera.ir.plan import Plan
 from tessera.ir.verify_plan import Flaw
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
 
 def machine_flaws(plan: Plan) -> Iterator[Flaw]:
     """What no machine can be like."""
+    if not _DIGEST.fullmatch(plan.machine_digest):
+        yield Flaw(plan, "`machine_digest` is no digest: 64 hexadecimal digits")
+    for trace in plan.traces:
+        if trace.contents_digest and not _DIGEST.fullmatch(trace.contents_digest):
+            yield Flaw(trace, "`contents_digest` is no digest: 64 hexadecimal digits")
     table = gpu_table()
     sms: dict[str, int] = {}
     for device in plan.devices:

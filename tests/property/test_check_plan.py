@@ -24,6 +24,7 @@ from tessera.ir.region import region_intervals
 from tessera.passes.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case, random_case
+from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
@@ -54,6 +55,39 @@ NEVER = frozenset(
         "slots",
         "drop-fill",
         "shorten-fill",
+        "number-run",
+        "number-send",
+        "number-receive",
+        "number-record",
+        "number-trace",
+        "number-transfer",
+        "number-slots",
+        "number-lanes",
+        "exchange-steps",
+        "move-step",
+        "shift-transfer",
+        "buffer-transfer",
+        "from-transfer",
+        "to-transfer",
+        "reverse-transfer",
+        "empty-transfer",
+        "unlist-transfer",
+        "double-transfer",
+        "again-transfer",
+        "shift-home",
+        "empty-home",
+        "double-home",
+        "double-place",
+        "double-area",
+        "kind-area",
+        "device-area",
+        "count-area",
+        "drop-trace",
+        "double-trace",
+        "double-program",
+        "drop-device",
+        "double-device",
+        "host-device",
     ]
 )
 
@@ -110,7 +144,7 @@ def check_mutants(seed: int, runs: int, *, most: int = 10**9, tables: bool = Fal
     replica = lower(case, seed)
     requests = some_requests(case, replica, seed)
     wanted = reference(case.programs, case.graphs, requests)
-    every = list(mutants(replica, case.programs))
+    every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
     for what, mutant in random.Random(seed).sample(every, min(most, len(every))):
         if check_replica(mutant, case.programs, case.graphs, case.placements):
             continue
