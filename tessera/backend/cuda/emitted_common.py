@@ -477,7 +477,7 @@ def serve(
                 hosts[slot][name][1][:] = begin[name][1] if name in begin else POISON
                 for offset in plan["pointers"][trace].get(name, ()):
                     hosts[slot][name][1][offset : offset + 8] = 0
-        write_words(plan, trace, slot, lane, kinds=("slot",))
+        write_words(plan, trace, slot, lane, kinds=("slot", "lane"))
         hand_over(
             [queue(Device.all[name], request) for name in Device.all
              for queue in programs[name][trace]]
