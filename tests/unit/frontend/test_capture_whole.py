@@ -16,8 +16,10 @@ import pytest
 from tessera import driver as tessera_driver
 from tessera import tracing
 from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.memory import Memory
+from tessera.frontend.capture.model_file import load_model
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program import LibraryCall, Role
 from tessera.tracing import GraphNodes, Trace, TraceOptions, write_trace
@@ -25,6 +27,7 @@ from tessera.tracing import GraphNodes, Trace, TraceOptions, write_trace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 EAGER = TraceOptions(route="eager")
+MODELS = Path(__file__).parents[3] / "examples" / "models"
 
 if TYPE_CHECKING:
     from tests.helpers.stand_in_gpu import Driver
@@ -327,3 +330,19 @@ def test_operators_that_take_functions_are_refused_in_words() -> None:
 
     with pytest.raises(TesseraError, match=r"TSR6002.*`cond`, which takes functions"):
         tracing.trace(step, some(4), options=EAGER)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen", "mamba", "vit"])
+def test_models_of_the_transformers_library_by_the_route_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """As library calls, which give on the CPU what PyTorch does."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tests.helpers.stand_in_gpu import install
+
+    with without_gpu():
+        model, inputs = load_model((MODELS / "huggingface.py", name), {"layers": 1})
+    given = [one.float() if one.is_floating_point() else one for one in inputs.plain]
+    found = captured(install(monkeypatch), tmp_path, model.float(), *given)
+    assert all(isinstance(step, LibraryCall) for step in found.program.work())
+    assert {"input", "weight", "output"} <= set(roles(found).values())
