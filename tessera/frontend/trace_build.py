@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 
 from lark import Token
@@ -60,7 +61,7 @@ class ProgramBuilder:
         self._declared = declared
         self._buffers: list[Buffer] = []
         self._variables: list[Buffer] = []
-        self._tables: list[PointerTable] = []
+        self._tables: dict[BufferId, PointerTable] = {}
         self._table_words: dict[tuple[BufferId, int], Span] = {}
         self._resident: str | None = None
         self._resident_span: Span | None = None
@@ -85,7 +86,7 @@ class ProgramBuilder:
         return Program(
             buffers=(*self._buffers, *self._variables),
             modules=tuple(Module(m.id, m.name, tuple(m.variants)) for m in modules),
-            pointer_tables=tuple(self._tables),
+            pointer_tables=tuple(self._tables.values()),
             steps=tuple(self.steps.steps),
             resident=self._resident,
             source=self.findings.source,
@@ -278,10 +279,11 @@ class ProgramBuilder:
         words = self.values.pointer_words(str(text), at)
         for word, place in words:
             self._check_word(buffer, word, (place, place + len(str(word.offset))))
-        found = tuple(sorted((word for word, _ in words), key=lambda word: word.offset))
-        self._tables.append(
-            PointerTable(buffer.id, found, self.findings.span(line.start, line.end))
-        )
+        span = self.findings.span(line.start, line.end)
+        known = self._tables.setdefault(buffer.id, PointerTable(buffer.id, (), span))
+        found = [*known.words, *(word for word, _ in words)]
+        found.sort(key=lambda word: word.offset)
+        self._tables[buffer.id] = replace(known, words=tuple(found))
 
     def _check_word(self, buffer: Buffer, word: PointerWord, place: tuple[int, int]) -> None:
         if word.offset % POINTER_BYTES:

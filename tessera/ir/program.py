@@ -86,7 +86,10 @@ class PointerWord:
 
 @dataclass(frozen=True, slots=True)
 class PointerTable:
-    """`pointers`: the words of a buffer that are device addresses when the request starts."""
+    """`pointers`: the words of a buffer that are device addresses when the request starts.
+
+    A program has one table for a buffer, with all its words in order.
+    """
 
     buffer: BufferId
     words: tuple[PointerWord, ...]

@@ -132,6 +132,17 @@ def test_the_records_of_the_design() -> None:
     assert table.words[1] == PointerWord(8, Pointer(program.buffers[2].id, 64))
 
 
+def test_several_records_make_one_table() -> None:
+    """Whoever looks for the words of a buffer finds all of them."""
+    program = parse_trace(
+        "//! tessera.trace 1\n//! buffer x bytes=64 role=input\n//! buffer t bytes=64 role=temp\n"
+        "//! pointers t @{16:x}\n//! pointers x @{0:t}\n//! pointers t @{8:x+4,0:t}\n"
+    )
+    assert [int(table.buffer) for table in program.pointer_tables] == [1, 0]
+    words = program.pointer_tables[0].words
+    assert [(word.offset, int(word.target.buffer)) for word in words] == [(0, 1), (8, 0), (16, 0)]
+
+
 def test_struct_arguments() -> None:
     digits = "ff" * 24
     program = parse_trace(

@@ -30,7 +30,8 @@ def test_tables(
     buffer s bytes=64 role=state dtype=u32 shape=16
     buffer y bytes=64 role=output dtype=u32 shape=16
     buffer z bytes=64 role=output dtype=u32 shape=16
-    pointers table @{{0:h,8:{target}}}
+    pointers table @{{0:h}}
+    pointers table @{{8:{target}}}
     """
     steps = f"""
     launch m.copy grid=1,1,1 block=16,1,1 args=[g, x, u32:16]
