@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import os
 import shlex
 import sys
 import traceback
@@ -34,7 +33,7 @@ from tessera import (
     render,
 )
 from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
-from tessera.messages import Messages, ReaderGone, form_option, write_data
+from tessera.messages import Messages, ReaderGone, form_option, silence, write_data
 from tessera.output import write_file
 from tessera.settings import read_settings
 
@@ -294,7 +293,7 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except (ReaderGone, BrokenPipeError):
-        _silence_stdout()
+        silence(sys.stdout)
         return 0
     except OSError as problem:
         return _output_failed(problem)
@@ -306,18 +305,13 @@ def run(arguments: list[str]) -> int:
         return _internal_error(problem, arguments)
 
 
-def _silence_stdout() -> None:
-    """The reader has gone: what is still buffered goes nowhere, without a complaint at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _output_failed(problem: OSError) -> int:
     """Input errors are reported where they arise; what is left is standard output."""
     if problem.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF):
         return _internal_error(problem, sys.argv[1:])
     reason = (problem.strerror or str(problem)).lower()
     Messages().show([error("TSR1911", f"cannot write standard output: {reason}")])
-    _silence_stdout()
+    silence(sys.stdout)
     return EXIT_ERRORS
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,12 +14,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from tessera.diagnostics import TesseraError, error
-from tessera.messages import Messages, at_terminal, form_option, write_data
+from tessera.messages import (
+    Forgiving,
+    Messages,
+    ReaderGone,
+    at_terminal,
+    form_option,
+    silence,
+    write_data,
+)
 from tessera.output import check_output
 
 if TYPE_CHECKING:
@@ -240,7 +249,12 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         printed = "".join(one.printed for one in outcome.done.values())
         text = printed + safe_lines(report_run.run_text(outcome, verdict, written))
     messages.show(outcome.fault)
-    write_data(text.encode(errors="replace"), "-")
+    try:
+        write_data(text.encode(errors="replace"), "-")
+    except (OSError, ReaderGone):
+        if not code:
+            raise
+        silence(sys.stdout)  # how the run ended counts for more
     return code
 
 
@@ -325,7 +339,8 @@ def progress(messages: Messages, what: str) -> Iterator[Any]:
         "running", BarColumn(), MofNCompleteColumn(), what, TimeElapsedColumn(), "left",
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(file=cast("IO[str]", Forgiving()))
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("run", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,37 @@ _SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
 def at_terminal() -> bool:
     """Whether somebody sees standard error, which may be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def silence(stream: Any) -> None:
+    """Whoever reads a stream has gone: what is still buffered goes nowhere, also at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class Forgiving:
+    """Standard error that may go away, with its terminal: what nobody sees must not end a run."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            silence(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be."""
+        try:
+            self._stream.flush()
+        except OSError:
+            silence(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +73,10 @@ class Messages:
             text = render.render_concise(found)
         else:
             text = render.render_full(found, self._colored())
-        click.echo(text, err=True, color=True)
+        try:
+            click.echo(text, err=True, color=True)
+        except OSError:
+            silence(sys.stderr)
 
     def _colored(self) -> bool:
         if self.color != "auto":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tessera import cli
 from tessera.backend.service import Bytes, ServiceFault
 from tessera.cli_run import terminable
 from tessera.diagnostics import error
@@ -351,3 +354,43 @@ def test_ctrl_c_while_requests_are_verified(plan: str, monkeypatch: pytest.Monke
     assert "error[TSR5056]: interrupted before all requests were verified" in result.err
     assert "ran 2 requests" in result.text
     assert "verified" not in result.text
+
+
+class Gone(io.StringIO):
+    """A terminal or a pipe whose other end is no longer there."""
+
+    def __init__(self, problem: int) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def buffer(self) -> Gone:
+        return self
+
+    def write(self, _: object) -> int:
+        raise OSError(self.problem, os.strerror(self.problem))
+
+
+def test_a_terminal_that_goes_away_does_not_end_a_run(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bar cannot be drawn any more, and messages are seen by nobody."""
+    outputs = tmp_path / "out.npz"
+    monkeypatch.setattr(sys, "stderr", Gone(errno.EIO))
+    run = ["run", plan, "--requests", "2", "--outputs", str(outputs)]
+    assert cli.run(run) == 0
+    assert cli.run([*run, "--policy", "none"]) == 1
+    with np.load(outputs) as arrays:
+        assert arrays["tessera.requests"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("problem", [errno.EPIPE, errno.EIO, errno.ENOSPC])
+def test_a_fault_counts_for_more_than_a_report_that_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int
+) -> None:
+    path = sleeping(tmp_path, "stop", slots=1, lanes=1)
+    monkeypatch.setattr(sys, "stdout", Gone(problem))
+    assert cli.run(["run", path, "--backend", "cpu", "--requests", "1"]) == 6
