@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 
 from tessera.backend.cpu_plan.messages import Status
 
@@ -60,6 +62,20 @@ def _fill_standard_descriptors() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         pass
     os.close(descriptor)
+
+
+def host_pipe(limit_s: float) -> tuple[Connection, Connection]:
+    """A pipe between the host and a device; the host's end comes first.
+
+    A process may be stopped in the middle of a message. Then the host's end raises
+    `BlockingIOError` after the limit, instead of waiting for the rest for ever.
+    """
+    here, there = Pipe()
+    with socket.socket(fileno=os.dup(here.fileno())) as end:
+        limit = struct.pack("@ll", int(limit_s), int(limit_s % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, limit)
+    return here, there
 
 
 def start_process(

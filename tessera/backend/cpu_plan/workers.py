@@ -42,6 +42,7 @@ from tessera.backend.cpu_plan.messages import (
 from tessera.backend.cpu_plan.processes import (
     STOP_S,
     DeviceProcess,
+    host_pipe,
     shared_memory,
     start_process,
     stop_processes,
@@ -143,7 +144,7 @@ class CpuBackend:
                 ends[one][other], ends[other][one] = Pipe()
             for index, name in enumerate(names):
                 status = Status(shared, index, self.model.lowered.slots)
-                here, there = Pipe()
+                here, there = host_pipe(_START_S)
                 with there:
                     process = start_process(there, ends[name], memory)
                 self._devices[name] = DeviceProcess(name, process, here, status)
@@ -214,6 +215,9 @@ class CpuBackend:
             device = by_connection[connection]
             try:
                 self._hear(device, device.connection.recv())
+            except BlockingIOError:
+                device.connection.close()
+                self._fault = self._fault or self._silent(device, _START_S)
             except (EOFError, OSError):
                 device.connection.close()
                 self._fault = self._fault or self._lost(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tessera.backend.cpu_plan import workers
 from tessera.backend.cpu_plan.engine import Engine
 from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.cpu_plan.messages import Faulted
+from tessera.backend.cpu_plan.processes import host_pipe
 from tessera.backend.cpu_plan.workers import CpuBackend
 from tessera.backend.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
@@ -183,6 +185,24 @@ def test_a_worker_that_stops_answering() -> None:
         assert failure.value.device == "b"
 
 
+def test_a_worker_that_stops_in_the_middle_of_a_message() -> None:
+    """The rest is not waited for without end; nor is room for what it does not take."""
+    model = two_steps("doze", "doze")
+    with running(model) as (_, backend):
+        here, there = host_pipe(0.2)
+        real, backend._devices["b"].connection = backend._devices["b"].connection, here
+        os.write(there.fileno(), struct.pack("!i", 1000) + b"the beginning")
+        with pytest.raises(ServiceFault, match=r"TSR5052.*worker of device `b`") as failure:
+            backend.collect(30.0)
+        assert failure.value.device == "b"
+        assert here.closed
+        here, full = host_pipe(0.2)
+        with pytest.raises(BlockingIOError):
+            here.send_bytes(bytes(1 << 24))
+        for one in (real, here, full, there):
+            one.close()
+
+
 def test_a_transfer_that_never_comes() -> None:
     """Without its send, a transfer is waited for until the limit, and named."""
     model = without_sends(two_steps("doze", "doze"), 0)
@@ -274,7 +294,7 @@ def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
     assert failure.value.exit_code == 6
 
 
-@pytest.mark.parametrize("what", ["shared_memory", "start_process", "Pipe"])
+@pytest.mark.parametrize("what", ["shared_memory", "start_process", "Pipe", "host_pipe"])
 def test_processes_that_the_system_refuses(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was started before is gone again."""
     real = getattr(workers, what)
