@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tessera.backend.service import Bytes
+from tessera.backend.cpu.memory.host_memory import available_bytes
+from tessera.backend.service import RUN_FAULT, Bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents import open_arrays
 from tessera.frontend.contents_files import ArrayType
@@ -54,12 +55,25 @@ def read_given(opened: OpenPlan, path: str) -> dict[str, Given]:
         ]
         if problems:
             raise TesseraError(problems[:20])
+        _check_room(path, sum(arrays.sizes.values()))
         return {
             name: Given(arrays.read(name), _has_axis(wanted[name], kind))
             for name, kind in arrays.types.items()
         }
     finally:
         arrays.close()
+
+
+def _check_room(path: str, needed: int) -> None:
+    """A small file may hold much: what is packed is unpacked here."""
+    free = available_bytes()
+    if free is not None and needed > free and not path.endswith(".safetensors"):
+        raise TesseraError(
+            error("TSR5020", f"the machine has no memory for the inputs in `{path}`: {needed} "
+                  "bytes", notes=(f"{free} bytes are available",),
+                  hint="a `.safetensors` file is mapped, not read"),
+            RUN_FAULT,
+        )  # fmt: skip
 
 
 def _wanted(opened: OpenPlan) -> dict[str, list[Buffer]]:

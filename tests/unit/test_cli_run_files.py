@@ -161,3 +161,17 @@ def test_inputs_that_the_file_lacks_are_named(tmp_path: Path) -> None:
     assert "does not have all inputs: `mask` is seeded" in result.err
     np.savez(given, x=x, mask=mask)
     assert tessc(*run, "--inputs", str(given)).err == ""
+
+
+def test_a_small_file_with_more_inputs_than_there_is_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros pack well: it is refused before it is unpacked."""
+    buffers = "buffer x bytes=4096 role=input\nbuffer y bytes=4096 role=output"
+    path, given = copied(tmp_path, buffers, "memcpy y x bytes=4096"), tmp_path / "in.npz"
+    np.savez_compressed(given, x=np.zeros((4096, 4096), np.uint8))
+    assert given.stat().st_size < 1 << 17
+    monkeypatch.setattr("tessera.running.given_inputs.available_bytes", lambda: 1 << 23)
+    result = tessc("run", path, "--backend", "cpu", "--inputs", str(given))
+    assert result.code == 6
+    assert "no memory for the inputs" in result.err
