@@ -4,7 +4,8 @@ In: the outcome of a run and what it started from. Out: a note per trace that na
 PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`, also where `--data`
 names them). A result outside the tolerance of its type raises TSR5054 with exit code 5. Only a
 request that starts from the recorded inputs and states can be compared: the first of its lane,
-without `--inputs` or another seed.
+without `--inputs` or another seed. Bytes of an output that no step writes (the gaps of a view) held
+whatever was there, and are not compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents import open_contents_file
 from tessera.frontend.quantities import format_bytes
+from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Buffer, Program, Role
+from tessera.passes import intervals
+from tessera.passes.regions import regions_bytes
 from tessera.running import Prepared
 from tessera.running.launches import MISMATCH
 from tessera.running.outcome import Outcome
@@ -52,7 +56,8 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
             found = dict(outcome.done[turn.request].outputs)
             if outcome.states is not None and _is_alone(turn, outcome):
                 found |= outcome.states[turn.lane]
-            notes.append(_compare(program, path, found, turn.request))
+            graph = prepared.opened.graphs[trace]
+            notes.append(_compare(program, graph, path, found, turn.request))
     return tuple(notes)
 
 
@@ -109,7 +114,9 @@ def _is_alone(turn: Turn, outcome: Outcome) -> bool:
     return all(one.lane != turn.lane or one == turn for one in outcome.turns)
 
 
-def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: int) -> str:
+def _compare(
+    program: Program, graph: KernelGraph, path: str, found: Mapping[str, Bytes], request: int
+) -> str:
     name = os.path.basename(path)
     compared, worst = 0, None
     missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
@@ -118,7 +125,8 @@ def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: i
             missing.remove(buffer.name)
         if buffer.name not in found:
             continue
-        compared += buffer.bytes
+        recorded, count = _touched(graph, buffer, recorded, found[buffer.name])
+        compared += count
         if np.array_equal(recorded, found[buffer.name]):
             continue
         apart = distance(buffer.dtype, recorded, found[buffer.name])
@@ -137,6 +145,24 @@ def _compare(program: Program, path: str, found: Mapping[str, Bytes], request: i
         f"request {request} is what PyTorch recorded within the tolerance of each type ({name}, "
         f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}"
     )
+
+
+def _touched(
+    graph: KernelGraph, buffer: Buffer, recorded: Bytes, found: Bytes
+) -> tuple[Bytes, int]:
+    """What was recorded where some step may write, else what was found; and the bytes of such."""
+    if buffer.role is not Role.OUTPUT:
+        return recorded, buffer.bytes
+    regions = (a.region for n in graph.nodes for a in n.accesses
+               if a.buffer == buffer.id and a.kind.writes)  # fmt: skip
+    written = regions_bytes(regions, buffer.bytes)
+    count = intervals.size(written)
+    if count == buffer.bytes:
+        return recorded, count
+    kept = found.copy()
+    for start, end in intervals.pairs(written):
+        kept[start:end] = recorded[start:end]
+    return kept, count
 
 
 def _recorded(program: Program, path: str) -> Iterator[tuple[Buffer, Bytes]]:

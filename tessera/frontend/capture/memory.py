@@ -63,15 +63,16 @@ class Memory:
         address, size = storage.data_ptr(), storage.nbytes()
         if not address or not size or self.holds(address, size):
             return
-        whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == storage.nbytes()
-        kind = data_type(tensor.dtype) if whole else None
+        # A view says what the elements of all are, and nothing of its shape.
+        is_whole = tensor.is_contiguous() and tensor.numel() * tensor.itemsize == size
+        kind = None if size % tensor.itemsize else data_type(tensor.dtype)
         self._storages[address] = storage
         self._add(
             RawBuffer(
                 name=self._free_name(name), address=address, bytes=size, role=role,
                 lasting=lasting, dtype=kind,
                 # A single number has no extents to name.
-                shape=(tuple(tensor.shape) or None) if kind else None,
+                shape=(tuple(tensor.shape) or None) if kind and is_whole else None,
             )
         )  # fmt: skip
 

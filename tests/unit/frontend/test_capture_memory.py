@@ -50,11 +50,13 @@ def test_tied_weights_and_views_are_one_buffer() -> None:
     )  # fmt: skip
 
 
-def test_a_part_of_a_storage_has_no_shape() -> None:
+@pytest.mark.parametrize(("size", "kind"), [(128, DataType.F32), (130, None)])
+def test_a_part_of_a_storage_has_a_type_and_no_shape(size: int, kind: DataType | None) -> None:
+    """As `logits[:, -1]`: without a type nobody could say how far off a result may be."""
     memory = Memory()
-    memory.add_tensor(Tensor(A, (2, 8), storage=128), "in0", Role.INPUT, lasting=True)
+    memory.add_tensor(Tensor(A, (2, 8), storage=size), "in0", Role.INPUT, lasting=True)
     (only,) = memory.in_order()
-    assert (only.bytes, only.dtype, only.shape) == (128, None, None)
+    assert (only.bytes, only.dtype, only.shape) == (size, kind, None)
 
 
 def test_a_single_number_is_a_buffer_without_extents() -> None:

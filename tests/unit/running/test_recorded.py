@@ -166,3 +166,24 @@ def test_lanes_start_apart_unless_inputs_are_given() -> None:
         assert (seeded["s"][0] == S + X).all()
         assert np.abs(seeded["s"][1]).max() < 2
         assert (given["s"] == S + X).all()
+
+
+def test_what_no_step_writes_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gaps of a view that is returned held whatever was there."""
+    monkeypatch.chdir(tmp_path)
+    text = TRACE.replace("y bytes=16 role=output dtype=f32 shape=4", "y bytes=24 role=output")
+    Path("t.ptx").write_text(text.replace("memcpy y s bytes=16", "memcpy y+4 s bytes=16"))
+    np.savez("t.npz", x=X, s=S)
+    assert tessc("plan", "t.ptx", "--gpus", "h200").code == 0
+    garbage = np.concatenate([np.float32([7]), X + S, np.float32([-3])])
+    np.savez("t.ref.npz", y=garbage, s=X + S)
+    code, text = verify("--requests", "1")
+    assert code == 0, text
+    assert "recorded to the byte (t.ref.npz, 32 bytes)" in text
+    garbage[2] += 1
+    np.savez("t.ref.npz", y=garbage, s=X + S)
+    code, text = verify("--requests", "1")
+    assert code == 5, text
+    assert "output `y`" in text
