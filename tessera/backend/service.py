@@ -42,6 +42,8 @@ Bytes = npt.NDArray[np.uint8]
 RUN_FAULT = 6
 NO_DEVICE = 4
 DEFAULT_LIMIT_S = 60.0
+LONGEST_S = 1e6
+"""What a slowed down transfer takes at most: one that takes longer has ended the run before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

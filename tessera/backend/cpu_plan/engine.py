@@ -22,7 +22,7 @@ from tessera.backend.cpu.steps import StepRunner
 from tessera.backend.cpu_plan.arena import Arena, Seat
 from tessera.backend.cpu_plan.packing import pack, unpack
 from tessera.backend.cpu_plan.sight import buffers_in_sight
-from tessera.backend.service import Model, ServiceFault, TimelineEvent
+from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
 from tessera.diagnostics import TesseraError
 from tessera.ir import program as ir
 from tessera.ir.launch_program import (
@@ -42,9 +42,6 @@ from tessera.ir.launch_program import (
     Transfer,
     TransferId,
 )
-
-# A transfer that takes longer has stopped the run long before.
-_LONGEST_S = 1e6
 
 Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.BufferId], Array]], None]
 """Hears of every step: device, request, step, result, and how to see a buffer on the device."""
@@ -365,7 +362,7 @@ class Engine:
         pack(transfer, self.arena.view(seat, transfer.buffer),
              self.exchange.region(seat.trace, seat.slot, transfer.id))  # fmt: skip
         if self._bytes_per_s:
-            time.sleep(min(transfer.size / self._bytes_per_s, _LONGEST_S))
+            time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
         self.exchange.post(visit.number, transfer)
 
     def _receive(self, visit: Visit, transfer: Transfer) -> None:

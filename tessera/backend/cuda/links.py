@@ -28,6 +28,7 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice, have_peers
+from tessera.backend.service import LONGEST_S
 from tessera.ir.launch_program import Queue, Transfer
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Links:
         key = (queue.slot, *pair)
         if key not in self._ends:
             self._ends[key] = self._word(transfer.source)
-        wait_ns = round(transfer.size / self._rate * 1e9)
+        wait_ns = round(min(transfer.size / self._rate, LONGEST_S) * 1e9)
         arguments = (self._free_at[pair], wait_ns, self._ends[key])
         place = transfer.source, Queue.OUT
         self._helpers.launch(queue, place, "link_turn", arguments)

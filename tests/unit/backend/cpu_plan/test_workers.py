@@ -287,6 +287,19 @@ def do(engine: Engine, queue: Queue) -> None:
     engine.finish(task)
 
 
+def test_a_link_too_slow_for_any_clock() -> None:
+    """It is a transfer that does not come, and nothing worse."""
+    model = two_steps("doze", "doze", slots=1, lanes=1)
+    backend = CpuBackend(model, BackendOptions(throttle_bytes_per_s=1e-300))
+    dispatcher = Dispatcher(backend, slots=1, lanes=1, limit_s=0.5)
+    try:
+        future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
+        with pytest.raises(ServiceFault, match=r"TSR5052.*`h` to `b`"):
+            future.result(60)
+    finally:
+        dispatcher.close(wait=False)
+
+
 def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
     model = two_steps("doze", "doze")
     with pytest.raises(TesseraError, match=r"TSR5020.*device `b` has 100 bytes") as failure:

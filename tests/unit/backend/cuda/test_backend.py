@@ -302,6 +302,12 @@ def refused(model: Model, fake: FakeCuda, targets: dict[str, str], code: str) ->
     return failure.value
 
 
+def test_a_link_too_slow_for_any_clock() -> None:
+    """It can be set up; whether a transfer comes is for the watchdog to say."""
+    options = BackendOptions(targets=SLICES, throttle_bytes_per_s=1e-300)
+    CudaBackend(two_copies(), options, driver=Driver(FakeCuda())).close()
+
+
 def test_machines_that_do_not_fit() -> None:
     model = two_copies()
     refused(model, FakeCuda(gpus=0), SLICES, "TSR5100")
