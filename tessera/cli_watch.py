@@ -35,7 +35,9 @@ class PlanWatch:
         """What to hand to the planner."""
         from tessera.planning import Watch
 
-        return Watch(on_progress=self._show, should_stop=self._should_stop)
+        return Watch(
+            on_progress=self._show, should_stop=self._should_stop, on_stage=self._show_stage
+        )
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -62,13 +64,21 @@ class PlanWatch:
         self._searching = True
         return self.interrupted
 
+    def _show_stage(self, stage: str) -> None:
+        if self._visible:
+            self._write(f"{stage} ..." + self.interrupted * " Ctrl-C ends without a plan")
+
+    def _write(self, text: str) -> None:
+        self._shown = True
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
+
     def _show(self, bound_ns: float, best_ns: float) -> None:
         self._searching = True
         now = time.monotonic()
         if not self._visible or now - self._last < _EVERY_S:
             return
-        self._last, self._shown = now, True
+        self._last = now
         best = "none yet" if best_ns == float("inf") else f"{best_ns / 1e3:.1f} us"
         gap = f", gap {best_ns / bound_ns - 1:.2%}" if bound_ns > 0 and best_ns < 1e300 else ""
         text = f"searching: best {best}, bound {bound_ns / 1e3:.1f} us{gap}; Ctrl-C keeps the best"
-        click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
+        self._write(text)

@@ -70,9 +70,10 @@ def plan(
     `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
     beats in throughput, latency and cost at once.
     """
-    setting = _setting(traces, options)
-    find = find_pair if options.objective == PAIR else find_plan
     watch = watch or Watch()
+    setting = _setting(traces, options, watch)
+    find = find_pair if options.objective == PAIR else find_plan
+    watch = watch.within(options.seconds)
     decision = find(setting, watch)
     other = plan_whole(setting, watch) if options.objective != PAIR else None
     notes: tuple[Diagnostic, ...] = ()
@@ -82,6 +83,7 @@ def plan(
     setting = decision.setting
     pieces = (row_of(other),) if other is not None else ()
     whole = decision.choice.ended not in ("clock", "interrupted", "given")
+    watch.tell("comparing with other GPUs")
     return PlanReport(
         plan=decision.plan,
         machine=setting.machine,
@@ -102,7 +104,7 @@ def plan(
 
 def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> str:
     """The integer program behind a throughput plan, in the LP format."""
-    setting = _setting(traces, options)
+    setting = _setting(traces, options, Watch())
     planning = next(attempts(setting)).planning
     if not all(task.allowed() for task in planning.problem.tasks):
         raise no_plan(planning, setting.costs, setting.machine)
@@ -112,8 +114,12 @@ def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> st
         return target.read_text("utf-8")
 
 
-def _setting(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> Setting:
+def _setting(
+    traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
+) -> Setting:
+    watch.tell("reading and analysing")
     loaded = load_traces(traces)
+    watch.tell("working out durations")
     machine = options.find_machine()
     profiles = read_profiles(loaded, options)
     if options.machine is None:  # a machine that is given has the links that it has

@@ -96,7 +96,7 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
 
 def quiet(watch: Watch) -> Watch:
     """For searches on the side: they can be stopped, and show nothing."""
-    return Watch(should_stop=watch.should_stop)
+    return replace(watch, on_progress=None)
 
 
 def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:

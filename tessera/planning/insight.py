@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tessera.ir.costs import Costs, Duration, StepCosts
+from tessera.ir.costs import Duration, StepCosts
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
 from tessera.passes.partition.sensitivity import Sensitivity, sensitivities
@@ -53,8 +53,14 @@ def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
     found = []
     for trace, costs in enumerate(setting.costs):
         prefix = f"{setting.traces[trace].planned.name}: " if several else ""
-        for name in dict.fromkeys(step.name for step in costs.steps):
-            found.append(_class(plan, trace, costs, name, prefix, kinds))
+        steps: dict[str, list[StepCosts]] = {}
+        for step in costs.steps:
+            steps.setdefault(step.name, []).append(step)
+        placed: dict[str, Counter[str]] = {name: Counter() for name in steps}
+        for replica in plan.replicas:
+            for one in replica.traces[trace].steps:
+                placed[one.name][one.device] += 1
+        found += [_class(prefix + name, steps[name], placed[name], kinds) for name in steps]
     return sorted(found, key=lambda one: -max(ns or 0.0 for ns in one.ns))
 
 
@@ -69,27 +75,15 @@ def device_kinds(machine: Machine) -> dict[str, list[Device]]:
 
 
 def _class(
-    plan: Plan,
-    trace: int,
-    costs: Costs,
-    name: str,
-    prefix: str,
-    kinds: dict[str, list[Device]],
+    name: str, steps: list[StepCosts], placed: Counter[str], kinds: dict[str, list[Device]]
 ) -> KernelClass:
-    steps = [step for step in costs.steps if step.name == name]
     times: list[float | None] = []
     for devices in kinds.values():
         known = [_time_on(step, devices) for step in steps]
         usable = [ns for ns in known if ns is not None]
         times.append(sum(usable) if len(usable) == len(known) else None)
-    placed = Counter(
-        step.device
-        for replica in plan.replicas
-        for step in replica.traces[trace].steps
-        if step.name == name
-    )
     return KernelClass(
-        name=f"{prefix}{name}", steps=len(steps), kinds=tuple(kinds), ns=tuple(times),
+        name=name, steps=len(steps), kinds=tuple(kinds), ns=tuple(times),
         placed=tuple(sorted(placed.items())),
     )  # fmt: skip
 

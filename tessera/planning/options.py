@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.frontend.gpus import DEFAULT_LINK, machine_of
 from tessera.ir.machine import Machine
@@ -76,12 +77,29 @@ class Watch:
     """Who listens while a plan is searched for.
 
     `on_progress(bound, incumbent)` hears of both in the unit of the search, infinite while there
-    is none. The search ends with the best found so far once `should_stop()` is true.
+    is none; `on_stage(text)` of what else is done that takes time. The search ends with the best
+    found so far once `should_stop()` is true, or `time.perf_counter()` is past the `deadline`.
     """
 
     on_progress: Callable[[float, float], None] | None = None
     should_stop: Callable[[], bool] | None = None
+    on_stage: Callable[[str], None] | None = None
+    deadline: float | None = None
+
+    def within(self, seconds: float | None) -> Watch:
+        """The same, for all searches that begin in the next so many seconds together."""
+        return self if seconds is None else replace(self, deadline=time.perf_counter() + seconds)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, a tenth at least; None without one."""
+        return None if self.deadline is None else max(0.1, self.deadline - time.perf_counter())
 
     def stopped(self) -> bool:
         """Whether the search shall end; who listens learns that there is one."""
-        return self.should_stop is not None and self.should_stop()
+        wished = self.should_stop is not None and self.should_stop()
+        return wished or (self.deadline is not None and time.perf_counter() >= self.deadline)
+
+    def tell(self, stage: str) -> None:
+        """Say what is done now."""
+        if self.on_stage is not None:
+            self.on_stage(stage)

@@ -20,6 +20,7 @@ from tessera.planning.assemble import Attempt, Setting, assemble, lower_candidat
 from tessera.planning.options import PAIR, Watch
 from tessera.planning.refusals import NO_PLAN, no_plan
 from tessera.planning.search import (
+    PROVING,
     Decision,
     attempts,
     build_problem,
@@ -66,6 +67,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
         if fast is None or wide is None:
             continue
         for first, second in itertools.islice(_pairs(quick, fast, attempt, wide), _MOST_PAIRS):
+            watch.tell(PROVING)
             plan = _join(setting, first, second)
             findings = findings_of(setting, plan)
             if not findings:

@@ -29,6 +29,7 @@ from tessera.planning.refusals import NO_PLAN, no_plan
 
 AUTO_SLOTS = (4, 2, 1)
 MOST_SLOTS = 64
+PROVING = "lowering and proving the plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +53,13 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
     tried = None
     watch.stopped()
     for attempt in attempts(setting):
+        watch.tell("searching")
         tried = attempt
         choice = choose_best(setting, attempt, setting.options.objective, watch)
         if choice is None:
             continue
         for one in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
+            watch.tell(PROVING)
             decision = _first_proved(setting, *one, refused)
             if decision is not None:
                 return decision
@@ -162,7 +165,7 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
 
     def search(problem: Problem) -> Choice | None:
         return choose(
-            problem, sought, solve_options(setting),
+            problem, sought, solve_options(setting, watch),
             on_progress=watch.on_progress, should_stop=watch.should_stop,
         )  # fmt: skip
 
@@ -181,9 +184,11 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
     return replace(choice, candidates=first_of_names(choice.candidates))
 
 
-def solve_options(setting: Setting) -> SolveOptions:
-    """The limits of a search."""
-    return SolveOptions(gap=setting.options.gap, seconds=setting.options.seconds)
+def solve_options(setting: Setting, watch: Watch) -> SolveOptions:
+    """The limits of a search; all of a plan share one deadline."""
+    options = setting.options
+    seconds = options.seconds if watch.deadline is None else watch.seconds_left()
+    return SolveOptions(gap=options.gap, seconds=seconds, any_plan=options.strategy is None)
 
 
 def _beside(given: Choice, searched: Choice | None) -> Choice:

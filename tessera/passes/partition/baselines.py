@@ -42,13 +42,16 @@ def _layers(problem: Problem) -> Iterator[Placement]:
     devices = range(len(problem.devices))
     count = len(problem.tasks)
     if len(devices) == 2:
-        everywhere = all(len(task.allowed()) == 2 for task in problem.tasks)
         for first, second in ((0, 1), (1, 0)):
-            if everywhere:
-                yield splice(problem, (first,) * count, (second,) * count)
-            else:
-                yield from (
-                    (*(first,) * cut, *(second,) * (count - cut)) for cut in range(1, count)
+            # Where the first can run all up to there, and the second all from there on.
+            most = next((n for n, t in enumerate(problem.tasks) if t.ns[first] is None), count)
+            least = max((n + 1 for n, t in enumerate(problem.tasks) if t.ns[second] is None),
+                        default=0)  # fmt: skip
+            if least <= most:
+                yield splice(
+                    problem,
+                    (*(first,) * most, *(second,) * (count - most)),
+                    (*(first,) * least, *(second,) * (count - least)),
                 )
         return
     for order in itertools.islice(itertools.permutations(devices), _MOST_ORDERS):

@@ -23,10 +23,19 @@ import numpy as np
 from tessera.passes.partition.limits import Watch
 from tessera.passes.partition.model import Model
 from tessera.passes.partition.problem import INFINITY, Placement, measure
-from tessera.passes.partition.relax import Array, Relaxation, make_solver, read_relaxation
+from tessera.passes.partition.relax import (
+    Array,
+    Relaxation,
+    limit_steps,
+    make_solver,
+    read_relaxation,
+    run_solver,
+)
 
 _WHOLE = 1e-5
 _SETUP_ITERATIONS = 50  # what starting a relaxation costs, in steps of the simplex method
+_ROOT_STEPS_PER_ROW = 4
+_NODE_STEPS = 1000
 _TRIED_COUNTS = 3
 _ROUNDING = 4  # nodes until the first placement is made of one; then ever more of them
 
@@ -57,8 +66,10 @@ class _Node:
 class _Solver:
     """One HiGHS instance that goes from node to node, each from its parent's basis."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, most_work: int, watch: Watch) -> None:
         self.model = model
+        self.most_work = most_work
+        self.watch = watch
         self.first = len(model.rows) - len(model.counts)
         self.highs = make_solver(model, integer=False)
         self.lower, self.upper = model.row_lower.copy(), model.row_upper.copy()
@@ -67,7 +78,7 @@ class _Solver:
 
     def root(self) -> Solved:
         """The relaxation without bounds on counts."""
-        self.highs.run()
+        self._run(_ROOT_STEPS_PER_ROW * len(self.model.rows))
         for name, value in (("presolve", "off"), ("solver", "simplex"), ("simplex_strategy", 1)):
             self.highs.setOptionValue(name, value)
         return self._read()
@@ -80,8 +91,14 @@ class _Solver:
             self._bound(count, least, most)
         self.set = bounds
         self.highs.setBasis(basis)
-        self.highs.run()
+        self._run(_NODE_STEPS)
         return self._read()
+
+    def _run(self, least: int) -> None:
+        """With as many steps as are left of the work, but so many at least."""
+        left = (self.most_work - self.work) // max(len(self.model.rows), 1)
+        limit_steps(self.highs, max(least, left))
+        run_solver(self.highs, self.watch)
 
     def _bound(self, count: int, least: float, most: float) -> None:
         row = self.first + count
@@ -116,21 +133,26 @@ def branch_on_counts(
 
     `most_work` limits steps of the simplex method times rows: that is what takes the time.
     """
-    search = _Search(model, incumbent, rounder, gap)
+    search = _Search(model, incumbent, rounder, gap, _Solver(model, most_work, watch))
     ended = search.run(most_work, watch, on_progress)
     return Counting(placement=search.best, bound_ns=search.bound(), ended=ended)
 
 
 class _Search:
     def __init__(
-        self, model: Model, incumbent: Placement | None, rounder: Rounder, gap: float
+        self,
+        model: Model,
+        incumbent: Placement | None,
+        rounder: Rounder,
+        gap: float,
+        solver: _Solver,
     ) -> None:
         self.model = model
         self.rounder = rounder
         self.gap = gap
         self.best = incumbent
         self.period = _period(model, incumbent)
-        self.solver = _Solver(model)
+        self.solver = solver
         self.counts = [np.array(columns) for columns in model.counts]
         self.open: list[_Node] = []
         self.closed = INFINITY  # the least bound of a node that is not taken further
@@ -146,7 +168,8 @@ class _Search:
     ) -> str:
         root = self.solver.root()
         if root is None or root == "lost":
-            return "nodes"
+            self.closed = 0.0  # nothing is proved
+            return watch.over() or "nodes"
         self._push((), *root)
         taken = whole = 0
         rounding = _ROUNDING

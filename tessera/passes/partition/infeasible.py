@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.passes.partition.model import PERIOD, build_model
 from tessera.passes.partition.problem import Problem
-from tessera.passes.partition.relax import make_solver
+from tessera.passes.partition.relax import make_solver, run_solver
 
 _NODES = 500
 
@@ -66,7 +66,7 @@ def _least_extra(problem: Problem, room: int | None) -> int | None:
         solver.addCol(1.0, 0.0, highspy.kHighsInf, 1, row, np.array([-1.0]))
         scale = capacity
     solver.setOptionValue("mip_max_nodes", _NODES)
-    solver.run()
+    run_solver(solver, integer=True)
     if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None
     if room is None:

@@ -100,42 +100,31 @@ def _settle(
 
 
 def separators(problem: Problem) -> tuple[int, ...]:
-    """The tasks that everything passes through, in order."""
+    """The tasks that everything passes through, in order.
+
+    All earlier tasks lead to one if each of them has a reader that is not later: that is the task
+    itself, or leads to it in turn. Likewise for what it leads to.
+    """
     count = len(problem.tasks)
-    before = [0] * count
-    after = [0] * count
-    furthest = [0] * (count + 1)
+    soonest = [count] * count  # the first reader of what a task makes
+    furthest = [0] * count
+    latest = [-1] * count  # the last maker of what a task reads
     for tensor in problem.tensors:
+        made = tensor.producer
         for task in tensor.consumers:
-            before[task] |= 1 << tensor.producer
-        last = max((*tensor.consumers, tensor.producer))
-        furthest[tensor.producer] = max(furthest[tensor.producer], last)
-    for task in range(count):
-        direct, found = before[task], before[task]
-        while direct:
-            low = direct & -direct
-            found |= before[low.bit_length() - 1]
-            direct ^= low
-        before[task] = found
-    readers: list[int] = [0] * count
-    for tensor in problem.tensors:
-        for task in tensor.consumers:
-            readers[tensor.producer] |= 1 << task
+            soonest[made] = min(soonest[made], task)
+            furthest[made] = max(furthest[made], task)
+            latest[task] = max(latest[task], made)
+    leads = [count] * (count + 1)  # the first of the last makers from a task on
     for task in reversed(range(count)):
-        direct, found = readers[task], readers[task]
-        while direct:
-            low = direct & -direct
-            found |= after[low.bit_length() - 1]
-            direct ^= low
-        after[task] = found
-    reach, found_separators = 0, []
+        leads[task] = min(leads[task + 1], latest[task])
+    found, reach, open_until = [], 0, 0
     for task in range(count):
-        everything_before = before[task] == (1 << task) - 1
-        everything_after = after[task].bit_count() == count - task - 1
-        if everything_before and everything_after and reach <= task:
-            found_separators.append(task)
+        if open_until <= task <= leads[task + 1] and reach <= task:
+            found.append(task)
         reach = max(reach, furthest[task])
-    return tuple(found_separators)
+        open_until = max(open_until, soonest[task])
+    return tuple(found)
 
 
 # --- schedules of many placements at once ----------------------------------------------------

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.passes.partition.problem import Placement, Problem
+from tessera.passes.partition.problem import Placement, Problem, Task
 
 Expression = tuple[float, tuple[tuple[int, float], ...]]
 
 PERIOD = 0
 _TARGET = 1000.0  # the period is of this size in the model, far above the solver's tolerances
+# What is longer counts as this long, far above any period worth having: numbers further apart are
+# more than a solver can take. The bound of such a model is a bound all the same.
+_LONGEST = 1e9
+_SLOW = 1e3  # times as long as on the fastest device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +167,7 @@ def _count_rows(
 
 def _task_columns(builder: _Builder, problem: Problem, task: int) -> tuple[tuple[int, int], ...]:
     """(device, column) for each device allowed; the first has no column."""
-    allowed = problem.tasks[task].allowed()
+    allowed = _in_order(problem.tasks[task])
     name = problem.tasks[task].name
     found = [(allowed[0], -1)]
     for device in allowed[1:]:
@@ -173,6 +177,18 @@ def _task_columns(builder: _Builder, problem: Problem, task: int) -> tuple[tuple
         terms = {column: 1.0 for _, column in found[1:]}
         builder.at_most(f"one[{task}]", terms, 1.0)
     return tuple(found)
+
+
+def _in_order(task: Task) -> tuple[int, ...]:
+    """The devices that can run a task, far slower ones last: the first is a constant of the rows,
+    in which a large number would drown the others."""
+    times = [(device, ns) for device, ns in enumerate(task.ns) if ns is not None]
+    least = min(ns for _, ns in times)
+    return tuple(device for device, ns in sorted(times, key=lambda one: one[1] > _SLOW * least))
+
+
+def _in_units(ns: float, scale: float) -> float:
+    return min(ns / scale, _LONGEST)
 
 
 def _expressions(options: tuple[tuple[int, int], ...]) -> dict[int, Expression]:
@@ -253,19 +269,20 @@ def _load_rows(
         for device, expression in options.items():
             ns = task.ns[device]
             assert ns is not None
-            constants[device] += add_to(devices[device], expression, ns * task.rate / scale)
+            units = _in_units(ns * task.rate, scale)
+            constants[device] += add_to(devices[device], expression, units)
     wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for tensor, source, target, column in moves:
-        tax = problem.tax_ns(problem.tensors[tensor], wires[source, target]) / scale
+        tax = _in_units(problem.tax_ns(problem.tensors[tensor], wires[source, target]), scale)
         for end in (source, target):
             devices[end][column] = devices[end].get(column, 0.0) + tax
     for name, terms, constant in zip(problem.devices, devices, constants, strict=True):
         builder.at_most(f"device[{name}]", terms, -constant)
     for pipe in problem.pipes:
         pairs = set(pipe.pairs)
-        per_byte = pipe.ns_per_byte / scale
+        sent = [tensor.bytes * tensor.rate * pipe.ns_per_byte for tensor in problem.tensors]
         terms = {
-            column: problem.tensors[tensor].bytes * problem.tensors[tensor].rate * per_byte
+            column: _in_units(sent[tensor], scale)
             for tensor, source, target, column in moves
             if (source, target) in pairs
         }
@@ -275,7 +292,8 @@ def _load_rows(
         terms, constant = {PERIOD: -1.0}, 0.0
         for ns, options in zip(load.ns, chosen, strict=True):
             for device in load.devices:
-                constant += add_to(terms, options.get(device, _NOWHERE), ns / scale)
+                units = _in_units(ns, scale)
+                constant += add_to(terms, options.get(device, _NOWHERE), units)
         builder.at_most(f"shared[{load.name}]", terms, -constant)
 
 

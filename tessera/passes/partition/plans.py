@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tessera.passes.partition.baselines import best_baseline
+from tessera.passes.partition.bounds import spread_bound
 from tessera.passes.partition.candidates import (
     HOUR_NS,
     Candidate,
@@ -29,7 +30,7 @@ from tessera.passes.partition.candidates import (
     slots_needed,
 )
 from tessera.passes.partition.latency import solve_latency
-from tessera.passes.partition.limits import ShouldStop, watch_for
+from tessera.passes.partition.limits import ShouldStop, Watch, watch_for
 from tessera.passes.partition.many import (
     DIRECT_DEVICES,
     aggregate,
@@ -59,6 +60,7 @@ __all__ = [
 OBJECTIVES = ("throughput", "latency", "cost")
 _NEAR = 0.01  # of the bound; larger parts are not tried then
 _NEAR_ENOUGH = 0.05
+_LARGE_TASKS = 2_000
 KERNEL = "kernel"
 STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", KERNEL)
 
@@ -92,6 +94,10 @@ class _Search:
     options: SolveOptions
     on_progress: Progress | None = None
     should_stop: ShouldStop | None = None
+
+    def within(self, watch: Watch) -> _Search:
+        """The same, with the time that is left."""
+        return replace(self, options=replace(self.options, seconds=watch.seconds_left()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,10 +256,16 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
     watch = watch_for(search.options.seconds, search.should_stop)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     found: list[Candidate] = []
+    if search.options.any_plan and len(problem.tasks) > _LARGE_TASKS:
+        least = spread_bound(problem)
+        if min((one.period_ns for one in baselines), default=INFINITY) <= least * (
+            1 + search.options.gap
+        ):
+            return _Found(candidates=found, bound=least, ended="gap")
     if many:
-        bound = lower_bound(aggregate(problem)[0])
+        bound = lower_bound(aggregate(problem)[0], watch)
         for number in _part_counts(problem):
-            found += _copies(problem, search, number)
+            found += _copies(problem, search.within(watch), number)
             best = min((one.period_ns for one in baselines + found), default=INFINITY)
             if best <= bound * (1 + max(search.options.gap, _NEAR)):
                 near = best <= bound * (1 + search.options.gap)
@@ -263,16 +275,15 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
         if found and best <= bound * (1 + _NEAR_ENOUGH):
             # One placement over all devices has more boundaries than replicas have.
             return _Found(candidates=found, bound=bound, ended="search")
-    left = replace(search.options, seconds=watch.seconds_left())
     solved = solve_many(
-        problem, left, _starts(baselines), on_progress=search.on_progress,
+        problem, search.within(watch).options, _starts(baselines), on_progress=search.on_progress,
         should_stop=search.should_stop,
     )  # fmt: skip
     if solved.placement is not None:
         found.append(_searched(problem, solved.placement))
     if not many:
-        for number in _part_counts(problem):
-            found += _copies(problem, search, number)
+        for number in () if watch.over() else _part_counts(problem):
+            found += _copies(problem, search.within(watch), number)
     found += _with_fewer_hops(problem, baselines + found)
     return _Found(
         candidates=found, bound=solved.relaxation_ns, ended=solved.ended, duals=solved.duals
@@ -343,14 +354,15 @@ def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
         if any(not task.allowed() for task in part.tasks):
             continue
         price = sum(problem.rooms[card].usd_per_hour for card in cards) / HOUR_NS
-        floor = lower_bound(aggregate_if_many(part)) * price
+        floor = price * (
+            spread_bound(part) if watch.over() else lower_bound(aggregate_if_many(part), watch)
+        )
         bound = min(bound, floor)
         if floor >= least or watch.over():
             ended = watch.over() or ended
             continue
         inside = _baselines(part)
-        left = replace(search, options=replace(search.options, seconds=watch.seconds_left()))
-        solved = _fastest(part, left, inside)
+        solved = _fastest(part, search.within(watch), inside)
         inside += solved.candidates
         if solved.ended != "gap":
             ended = solved.ended

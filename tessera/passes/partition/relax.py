@@ -1,33 +1,47 @@
 """HiGHS with a model in it, its relaxation, and a bound that does not hang on tolerances.
 
 In: a `Model`. Out: a `Relaxation`: values, bound, prices of the resources. Source: highspy 1.15.
-One thread, fixed seed, silent.
+One thread, fixed seed, silent. No run is without a limit: steps are counted, so that the same input
+gives the same answer, and who watches is asked between steps. What was not solved within them has
+the bound of `partition.bounds`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.passes.partition.bounds import spread_bound
+from tessera.passes.partition.limits import ENDLESS, Watch
 from tessera.passes.partition.model import PERIOD, Model
 from tessera.passes.partition.problem import Problem
 
 _LARGE_ROWS = 9000  # above this the interior point method beats the simplex method
 _PRICED = ("device", "pipe", "shared", "room")
+_SIMPLEX_STEPS = 20_000  # at least; some seconds
+_SIMPLEX_STEPS_PER_ROW = 5  # where a row needs about one
+_INTERIOR_STEPS = 200  # where some dozen are usual
+_MOST_STEPS = (1 << 31) - 1
+_LONGEST_S = 600.0  # of branch and bound, whose relaxations are not counted: a last resort
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """The optimum without integrality. `duals` are those of loads and rooms, by row name."""
+    """The optimum without integrality. `duals` are those of loads and rooms, by row name.
+
+    Without `solved`, values are none in particular.
+    """
 
     values: Array
     bound_ns: float
     duals: tuple[tuple[str, float], ...]
+    solved: bool = True
 
     def prices(self, problem: Problem) -> Array:
         """What a nanosecond of each resource is worth, in the order of `problem.resources()`."""
@@ -75,24 +89,81 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() or c in "_.()" else "_" for c in name)
 
 
-def relax(model: Model) -> Relaxation | None:
+def run_solver(
+    solver: Any,
+    watch: Watch = ENDLESS,
+    *,
+    integer: bool = False,
+    on_event: Callable[[Any], None] | None = None,
+) -> None:
+    """Run HiGHS until it is done or the watch is over.
+
+    HiGHS asks in between whether to go on, and signals are seen then. Of what they raise the
+    interior point method keeps nothing, so it is kept here and raised at the end.
+    """
+    seconds = watch.seconds_left()
+    if integer or seconds is not None:
+        # For relaxations HiGHS counts from the first run of a solver on.
+        left = _LONGEST_S if seconds is None else seconds
+        solver.setOptionValue("time_limit", solver.getRunTime() + left)
+    raised: list[BaseException] = []
+
+    def ask(event: Any) -> None:
+        try:
+            if on_event is not None:
+                on_event(event)
+            if watch.over():
+                event.interrupt()
+        except BaseException as problem:
+            raised.append(problem)
+            event.interrupt()
+
+    asks = (
+        [solver.cbMipInterrupt] if integer else [solver.cbSimplexInterrupt, solver.cbIpmInterrupt]
+    )
+    for one in asks:
+        one.subscribe(ask)
+    try:
+        solver.run()
+    finally:
+        for one in asks:
+            one.unsubscribe(ask)
+    if raised:
+        raise raised[0]
+
+
+def relax(model: Model, watch: Watch = ENDLESS) -> Relaxation | None:
     """The relaxation of a model; None if it is infeasible."""
     import highspy
 
     solver = make_solver(model, integer=False)
-    if len(model.rows) > _LARGE_ROWS:
-        solver.setOptionValue("solver", "ipm")
-        solver.setOptionValue("run_crossover", "off")
-    solver.run()
-    status = solver.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return None
-    if status != highspy.HighsModelStatus.kOptimal:
-        solver.setOptionValue("solver", "simplex")
-        solver.run()
-        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    limit_steps(solver, max(_SIMPLEX_STEPS, _SIMPLEX_STEPS_PER_ROW * len(model.rows)))
+    solver.setOptionValue("ipm_iteration_limit", _INTERIOR_STEPS)
+    solver.setOptionValue("run_crossover", "off")
+    methods = ("simplex", "ipm")
+    for method in reversed(methods) if len(model.rows) > _LARGE_ROWS else methods:
+        solver.setOptionValue("solver", method)
+        run_solver(solver, watch)
+        status = solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
             return None
-    return read_relaxation(model, solver, model.row_lower, model.row_upper)
+        if status == highspy.HighsModelStatus.kOptimal:
+            return read_relaxation(model, solver, model.row_lower, model.row_upper)
+        if watch.over():
+            break
+        solver.clearSolver()
+    return unsolved(model)
+
+
+def limit_steps(solver: Any, steps: int) -> None:
+    """At most so many steps of the simplex method in a run."""
+    solver.setOptionValue("simplex_iteration_limit", min(steps, _MOST_STEPS))
+
+
+def unsolved(model: Model) -> Relaxation:
+    """What is known without the solver."""
+    values = np.zeros(len(model.columns))
+    return Relaxation(values=values, bound_ns=spread_bound(model.problem), duals=(), solved=False)
 
 
 def read_relaxation(model: Model, solver: Any, row_lower: Array, row_upper: Array) -> Relaxation:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessera.passes.partition.candidates import slots_needed
+from tessera.passes.partition.coarse import coarsen
 from tessera.passes.partition.many import DIRECT_DEVICES, aggregate, types_of, usable_devices
 from tessera.passes.partition.model import PERIOD, build_model
 from tessera.passes.partition.plans import Choice
@@ -18,6 +19,7 @@ from tessera.passes.partition.problem import INFINITY, Problem, Wire
 from tessera.passes.partition.relax import Relaxation, relax
 
 _LEAST_GAIN = 1e-4
+_MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +77,14 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
 
 
 def _relaxed(problem: Problem) -> Relaxation | None:
-    """The relaxation; of types where there are many devices, so that prices are per type."""
+    """The relaxation; of types where there are many devices, so that prices are per type.
+
+    Of very many tasks some are taken together: then the gain is that of plans which do so.
+    """
     if len(usable_devices(problem)) > DIRECT_DEVICES:
         problem = aggregate(problem)[0]
+    if len(problem.tasks) > _MOST_TASKS:
+        problem = coarsen(problem, _MOST_TASKS).problem
     return relax(build_model(problem))
 
 

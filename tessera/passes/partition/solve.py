@@ -13,20 +13,28 @@ what went in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.passes.partition.balance import balance
+from tessera.passes.partition.bounds import spread_bound
 from tessera.passes.partition.classes import classes_of
+from tessera.passes.partition.coarse import MOST_TASKS, coarsen
 from tessera.passes.partition.counts import branch_on_counts
-from tessera.passes.partition.limits import ShouldStop, Watch, watch_for
+from tessera.passes.partition.limits import ENDLESS, ShouldStop, Watch, watch_for
 from tessera.passes.partition.model import Model, build_model
 from tessera.passes.partition.problem import INFINITY, Placement, Problem, measure
-from tessera.passes.partition.relax import Relaxation, make_solver, relax
-from tessera.passes.partition.search import best_of, improve, shake, splice_all
+from tessera.passes.partition.relax import (
+    Relaxation,
+    make_solver,
+    relax,
+    run_solver,
+    unsolved,
+)
+from tessera.passes.partition.search import POWERS, best_of, improve, shake, splice_all
 
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
 _WORK = 150_000_000  # steps of the simplex method times rows: some ten to twenty seconds
@@ -34,8 +42,9 @@ _WORK_PER_NODE = 1_000_000
 _REPEATED = 0.75  # classes per task; with more of them there is too little to count
 _FEW_TASKS = 16
 _SHAKEN = (40, 600)  # tasks; fewer are quick to solve, more gain nothing by it
-_KICKS_TIMES_TASKS = 30_000
+_KICKS_TIMES_TASKS = 30_000  # for two or three devices; with more a kick takes longer
 _NEAR = 1.02  # of the bound; what is further off is not worth balancing
+_COARSE_SWEEPS = 2
 _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 
 
@@ -45,6 +54,8 @@ class SolveOptions:
 
     `max_nodes` of branch and bound: None is as many as suit the size of the model. Without
     `thorough` a placement from rounding and local search is enough; branching is for none at all.
+    `any_plan`: of a large problem no split of requests is looked for where a baseline is near
+    enough.
     """
 
     gap: float = 0.001
@@ -52,6 +63,7 @@ class SolveOptions:
     seconds: float | None = None
     seed: int = 0
     thorough: bool = True
+    any_plan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +106,24 @@ def solve(
     """The best placement found for throughput, with a proven bound."""
     options = options or SolveOptions()
     watch = watch_for(options.seconds, should_stop)
+    if len(problem.tasks) > MOST_TASKS:
+        return _solve_coarse(problem, options, tuple(starts), on_progress, watch)
     classes = _classes(problem) if options.thorough else ()
     model = build_model(problem, classes)
-    relaxed = relax(model)
+    relaxed = relax(model, watch)
     if relaxed is None:
-        return _NOTHING
+        starts = tuple(starts)
+        if best_of(problem, starts) is None:
+            return _NOTHING
+        relaxed = unsolved(model)  # the solver is wrong: a start fits
     incumbent = _round(problem, model, relaxed, starts, options, watch)
     if on_progress:
         on_progress(relaxed.bound_ns, _period(problem, incumbent))
     best, proven, ended = incumbent, relaxed.bound_ns, "gap"
     if best is not None and not options.thorough:
         ended = "search"
+    elif not relaxed.solved and best is not None:
+        ended = watch.over() or "nodes"  # what branching would have to solve again and again
     elif classes and not _near(problem, best, proven, options.gap):
         best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
     if ended == "whole" or (
@@ -118,9 +137,42 @@ def solve(
     )  # fmt: skip
 
 
-def lower_bound(problem: Problem) -> float:
+def _solve_coarse(
+    problem: Problem,
+    options: SolveOptions,
+    starts: tuple[Placement, ...],
+    on_progress: Progress | None,
+    watch: Watch,
+) -> Solution:
+    """As `solve`, with runs of tasks as one. The bound is that of times alone."""
+    coarse = coarsen(problem)
+    bound = spread_bound(problem)
+    trials, found = list(starts), _NOTHING
+    if len(coarse.problem.tasks) <= MOST_TASKS:
+        found = solve(
+            coarse.problem, replace(options, seconds=watch.seconds_left()),
+            [coarse.shrink(one) for one in starts], on_progress, should_stop=watch.should_stop,
+        )  # fmt: skip
+    if found.placement is not None:
+        trials.insert(0, coarse.expand(found.placement))
+    best = best_of(problem, trials)
+    if best is not None and not watch.over():
+        finer = improve(problem, best, POWERS[1:], max_sweeps=_COARSE_SWEEPS)
+        best = best_of(problem, (best, finer))
+    period = _period(problem, best)
+    near = best is not None and _near(problem, best, bound, options.gap)
+    return Solution(
+        placement=best, period_ns=period, bound_ns=min(bound, period),
+        relaxation_ns=min(bound, period), ended="gap" if near else watch.over() or "search",
+        duals=found.duals,
+    )  # fmt: skip
+
+
+def lower_bound(problem: Problem, watch: Watch = ENDLESS) -> float:
     """The period of the relaxation: no plan is faster, however it shares requests."""
-    relaxed = relax(build_model(problem))
+    if len(problem.tasks) > MOST_TASKS:
+        return spread_bound(problem)
+    relaxed = relax(build_model(problem), watch)
     return INFINITY if relaxed is None else relaxed.bound_ns
 
 
@@ -174,7 +226,7 @@ def _round(
         best = balance(problem, best, prices, runs, bound * (1 + gap), watch=watch)
     tasks = len(problem.tasks)
     if best is not None and not model.counts and _SHAKEN[0] <= tasks <= _SHAKEN[1]:
-        kicks = min(200, _KICKS_TIMES_TASKS // tasks)
+        kicks = min(200, _KICKS_TIMES_TASKS // (tasks * max(1, len(problem.devices) - 2) ** 2))
         best = shake(problem, best, patterns, kicks=kicks, enough=bound * (1 + gap), watch=watch)
     return best
 
@@ -272,16 +324,10 @@ def _branch(
         nodes = max(1, _NODES_TIMES_COLUMNS // len(model.columns))
     solver.setOptionValue("mip_max_nodes", nodes)
     solver.setOptionValue("random_seed", options.seed)
-    if (seconds := watch.seconds_left()) is not None:
-        solver.setOptionValue("time_limit", seconds)
     if incumbent is not None:
         columns, values = model.encode(incumbent)
         solver.setSolution(len(columns), columns, values)
-    if on_progress is not None:
-        _report(solver, model, on_progress)
-    if watch.should_stop is not None:
-        _listen(solver, watch.should_stop)
-    solver.run()
+    run_solver(solver, watch, integer=True, on_event=_reporter(model, on_progress))
     info = solver.getInfo()
     status = solver.getModelStatus()
     proven = max(
@@ -299,25 +345,20 @@ def _branch(
     ended = {
         highspy.HighsModelStatus.kOptimal: "gap",
         highspy.HighsModelStatus.kTimeLimit: "clock",
-        highspy.HighsModelStatus.kInterrupt: "interrupted",
+        highspy.HighsModelStatus.kInterrupt: watch.over() or "interrupted",
     }.get(status, "nodes")
     return best, proven, ended
 
 
-def _report(solver: Any, model: Model, on_progress: Progress) -> None:
+def _reporter(model: Model, on_progress: Progress | None) -> Callable[[Any], None] | None:
+    if on_progress is None:
+        return None
+
     def hear(event: Any) -> None:
         out = event.data_out
         on_progress(out.mip_dual_bound * model.scale, out.mip_primal_bound * model.scale)
 
-    solver.cbMipInterrupt.subscribe(hear)
-
-
-def _listen(solver: Any, should_stop: ShouldStop) -> None:
-    def hear(event: Any) -> None:
-        if should_stop():
-            event.interrupt()
-
-    solver.cbMipInterrupt.subscribe(hear)
+    return hear
 
 
 def _decode(problem: Problem, shares: NDArray[np.float64]) -> Placement:

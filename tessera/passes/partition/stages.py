@@ -17,7 +17,7 @@ from math import gcd
 import numpy as np
 
 from tessera.passes.partition.balance import balance
-from tessera.passes.partition.limits import Watch
+from tessera.passes.partition.limits import ShouldStop, Watch
 from tessera.passes.partition.problem import (
     Pipe,
     Placement,
@@ -130,7 +130,7 @@ def _staged(
         if watch.over():
             break
         cut = _cut(order, weights, shares)
-        solved = _solve_stages(problem, cut, stages, _QUICK)
+        solved = _solve_stages(problem, cut, stages, _QUICK, watch)
         if solved is None:
             return best
         trial, periods = solved
@@ -144,7 +144,7 @@ def _staged(
             for share, period in zip(shares, periods, strict=True)
         ]
     if best is not None and not watch.over():
-        finer = _solve_stages(problem, chosen, stages, _THOROUGH)
+        finer = _solve_stages(problem, chosen, stages, _THOROUGH, watch)
         if finer is not None and _key(problem, finer[0]) < _key(problem, best):
             best = finer[0]
     return best
@@ -155,12 +155,14 @@ def _solve_stages(
     cut: list[list[int]],
     stages: tuple[tuple[int, ...], ...],
     options: SolveOptions,
+    watch: Watch,
 ) -> tuple[Placement, list[float]] | None:
     """A placement with every run of tasks on its stage, and the stages' periods."""
     place = [0] * len(problem.tasks)
     periods = []
     for stage, tasks in zip(stages, cut, strict=True):
-        period = _solve_stage(problem, tasks, stage, place, options)
+        left = replace(options, seconds=watch.seconds_left())
+        period = _solve_stage(problem, tasks, stage, place, left, watch.should_stop)
         if period is None:
             return None
         periods.append(period)
@@ -194,6 +196,7 @@ def _solve_stage(
     stage: tuple[int, ...],
     place: list[int],
     options: SolveOptions,
+    should_stop: ShouldStop | None,
 ) -> float | None:
     """Place a run of tasks on the devices of a stage; gives its period, None if it cannot be."""
     if not tasks:
@@ -201,10 +204,10 @@ def _solve_stage(
     part = stage_problem(problem, tasks, stage)
     if any(not task.allowed() for task in part.tasks):
         return None
-    found = solve(part, options)
+    found = solve(part, options, should_stop=should_stop)
     if found.placement is None:
         # Memory is repaired later, over all devices.
-        found = solve(replace(part, rooms=()), options)
+        found = solve(replace(part, rooms=()), options, should_stop=should_stop)
         if found.placement is None:
             return None
     for task, device in zip(tasks, found.placement, strict=False):
