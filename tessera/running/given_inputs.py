@@ -132,18 +132,26 @@ def _is_kind(dtype: DataType | None, array: ArrayType) -> bool:
 
 def _is_shape(buffer: Buffer, array: ArrayType) -> bool:
     """The shape of the input or its elements in a row, alone or behind an axis of requests."""
+    own = _shapes(buffer, array)
+    return array.shape in own or (bool(array.shape) and array.shape[1:] in own)
+
+
+def _shapes(buffer: Buffer, array: ArrayType) -> set[tuple[int, ...]]:
+    """The shapes that an array may have for one request; a single number needs none."""
     elements = buffer.bytes // array.bytes if array.bytes else 0
-    own = {(elements,)} if buffer.shape is None else {(elements,), buffer.shape}
-    return array.shape in own or array.shape[1:] in own
+    found: set[tuple[int, ...]] = {(elements,)}
+    found |= set() if buffer.shape is None else {buffer.shape}
+    return found | {()} if elements == 1 and buffer.shape is None else found
 
 
 def _has_axis(buffers: Sequence[Buffer], array: ArrayType) -> bool:
     """Whether an array has an axis more than the input."""
-    shapes = {one.shape for one in buffers} | {(one.bytes // array.bytes,) for one in buffers}
-    return array.shape not in shapes and array.shape[1:] in shapes
+    shapes = {shape for one in buffers for shape in _shapes(one, array)}
+    return array.shape not in shapes and bool(array.shape) and array.shape[1:] in shapes
 
 
 def _described(buffer: Buffer) -> str:
     kind = "bytes" if buffer.dtype is None else buffer.dtype.value
-    shape = (buffer.bytes,) if buffer.shape is None else buffer.shape
+    size = 1 if buffer.dtype is None else buffer.dtype.bytes
+    shape = (buffer.bytes // size,) if buffer.shape is None else buffer.shape
     return f"{kind} of shape {shape}, {buffer.bytes} bytes"

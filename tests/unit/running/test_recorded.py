@@ -187,3 +187,27 @@ def test_what_no_step_writes_is_not_compared(
     code, text = verify("--requests", "1")
     assert code == 5, text
     assert "output `y`" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(np.float32(3), [3, 3]), (np.float32([3]), [3, 3]), (np.float32([3, 4]), [3, 4])],
+)
+def test_a_single_number_is_given_as_one_or_one_per_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: np.ndarray, expected: list[int]
+) -> None:
+    """As capture writes tensors without dimensions: with a type and without a shape."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.ptx").write_text(
+        "//! tessera.trace 1\n//! buffer k bytes=4 role=input dtype=f32\n"
+        "//! buffer y bytes=4 role=output dtype=f32\n//! memcpy y k bytes=4\n"
+    )
+    assert tessc("plan", "t.ptx", "--gpus", "h200").code == 0
+    np.savez("in.npz", k=given)
+    code, text = verify("--requests", "2", "--inputs", "in.npz", "--outputs", "out.npz")
+    assert code == 0, text
+    assert np.load("out.npz")["y"].reshape(-1).tolist() == expected
+    np.savez("in.npz", k=np.ones((2, 2), np.float32))
+    code, text = verify("--inputs", "in.npz")
+    assert code == 1
+    assert "input `k` is f32 of shape (1,), 4 bytes" in text
