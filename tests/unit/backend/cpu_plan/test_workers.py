@@ -81,7 +81,8 @@ def test_pipelining_is_real(dozing: tuple[Model, Dispatcher]) -> None:
     """Two kernels of 50 ms on two devices: 8 requests take about 9 sleeps, not 16."""
     model, dispatcher = dozing
     times: list[float] = []
-    while len(times) < 6 and min(times, default=1.0) > 0.65 * 0.8:  # the machine may be busy
+    limit = time.monotonic() + 120  # the machine may be busy
+    while min(times, default=1.0) > 0.65 * 0.8 and time.monotonic() < limit:
         started = time.monotonic()
         asks = [Ask(n, lane=n % 2) for n in range(8)]
         futures = [dispatcher.submit(inputs_of(model, a), trace=0, lane=a.lane) for a in asks]
