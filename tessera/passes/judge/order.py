@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.launch_program import HOST, Await, Fill, Free, Queue, Receive, Record, Run, Send
+from tessera.passes.judge import limits
 from tessera.passes.judge.findings import Findings, Op, Said
+from tessera.passes.judge.limits import give_up
 from tessera.passes.judge.shape import QueueKey, Shape
 
 Clock = npt.NDArray[np.int32]
@@ -33,6 +35,9 @@ Order = tuple[tuple[Op, Clock], ...]
 
 def find_order(shape: Shape, findings: Findings) -> Order | None:
     """An order in which all operations can be done."""
+    if len(shape.records) * len(shape.queues) > limits.MOST_CLOCKS:
+        give_up(shape.trace.trace, "have too many events on too many devices", findings)
+        return None
     walk = _Walk(shape)
     walk.run()
     stuck = [key for key, ops in shape.queues.items() if walk.next[key] < len(ops)]

@@ -121,6 +121,15 @@ def expand(
     return whole[space._numbers(buffer, index)]
 
 
+def count_atoms(shape: Shape, sequence: Sequence, memory: Memory) -> int:
+    """At most so many atoms the memory of all devices is cut into."""
+    return sum(
+        len(sequence.bounds.get(buffer, ()))
+        for trace, _, buffer in memory.places
+        if trace == shape.trace.trace
+    )
+
+
 def build_space(shape: Shape, sequence: Sequence, memory: Memory, device: str) -> Space:
     """The memory of a device before a request: all poison."""
     start: dict[int, int] = {}

@@ -23,10 +23,12 @@ import numpy.typing as npt
 
 from tessera.ir.launch_program import HOST, Fill, Free, Home, Queue, Receive, Run, Send
 from tessera.ir.program import Role
+from tessera.passes.judge import limits
 from tessera.passes.judge.bytes import Array, Index, marked, places, ranges_of, text
 from tessera.passes.judge.findings import Findings, Op
 from tessera.passes.judge.homes import Claims
 from tessera.passes.judge.host import Host
+from tessera.passes.judge.limits import give_up
 from tessera.passes.judge.memory import Memory
 from tessera.passes.judge.order import Clock, Order
 from tessera.passes.judge.sequence import FIRST, Sequence, Touch, Versions
@@ -37,12 +39,10 @@ from tessera.passes.judge.space import (
     UNCLEAR_TAG,
     Space,
     build_space,
+    count_atoms,
     expand,
 )
 from tessera.passes.judge.waste import find_waste
-
-MOST_WORK = 4_000_000_000
-"""Atoms that operations may touch in all before the judge gives up."""
 
 
 def check_versions(
@@ -54,15 +54,14 @@ def check_versions(
     findings: Findings,
 ) -> None:
     """Do one request, and check every operation of it."""
+    if count_atoms(shape, sequence, memory) > limits.MOST_ATOMS:
+        give_up(shape.trace.trace, "touch too many ranges", findings)
+        return
     walk = _Walk(shape, sequence, memory, claims, findings)
     for op, done in order:
         walk.do(op, done)
-        if walk.work > MOST_WORK:
-            findings.add(
-                "TSR4015",
-                f"the programs of trace {shape.trace.trace} touch too many ranges to be proved",
-                "what is not proved does not run",
-            )
+        if walk.work > limits.MOST_WORK:
+            give_up(shape.trace.trace, "touch too many ranges", findings)
             return
     walk.finish()
 

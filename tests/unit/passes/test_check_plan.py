@@ -17,7 +17,7 @@ from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.region import Interval
 from tessera.passes import check_plan
 from tessera.passes.check_plan import check_replica
-from tessera.passes.judge import versions as check_plan_versions
+from tessera.passes.judge import limits
 from tessera.passes.judge.findings import Findings
 from tessera.passes.judge.policies import check_layouts
 from tests.helpers.launch_text import lowered
@@ -803,9 +803,14 @@ def test_findings_are_bounded() -> None:
     assert len(judge([trace, trace], twice, "a" * 50, "a" * 50)) == 20
 
 
-def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_plan_versions, "MOST_WORK", 3)
+@pytest.mark.parametrize("limit", ["MOST_WORK", "MOST_ATOMS", "MOST_CLOCKS"])
+def test_what_takes_too_much_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few lines may ask for more memory and time than there are."""
+    monkeypatch.setattr(limits, limit, 3)
     assert codes(chain()) == ["TSR4015"]
+
+
+def test_what_is_too_large_is_refused() -> None:
     replica = lowered([CHAIN[0]], CHAIN_TEXT)
     wide = replace(replica, devices=tuple(f"d{n}" for n in range(2000)))
     assert "TSR4015" in codes(judge([CHAIN], wide, "ab"))
