@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.ir.launch_program import Await, Record
 from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.running.backends import Choice, choose_backend, rehearsal
@@ -30,6 +31,7 @@ DEFAULT_REQUESTS = 8
 MOST_REQUESTS = 1_000_000
 INTERRUPTED = 130
 _LOOK_S = 0.1
+_EVENT_BYTES = 280
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +106,27 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
         sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
         for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
     )
-    needed, free = int(requests * sum(outputs)), available_bytes()
+    needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
     if free is not None and needed > free:
         raise TesseraError(
             error("TSR5020", f"the machine has no memory for the outputs of {requests} requests: "
-                  f"{needed} bytes", notes=(f"{free} bytes are available",),
-                  hint="run with fewer `--requests`"),
+                  f"{needed} bytes, with what devices did when",
+                  notes=(f"{free} bytes are available",), hint="run with fewer `--requests`"),
             RUN_FAULT,
         )  # fmt: skip
+
+
+def _events_bytes(opened: OpenPlan) -> int:
+    """What is kept of when a request did what, at most."""
+    return _EVENT_BYTES * max(
+        sum(
+            not isinstance(one.operation, Record | Await)
+            for program in lowered.programs
+            for one in program.operations
+        )
+        for replica in opened.replicas
+        for lowered in replica.lowered.traces
+    )
 
 
 def _not_given(path: str, names: Sequence[str]) -> Diagnostic:

@@ -131,10 +131,11 @@ def test_options_without_sense(plan: str, options: list[str], code: int, words: 
 
 
 def test_more_outputs_than_the_machine_can_hold(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.running.available_bytes", lambda: 1 << 20)
-    result = tessc("run", plan, "--backend", "cpu", "--requests", "100000")
-    assert result.code == 6
-    assert "no memory for the outputs of 100000 requests" in result.err
+    for free in (1 << 20, 100000 * 1024):  # the outputs alone take 512 bytes
+        monkeypatch.setattr("tessera.running.available_bytes", lambda free=free: free)
+        result = tessc("run", plan, "--backend", "cpu", "--requests", "100000")
+        assert result.code == 6
+        assert "no memory for the outputs of 100000 requests" in result.err
 
 
 def test_fewer_slots_and_json_without_gpus(plan: str) -> None:
