@@ -4,22 +4,22 @@ In: a plan (or a lowered replica) and the programs and graphs of its traces, fre
 diagnostics; none at all is the proof.
 
 What is proved of every request, whatever the devices' speeds:
-- every step runs once, on its device, and finds every byte it may depend on as the sequential
-  program would have left it; outputs reach the host, and state is at home for the next request;
+- every step runs once, on its device, which can run it, and finds every byte it may depend on as
+  the sequential program would have left it; outputs reach the host, and state is at home for the
+  next request;
 - no two operations that touch the same memory, one of them to write, are under way together;
 - the programs come to an end, also where a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
 The parts are in `judge`: `shape` (everything is there once), `memory` (places), `order` (what comes
 before what), `sequence` (what one device would do), `versions` (the walk), `homes` (from request to
-request), `pins` and `tables` (pointers), `policies` (what they share). None of it is shared with
-planning or lowering.
+request), `pins` and `tables` (pointers), `policies` (what they share), `fits` (what devices can
+run). None of it is shared with planning or lowering.
 
 Source: design, sections 5 and 6.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Diagnostic
@@ -29,6 +29,7 @@ from tessera.ir.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program import Launch, Program
 from tessera.passes.judge.effects import find_effects
 from tessera.passes.judge.findings import Findings, Locate, nowhere
+from tessera.passes.judge.fits import check_fits
 from tessera.passes.judge.homes import check_homes, writes_variables
 from tessera.passes.judge.memory import check_capacity, check_memory
 from tessera.passes.judge.order import find_order
@@ -62,7 +63,7 @@ def check_plan(
         findings.add("TSR4013", f"a device of the plan is of card `{device}`, which is not there")
     for number, replica in enumerate(plan.replicas):
         _check_header(number, replica, card_of, programs, graphs, findings)
-        _check_arches(replica, plan, findings)
+        check_fits(replica, plan, programs, graphs, findings)
     if findings.count:
         return findings.result()
     for replica in plan.replicas:
@@ -226,27 +227,5 @@ def _check_steps(
                 "TSR4013",
                 f"step `#{step.step} {step.name}` of replica {number} is to run code for "
                 f"`{step.arch}`, which its module does not have",
-                at=step,
-            )
-
-
-_ARCH = re.compile(r"sm_(\d+)([af]?)")
-
-
-def _check_arches(replica: Replica, plan: Plan, findings: Findings) -> None:
-    """Code runs on its own architecture and later ones, unless its name says that it does not."""
-    arch_of = {card.name: card.arch for card in plan.cards}
-    on = {device.name: arch_of.get(device.card, "") for device in plan.devices}
-    for step in (step for placed in replica.traces for step in placed.steps):
-        code, here = _ARCH.fullmatch(step.arch), _ARCH.fullmatch(on.get(step.device, ""))
-        if code is None or here is None:
-            continue
-        made, there = int(code[1]), int(here[1])
-        runs = {"": made <= there, "a": made == there, "f": made <= there < made // 10 * 10 + 10}
-        if not runs[code[2]]:
-            findings.add(
-                "TSR4013",
-                f"step `#{step.step} {step.name}` is to run code for `{step.arch}` on "
-                f"`{step.device}`, which is `{here[0]}`",
                 at=step,
             )

@@ -1,0 +1,66 @@
+"""The judge of plans: no step is on a device that cannot run it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tessera.frontend.trace import parse_trace
+from tessera.ir.plan import Plan
+from tessera.passes.check_plan import check_plan
+from tests.helpers.plan_files import plan_of
+from tests.helpers.served import graph_of
+from tests.helpers.traces import COPY, trace
+
+BUFFERS = """
+buffer x bytes=256 role=input
+buffer y bytes=256 role=output
+"""
+
+
+def plan_for(launch: str) -> Plan:
+    """One launch on a whole A100: 108 SMs of `sm_80`."""
+    step = f"launch m.copy {launch} args=[y, x, u32:64]"
+    return plan_of([trace(BUFFERS, COPY, step)], [["a"]])
+
+
+def judged(plan: Plan, *, sms: int = 108, arch: str = "sm_80") -> str:
+    programs = [parse_trace(one.text, "t.ptx") for one in plan.traces]
+    changed = replace(
+        plan,
+        devices=tuple(replace(one, sms=sms) for one in plan.devices),
+        cards=tuple(replace(one, arch=arch) for one in plan.cards),
+    )
+    found = check_plan(changed, programs, [graph_of(one) for one in programs])
+    assert {one.code for one in found} <= {"TSR4013"}
+    return "\n".join(one.headline for one in found)
+
+
+@pytest.mark.parametrize(
+    ("launch", "sms", "arch", "why"),
+    [
+        ("grid=1000,1,1 block=1024,1,1", 1, "sm_80", ""),
+        ("grid=216,1,1 block=1024,1,1 cooperative=1", 108, "sm_80", ""),
+        ("grid=216,1,1 block=1024,1,1 cooperative=1", 107, "sm_80", "at most 214 run"),
+        ("grid=217,1,1 block=1024,1,1 cooperative=1", 108, "sm_80", "at most 216 run"),
+        ("grid=216,1,1 block=1024,1,1 cooperative=1", 108, "sm_89", "at most 108 run"),
+        ("grid=108,1,1 block=32,1,1 smem=90000 cooperative=1", 108, "sm_80", ""),
+        ("grid=109,1,1 block=32,1,1 smem=90000 cooperative=1", 108, "sm_80", "at most 108 run"),
+        ("grid=3456,1,1 block=32,1,1 cooperative=1", 108, "sm_80", ""),
+        ("grid=3457,1,1 block=32,1,1 cooperative=1", 108, "sm_80", "at most 3456 run"),
+        ("grid=1,1,1 block=64,1,1 smem=166912", 108, "sm_80", ""),
+        ("grid=1,1,1 block=64,1,1 smem=166913", 108, "sm_80", "166913 bytes of shared memory"),
+        ("grid=1,1,1 block=64,1,1 smem=166912", 108, "sm_89", "166912 bytes of shared memory"),
+        ("grid=2,1,1 block=64,1,1 cluster=2,1,1", 108, "sm_80", "in clusters"),
+        ("grid=2,1,1 block=64,1,1 cluster=2,1,1", 108, "sm_90", ""),
+        ("grid=1,1,1 block=64,1,1", 108, "sm_75", "its code is for `sm_80`"),
+    ],
+)
+def test_a_step_fits_its_device(launch: str, sms: int, arch: str, why: str) -> None:
+    found = judged(plan_for(launch), sms=sms, arch=arch)
+    if not why:
+        assert found == ""
+    else:
+        assert f"step `#0 m.copy` cannot run on `a`, which is `{arch}` with {sms} SMs" in found
+        assert why in found
