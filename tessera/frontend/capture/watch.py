@@ -22,6 +22,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.ir.data_type import DataType
+from tessera.ir.operators import table
 from tessera.ir.program import AttributeValue
 
 _NAMES = {
@@ -110,6 +111,8 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
         ) -> Any:
             if isinstance(func, torch._ops.HigherOrderOperator):
                 raise _takes_functions(func)
+            if (result := self._parts(func, args, kwargs or {})) is not NotImplemented:
+                return result
             graph = graph_of()
             first = count_nodes(graph) if graph is not None else 0
             result = self._call(func, args, kwargs or {})
@@ -119,6 +122,16 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
             if last > first:
                 self.operators.append(_operator(func, args, kwargs or {}, result, first, last))
             return result
+
+        def _parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """Call what an operator is made of, if no trace holds it and it is made of others: in
+            inference mode, and inside of others, even `matmul` comes here as it is."""
+            made = torch._C.DispatchKey.CompositeImplicitAutograd
+            has = torch._C._dispatch_has_kernel_for_dispatch_key
+            if _name_of(func) in table() or not has(func.name(), made):
+                return NotImplemented
+            with self:
+                return func._op_dk(made, *args, **kwargs)
 
         def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Call an operator; one of somebody's own with this mode in force inside it."""
@@ -185,7 +198,6 @@ def _operator(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, first: int, last: int
 ) -> RawOperator:
     schema = func._schema
-    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     reads: list[RawTensor] = []
     writes: list[RawTensor] = []
     attributes: list[tuple[str, AttributeValue]] = []
@@ -213,9 +225,15 @@ def _operator(
     made = [_tensor(t) for t in tensors_in(result) if t.is_cuda]
     writes += [tensor for tensor in made if tensor.address not in seen]
     return RawOperator(
-        operator=name, reads=tuple(reads), writes=tuple(writes), attributes=tuple(attributes),
-        first=first, last=last,
+        operator=_name_of(func), reads=tuple(reads), writes=tuple(writes),
+        attributes=tuple(attributes), first=first, last=last,
     )  # fmt: skip
+
+
+def _name_of(func: Any) -> str:
+    """As a trace names it: `aten::add.Tensor`."""
+    schema = func._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
 def _number_of(value: Any) -> Any:

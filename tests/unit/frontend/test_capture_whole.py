@@ -346,3 +346,16 @@ def test_models_of_the_transformers_library_by_the_route_without_a_compiler(
     found = captured(install(monkeypatch), tmp_path, model.float(), *given)
     assert all(isinstance(step, LibraryCall) for step in found.program.work())
     assert {"input", "weight", "output"} <= set(roles(found).values())
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_operators_are_the_same_in_inference_mode(gpu: Driver, tmp_path: Path, guard: Any) -> None:
+    """There, PyTorch does not take `matmul` and its like apart before they are seen."""
+
+    def step(a: Any, b: Any) -> Any:
+        with guard():
+            return torch.matmul(a, b).to(torch.float64).flatten().float()
+
+    found = captured(gpu, tmp_path, step, some(2, 3, 4), some(2, 4, 5))
+    names = [s.operator for s in found.program.steps if isinstance(s, LibraryCall)]
+    assert names == ["aten::bmm", "aten::_to_copy", "aten::_to_copy"]
