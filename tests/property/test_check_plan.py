@@ -183,7 +183,7 @@ def test_what_lowering_makes_is_accepted_and_right_at_length(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4000, 4060))
 def test_every_change_that_matters_is_refused_at_length(seed: int) -> None:
-    check_mutants(seed, runs=3)
+    check_mutants(seed, runs=3, most=2000, tables=seed % 3 == 0)
 
 
 def test_the_oracle_sees_what_the_judge_refuses() -> None:

@@ -21,6 +21,7 @@ from tessera.ir.program import Program, Role
 from tessera.passes.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case
+from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, reference
@@ -129,7 +130,7 @@ def test_every_change_is_refused_or_makes_no_difference(
     requests = [Request(trace, 0, 0) for trace in (*order, *order[::-1])]
     wanted = reference(case.programs, case.graphs, requests)
     assert differs(replica, case, requests, wanted, 2) == ""
-    every = list(mutants(replica, case.programs))
+    every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
     verdicts: Counter[bool] = Counter()
     for what, mutant in random.Random(seed).sample(every, min(most, len(every))):
         refused = bool(check_replica(mutant, case.programs, case.graphs, case.placements))
