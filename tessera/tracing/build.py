@@ -297,6 +297,8 @@ class _Builder:
                     error("TSR6002", f"the model {work.what}, which a trace cannot hold",
                           hint=work.hint)
                 )  # fmt: skip
+            case RawOperator() if work.writes and all(0 in one.shape for one in work.writes):
+                return  # nothing is what it gives, and there may be no memory to name
             case RawOperator() if self.random is not None and draws_seeds(work):
                 yield self._draw(work, self.random)
             case RawOperator():

@@ -255,11 +255,15 @@ def test_a_module_variable_must_hold_what_its_module_says(
 def test_an_operand_without_elements_may_stand_anywhere() -> None:
     """The allocator gives it no address, and the first buffer need not be one that is used."""
     none = RawTensor(address=0, dtype=DataType.F32, shape=(0, 8), strides=(8, 1))
-    there = RawTensor(address=Y, dtype=DataType.F32, shape=(0, 8), strides=(8, 1))
+    given = dataclasses.replace(none, address=X, shape=(4, 8))
     call = RawOperator(
-        operator="aten::relu", reads=(none,), writes=(there,), attributes=(), first=0, last=1
-    )
-    buffers = (buffer("first", X - 4096, Role.TEMP), buffer("y", Y, Role.OUTPUT))
+        operator="aten::cat", reads=(none, given), attributes=(), first=0, last=1,
+        writes=(dataclasses.replace(given, address=Y),),
+    )  # fmt: skip
+    buffers = (
+        buffer("first", X - 4096, Role.TEMP), buffer("x", X, Role.INPUT, lasting=True),
+        buffer("y", Y, Role.OUTPUT),
+    )  # fmt: skip
     program, _ = build_program(
         capture(launch(X, Y, function=99), operators=(call,), buffers=buffers)
     )
@@ -383,3 +387,13 @@ def test_an_address_that_is_no_base_by_its_looks(
     ]
     assert names == ["x", expected, "y"]
     assert [finding.code for finding in findings] == codes
+
+
+def test_a_call_that_gives_nothing_is_no_step() -> None:
+    """Also where there is no memory at all in which its operands could stand."""
+    none = RawTensor(address=0, dtype=DataType.F32, shape=(0, 4), strides=(4, 1))
+    node = dataclasses.replace(launch(X, Y), name="library", function=9)
+    empty = RawOperator(operator="aten::relu", reads=(none,), writes=(none,), attributes=(),
+                        first=0, last=1)  # fmt: skip
+    program, _ = build_program(capture(node, operators=(empty,), buffers=(), codes=()))
+    assert not list(program.work())

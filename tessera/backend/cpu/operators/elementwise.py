@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.cpu.operators import elementary
-from tessera.backend.cpu.operators.values import Array, Call
+from tessera.backend.cpu.operators.values import Array, Call, decode, round_to
 
 Function = Callable[[Call], list[Array]]
 
@@ -69,7 +69,11 @@ def _divide(call: Call) -> list[Array]:
         # As Python has it: what is left over is taken off before, so that 1 // 0.1 is 9.
         return [np.floor_divide(left.astype(kind), right.astype(kind))]
     exact = left.astype(kind) / right.astype(kind)
-    return [np.trunc(exact) if mode == "trunc" else exact]
+    if mode == "trunc":
+        # Of 16 bits the quotient is rounded before it is cut.
+        dtype = call.results[0].dtype
+        return [np.trunc(decode(dtype, round_to(dtype, exact)))]
+    return [exact]
 
 
 def _power(call: Call) -> list[Array]:

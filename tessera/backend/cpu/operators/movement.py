@@ -204,7 +204,8 @@ def _scatter_reduce(call: Call) -> list[Array]:
     (_COMBINE.get(name) or np.add).at(made, places, source)
     if name == "mean":
         np.add.at(count, places, 1.0)
-        made = np.where(touched, made / np.maximum(count, 1.0), made)
+        parts = made / np.maximum(count, 1.0)
+        made = np.where(touched, parts if call.is_float else np.floor(parts), made)
     return [np.where(touched, made, before).reshape(call.results[0].shape)]
 
 

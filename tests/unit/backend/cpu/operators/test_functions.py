@@ -105,6 +105,27 @@ def test_quotients_are_rounded_down_as_python_does(name: str) -> None:
     assert found.tolist()[0] == 9
 
 
+def test_quotients_of_16_bits_are_rounded_before_they_are_cut() -> None:
+    """As on a GPU: 17.96875 is 18 in bf16."""
+    a, b = np.float32([17.25]), np.float32([0.96])
+    left, right = bf16(a), bf16(b)
+    exact = from_bf16(left[0]) / from_bf16(right[0])
+    assert exact < 18 == from_bf16(bf16(exact)[0])
+    got = call("aten::div.Tensor_mode", [left, right], [((1,), "bf16")], rounding_mode="trunc")[0]
+    assert from_bf16(got).tolist() == [18]
+
+
+def test_a_mean_of_integers_is_rounded_down() -> None:
+    x, index = np.array([-8, 5], np.int64), np.array([0, 0, 1], np.int64)
+    source = np.array([-3, -4, 4], np.int64)
+    reads, shape = [x, index, source], [((2,), "s64")]
+    (found,) = call("aten::scatter_reduce.two", reads, shape, dim=0, reduce="mean")
+    assert found.tolist() == [-5, 4]
+    (found,) = call("aten::scatter_reduce.two", [x, index, source * 0 - 1], shape, dim=0,
+                    reduce="mean")  # fmt: skip
+    assert found.tolist() == [-4, 2]
+
+
 def test_softplus_is_straight_beyond_its_threshold() -> None:
     x = np.array([-2, 0, 3, 100], np.float32)
     (found,) = call("aten::softplus", [x], [((4,), "f32")])
