@@ -109,10 +109,15 @@ def random_case(
     shared = [(f"s{n}", rng.choice([8, 64, 300]), Role.STATE) for n in range(rng.randrange(3))] + [
         ("w0", 64, Role.WEIGHT)
     ]
-    shared_words = {0: rng.choice(["i0", "o0", "t0"]), 8: "o0"}
+    private = ["i0", "o0", "t0"]
+    shared_words = {0: rng.choice(private), 8: "o0"}
+    if tables:
+        shared.append(("s9", 64, Role.STATE))
+        shared_words = {at: rng.choice([*private, "w0", "s9", "w0"]) for at in (0, 8)}
     programs, graphs, placements = [], [], []
     for _ in range(rng.choice([1, 1, 2])):
-        buffers = [row for row in shared if rng.random() < 0.85]
+        kept = ("w0", "s9") if tables else ()
+        buffers = [row for row in shared if rng.random() < 0.85 or row[0] in kept]
         buffers += [
             (f"{role.value[0]}{n}", rng.choice([4, 64, 300, 600]), role)
             for role in (Role.INPUT, Role.OUTPUT, Role.TEMP)

@@ -277,8 +277,14 @@ class _Live:
         ]
 
     def _words(self, device: str, buffer: int) -> tuple[np.ndarray, Values]:
-        slot = (device, self.request.slot, self.request.lane)
-        return addresses(self.program, buffer, *slot)
+        """The addresses in a table; one that is there once has the same for all requests."""
+        kinds = {
+            place.kind
+            for place in self.machine.replica.places
+            if (place.device, place.trace, place.buffer) == (device, self.request.trace, buffer)
+        }
+        own = () if AreaKind.WEIGHTS in kinds else (self.request.slot, self.request.lane)
+        return addresses(self.program, buffer, device, *own)
 
     def view(self, device: str, buffer: int) -> Values:
         return self.machine.view(
