@@ -83,7 +83,9 @@ def plan(
     setting = decision.setting
     pieces = (row_of(other),) if other is not None else ()
     whole = decision.choice.ended not in ("clock", "interrupted", "given")
-    watch.tell("comparing with other GPUs")
+    compare = compare and whole
+    if compare:
+        watch.tell("comparing with other GPUs")
     return PlanReport(
         plan=decision.plan,
         machine=setting.machine,
@@ -97,7 +99,7 @@ def plan(
         setting=setting,
         decision=decision,
         insight=find_insight(decision),
-        alternatives=(*pieces, *(alone(setting, decision, watch) if compare and whole else ())),
+        alternatives=(*pieces, *(alone(setting, decision, watch) if compare else ())),
         frontier=frontier(setting, decision, watch) if pareto else (),
     )
 

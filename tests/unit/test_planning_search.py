@@ -26,6 +26,7 @@ from tessera.ir.plan_text import print_plan
 from tessera.passes.check_plan import check_plan
 from tessera.passes.partition import limits as partition_limits
 from tessera.planning import PlanOptions, Watch, plan
+from tessera.planning import options as planning_options
 from tessera.planning import search as planning_search
 from tests.helpers.command import tessc
 
@@ -300,6 +301,54 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "an interrupt ended the search" in outcome.err
     assert parse_plan(target.read_text()).ended == "interrupted"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_done_is_said_in_order() -> None:
+    said: list[str] = []
+    plan(MLP, PlanOptions(gpus=PAIR), Watch(on_stage=said.append))
+    order = ["reading and analysing", "working out durations", "searching"]
+    order += ["lowering and proving the plan", "comparing with other GPUs"]
+    assert said == order
+
+
+def test_all_searches_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each used to have all the time for itself."""
+    now = [100.0]
+    monkeypatch.setattr(planning_options.time, "perf_counter", lambda: now[0])
+    given: list[float | None] = []
+    real = planning_search.choose
+
+    def slow(problem: Any, objective: str, options: Any, **rest: Any) -> Any:
+        given.append(options.seconds)
+        now[0] += 4.0
+        return real(problem, objective, replace(options, seconds=None), **rest)
+
+    monkeypatch.setattr(planning_search, "choose", slow)
+    found = plan(MLP, PlanOptions(gpus=PAIR, seconds=5.0), Watch())
+    assert found.plan.replicas
+    assert given[:2] == [5.0, 1.0]
+    assert len(given) <= 3  # nothing is compared when the time is up
+    assert Watch().seconds_left() is None
+    assert not Watch().within(1.0).stopped()
+
+
+def test_the_stage_after_an_interrupt_says_what_another_one_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watch = PlanWatch(visible=True)
+    with watch:
+        heard = watch.listen()
+        assert not heard.stopped()
+        heard.tell("proving")
+        signal.raise_signal(signal.SIGINT)
+        assert heard.stopped()
+        heard.tell("proving")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    said = capsys.readouterr().err
+    assert said.count("proving ...") == 2
+    assert said.count("Ctrl-C ends without a plan") == 1
+    assert said.endswith("\r\x1b[K")
 
 
 def test_progress_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
