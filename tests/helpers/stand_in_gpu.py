@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tessera import tracing
+from tessera.frontend.capture.watch import tensors_in
 
 # Operators without work whose schemas do not say that they give views.
 _IDLE = frozenset({
@@ -119,7 +120,12 @@ class _Counter(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         schema = func._schema
         aliases = [one.alias_info for one in schema.arguments if one.alias_info is not None]
-        is_view = any(not alias.is_write for alias in aliases)
+        may_view = any(not alias.is_write for alias in aliases)
+        given = {one.untyped_storage().data_ptr() for one in tensors_in((args, kwargs))}
+        # `contiguous` and its like give a view if they can.
+        is_view = may_view and all(
+            one.untyped_storage().data_ptr() in given for one in tensors_in(result)
+        )
         if not is_view and schema.name.split("::")[1] not in _IDLE:
             self.driver.nodes += 1
         return result
