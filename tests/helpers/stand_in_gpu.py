@@ -112,12 +112,16 @@ class Driver(types.ModuleType):
 class _Counter(TorchDispatchMode):
     """Counts a node for every operator that does work."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, driver: Driver) -> None:
         super().__init__()
         self.driver = driver
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return result
         schema = func._schema
         aliases = [one.alias_info for one in schema.arguments if one.alias_info is not None]
         may_view = any(not alias.is_write for alias in aliases)

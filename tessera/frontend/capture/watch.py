@@ -33,6 +33,8 @@ _NAMES = {
 }  # fmt: skip
 
 _PLAIN = (bool, int, float, complex, str, bytes)
+# Triton's own kernels by way of `torch.library.wrap_triton`: they launch, and nothing else.
+_LAUNCHES = "triton_kernel_wrapper"
 # What PyTorch itself comes with; operators of other namespaces are somebody's own.
 _BUILT_IN = frozenset({
     "aten", "prim", "prims", "inductor", "rngprims", "profiler", "quantized", "c10d",
@@ -110,6 +112,8 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if isinstance(func, torch._ops.HigherOrderOperator):
+                if func.name().startswith(_LAUNCHES):
+                    return func(*args, **(kwargs or {}))
                 raise _takes_functions(func)
             if (result := self._parts(func, args, kwargs or {})) is not NotImplemented:
                 return result

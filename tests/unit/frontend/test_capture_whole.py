@@ -359,3 +359,26 @@ def test_operators_are_the_same_in_inference_mode(gpu: Driver, tmp_path: Path, g
     found = captured(gpu, tmp_path, step, some(2, 3, 4), some(2, 4, 5))
     names = [s.operator for s in found.program.steps if isinstance(s, LibraryCall)]
     assert names == ["aten::bmm", "aten::_to_copy", "aten::_to_copy"]
+
+
+def test_a_triton_kernel_that_pytorch_wraps_is_launched(gpu: Driver, tmp_path: Path) -> None:
+    """By an operator that takes the kernel; here it does its work by another."""
+
+    class Wrapper(torch._ops.HigherOrderOperator):  # type: ignore[misc]
+        def __call__(self, *, kwargs: dict[str, Any]) -> Any:
+            return super().__call__(kwargs=kwargs)
+
+    wrapped = Wrapper("triton_kernel_wrapper_tests")
+    done: list[Any] = []
+    keys = torch._C.DispatchKey
+    wrapped.py_impl(keys.CompositeExplicitAutograd)(lambda *, kwargs: done.append(kwargs["x"]))
+    for key in (keys.AutogradCPU, keys.ADInplaceOrView, keys.BackendSelect):
+        wrapped.fallthrough(key)
+
+    def step(x: Any) -> Any:
+        wrapped(kwargs={"x": x})
+        return torch.relu(x)
+
+    found = captured(gpu, tmp_path, step, some(4))
+    assert len(done) == 4
+    assert roles(found) == {"in0": "input", "out": "output"}
