@@ -23,6 +23,7 @@ from tessera.frontend.capture.model_file import load_model
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program import LibraryCall, Role
 from tessera.tracing import GraphNodes, Trace, TraceOptions, write_trace
+from tests.helpers.command import tessc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -382,3 +383,31 @@ def test_a_triton_kernel_that_pytorch_wraps_is_launched(gpu: Driver, tmp_path: P
     found = captured(gpu, tmp_path, step, some(4))
     assert len(done) == 4
     assert roles(found) == {"in0": "input", "out": "output"}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("more", [(), ("--no-data",), ("--contents", "safetensors")])
+def test_the_command_writes_all_files_or_none(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Of a model whose inputs have names that the library has for other things."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\n"
+        "def step(size=4):\n"
+        "    x = torch.ones(size)\n"
+        "    return (lambda options, function: torch.add(options, function)),"
+        " {'options': x, 'function': x + 1}\n"
+    )
+    given = ("trace", f"{model}:step", "--route", "eager", "--set", "size=6", *more)
+    done = tessc(*given, "-o", str(tmp_path / "out.ptx"))
+    assert done.code == 0, done.err
+    suffix = ".safetensors" if more[:1] == ("--contents",) else ".npz"
+    files = {f"out{suffix}", f"out.ref{suffix}"} if more != ("--no-data",) else set()
+    left = {place.name for place in tmp_path.iterdir() if place.is_file()}
+    assert left == {"model.py", "out.ptx", *files}
+    assert "captured 0 launches and 1 other steps" in done.text
+    assert "role=input dtype=f32 shape=6" in (tmp_path / "out.ptx").read_text()
+    (tmp_path / f"other.ref{suffix}").mkdir()
+    done = tessc(*given, "-o", str(tmp_path / "other.ptx"))
+    assert done.code == (0 if more == ("--no-data",) else 1)
+    assert (tmp_path / "other.ptx").exists() == (more == ("--no-data",))
+    assert not (tmp_path / f"other{suffix}").exists()
