@@ -6,10 +6,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from tessera.frontend.gpus import DEFAULT_LINK, machine_of
 from tessera.ir.machine import Machine
 from tessera.ir.plan import OBJECTIVES
+from tessera.passes.partition.plans import STRATEGY_NAMES
 
 PAIR = "latency+throughput"
 
@@ -18,10 +20,10 @@ PAIR = "latency+throughput"
 class PlanOptions:
     """What to plan for. `machine` wins over `gpus`.
 
-    No `slots` or `lanes` is as many as pay, within memory. `strategy` takes a baseline in place of
-    the best plan; `placement` is `random:SEED` or a file, and takes that. `pins` and `forbids` are
-    `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend on the machine
-    that makes it; without it only counts end it.
+    No `slots` or `lanes` is as many as pay, within memory. `strategy` takes the best plan of one
+    form in place of the best of all; `placement` is `random:SEED` or a file, and takes that. `pins`
+    and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend
+    on the machine that makes it; without it only counts end it.
     """
 
     gpus: str = ""
@@ -46,6 +48,10 @@ class PlanOptions:
         counts = [count for count in (self.slots, self.lanes) if count is not None]
         if min(counts, default=1) < 1 or not self.gap >= 0:
             raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
+        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
+            raise ValueError(f"`strategy` is one of {', '.join(STRATEGY_NAMES)}")
+        if self.seconds is not None and not 0 < self.seconds < inf:
+            raise ValueError("`seconds` is a number above 0")
         if self.strategy is not None and self.placement is not None:
             raise ValueError("`strategy` and `placement` exclude each other")
         if self.objective == PAIR and (self.strategy or self.placement):

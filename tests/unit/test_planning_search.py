@@ -116,6 +116,15 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
     assert tried == [4, 9]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"strategy": "tessera"}, {"strategy": ""}, {"seconds": 0.0}, {"seconds": float("nan")}],
+)
+def test_options_without_sense(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="`strategy` is one of single|`seconds` is a number"):
+        PlanOptions(gpus=PAIR, **given)
+
+
 @pytest.mark.parametrize("strategy", ["phase", "attention"])
 def test_strategies_that_a_trace_does_not_have(strategy: str) -> None:
     with pytest.raises(TesseraError, match="TSR3017") as failure:
