@@ -121,7 +121,7 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
     [{"strategy": "tessera"}, {"strategy": ""}, {"seconds": 0.0}, {"seconds": float("nan")}],
 )
 def test_options_without_sense(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="`strategy` is one of single|`seconds` is a number"):
+    with pytest.raises(ValueError, match=r"`strategy` is one of single|`seconds` is a number"):
         PlanOptions(gpus=PAIR, **given)
 
 
