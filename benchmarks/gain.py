@@ -6,6 +6,7 @@
     python -m benchmarks.gain together FOLDER    # on the GPU: adds to old profiles what they lack
     python -m benchmarks.gain plan FOLDER        # anywhere: plans for all mixes, splits, baselines
     python -m benchmarks.gain predict FOLDER     # the same, but nothing is made ready to run
+    python -m benchmarks.gain predicted FOLDER FILE   # anywhere: what was predicted, in short
     python -m benchmarks.gain run FOLDER         # on the GPU: all plans in turns
     python -m benchmarks.gain report FOLDER FILE # anywhere: gain.json
 
@@ -261,6 +262,10 @@ def main() -> None:
 
             names = sys.argv[3:] or [mix.name for mix in MIXES]
             plan_all(folder, names, prepare=stage == "plan-some")
+        case "predicted":
+            from benchmarks.gain_plan import predicted
+
+            Path(sys.argv[3]).write_text(json.dumps(predicted(folder), indent=1) + "\n")
         case "run":
             run(folder, float(sys.argv[3]) if len(sys.argv) > 3 else 1e9)
         case "report":

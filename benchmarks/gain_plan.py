@@ -22,6 +22,7 @@ from tessera.ir.plan import Plan
 from tessera.passes.costs.adjust_costs import merge_profiles
 from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.partition.plans import KERNEL, Candidate, Choice
+from tessera.passes.partition.problem import transfers_of
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
 from tessera.planning.contention import find_together, has_neighbours, settle
@@ -64,8 +65,20 @@ class Found:
             "bound_ns": round(self.choice.bound, 1),
             "together": [round(one, 4) for one in find_together(self.setting, PLAN_SLOTS)[0]],
             "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
-            "placement": placement_of(self), "found": self,
+            "placement": placement_of(self), "moved_bytes": moved_bytes(self), "found": self,
         }  # fmt: skip
+
+
+def moved_bytes(found: Found) -> int:
+    """What a request copies between slices."""
+    problem = attempt_of(found.setting, PLAN_SLOTS).planning.problem
+    return round(
+        sum(
+            problem.tensors[tensor].bytes * replica.share
+            for replica in found.candidate.replicas
+            for tensor, _, _ in transfers_of(problem, replica.placement)
+        )
+    )
 
 
 def placement_of(found: Found) -> dict[str, dict[str, int]]:
@@ -104,6 +117,20 @@ def plan_all(folder: Path, names: Sequence[str], *, prepare: bool = True) -> Non
             continue
         prepared = [one for name, row in chosen.items() for one in prepare_all(name, row["found"])]
         (folder / f"{mix.name}_plans.pkl").write_bytes(pickle.dumps(prepared))
+
+
+def predicted(folder: Path) -> dict[str, Any]:
+    """What `predict` has found for all mixes, in short."""
+    rows = {}
+    for mix in MIXES:
+        found = json.loads((folder / f"{mix.name}_plans.json").read_text())
+        kernel = best([row for row in found["all"] if row["strategy"] == "kernel"], "period_ns")
+        rows[mix.name] = {
+            "predicted_us": found["predicted_us"], "decision": found["decision"],
+            "split": found["split"], "kernel_moves_mb": round(kernel["moved_bytes"] / 1e6, 1),
+            "worth": WORTH,
+        }  # fmt: skip
+    return rows
 
 
 def candidates(folder: Path, mix: Mix) -> Iterator[Found]:
