@@ -20,7 +20,7 @@ from tessera.passes.costs.adjust_costs import names_device
 from tessera.passes.partition.plans import Candidate, Choice, candidate_of, strategy_candidate
 from tessera.passes.partition.problem import INFINITY, Placement, measure
 from tessera.planning.assemble import Attempt, Setting
-from tessera.planning.refusals import NO_PLAN
+from tessera.planning.refusals import NO_PLAN, STAY_TOGETHER
 
 RANDOM = "random:"
 GIVEN = "given"
@@ -157,7 +157,7 @@ def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str)
         if found.setdefault(task, device) != device:
             raise _unusable(
                 f"`{path}` puts steps apart that must stay together: step {step}, of `{name}`",
-                "a step that may touch anything stays with all it depends on", code=1,
+                STAY_TOGETHER, code=1,
             )  # fmt: skip
         if planning.problem.tasks[task].ns[device] is None:
             raise _unusable(

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.quantities import format_bytes
-from tessera.ir.costs import Costs, Duration
+from tessera.ir.costs import Costs, Duration, StepCosts
 from tessera.ir.machine import Machine
 from tessera.passes.partition.infeasible import Obstacle, find_obstacle
 from tessera.passes.partition.plan_problem import RESERVED_BYTES, Planning
 
 NO_PLAN = 3
+STAY_TOGETHER = (
+    "steps stay together that share a state from one request to the next, and with a step that may "
+    "touch anything all that it depends on"
+)
 _MOST_REASONS = 4
 
 
@@ -37,19 +41,28 @@ def _no_gpu(
 ) -> Diagnostic:
     name = obstacle.tasks[0]
     index = [task.name for task in planning.problem.tasks].index(name)
-    steps = [step for one in costs for step in one.steps]
+    every = [step for one in costs for step in one.steps]
+    steps = [step for step, task in zip(every, planning.task_of, strict=True) if task == index]
     why = [
-        f"{device.name}: {cost.reason}"
-        for step, task in zip(steps, planning.task_of, strict=True)
-        if task == index
+        f"{device.name}: {f'#{step.step} ' if len(steps) > 1 else ''}{cost.reason}"
+        for step in steps
         for device, cost in zip(machine.devices, step.on_device, strict=True)
         if not isinstance(cost, Duration)
     ]
+    notes = tuple(dict.fromkeys(why))[:_MOST_REASONS]
     return error(
-        "TSR3011", f"no GPU of the machine can run `{name}`",
-        notes=tuple(dict.fromkeys(why))[:_MOST_REASONS],
+        "TSR3011", f"no GPU of the machine can run `{name}`{_with_others(steps)}",
+        notes=(*notes, STAY_TOGETHER) if len(steps) > 1 else notes,
         hint="add a GPU that can, or a variant of the module for one of these",
     )  # fmt: skip
+
+
+def _with_others(steps: Sequence[StepCosts]) -> str:
+    """The steps that go where the first goes."""
+    named = [f"`#{step.step}`" for step in steps[1:4]]
+    if len(steps) > 4:
+        named.append(f"{len(steps) - 4} more")
+    return f" with {', '.join(named)}" if named else ""
 
 
 def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic:

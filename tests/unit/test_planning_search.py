@@ -116,6 +116,18 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
     assert tried == [4, 9]
 
 
+def test_steps_with_a_state_that_are_pinned_apart(tmp_path: Path) -> None:
+    """The cache of a layer is written by one step and read by another, of the next request too."""
+    trace = str(TRACES / "llama_decode.ptx")
+    pins = ["--pin", "#2=a100", "--pin", "#7=l40s"]
+    outcome = tessc("plan", trace, "--gpus", PAIR, *pins, "-o", str(tmp_path / "x.tsp"))
+    assert outcome.code == 3
+    assert "with `#7`" in outcome.err
+    assert "l40s-0: #2 pinned by `#2=a100`" in outcome.err
+    assert "a100-0: #7 pinned by `#7=l40s`" in outcome.err
+    assert "share a state from one request to the next" in outcome.err
+
+
 @pytest.mark.parametrize(
     "given",
     [{"strategy": "tessera"}, {"strategy": ""}, {"seconds": 0.0}, {"seconds": float("nan")}],

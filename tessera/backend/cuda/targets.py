@@ -53,7 +53,7 @@ def open_driver(driver: Driver | None = None) -> Driver:
     except ImportError:
         raise missing(
             "TSR5100", "the CUDA backend needs the package `cuda-python`, which is not installed",
-            hint="install `tessera-compiler[cuda]`; plans also run with `--backend cpu`",
+            hint="install `tessera-compiler[cuda]`; `tessc run` also has `--backend cpu`",
         ) from None  # fmt: skip
     try:
         driver.initialise()
