@@ -61,10 +61,15 @@ class State:
         for index, pipe in enumerate(problem.pipes):
             for source, target in pipe.pairs:
                 self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
-        # Per pair what a tensor takes from both ends; pairs that are not connected have none.
+        # Per pair what a tensor takes from both ends; pairs that are not connected have none. Wires
+        # are many, and of few kinds.
+        kinds = {wire.end_ns_per_byte: wire for wire in problem.wires}
+        taxes = {
+            kind: [problem.tax_ns(tensor, wire) for tensor in problem.tensors]
+            for kind, wire in kinds.items()
+        }
         self.tax: dict[tuple[int, int], list[float]] = {
-            (wire.source, wire.target): [problem.tax_ns(tensor, wire) for tensor in problem.tensors]
-            for wire in problem.wires
+            (wire.source, wire.target): taxes[wire.end_ns_per_byte] for wire in problem.wires
         }
         self.bytes = [tensor.bytes * tensor.rate for tensor in problem.tensors]
 

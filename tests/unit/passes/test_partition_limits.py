@@ -19,7 +19,8 @@ from tessera.passes.partition.latency import separators
 from tessera.passes.partition.limits import ENDLESS, Watch
 from tessera.passes.partition.model import build_model
 from tessera.passes.partition.plans import choose
-from tessera.passes.partition.problem import Problem, Task, Tensor, measure
+from tessera.passes.partition.problem import Problem, Task, Tensor, Wire, measure
+from tessera.passes.partition.search import State
 from tests.helpers.planning import every_placement, layered, period, random_problem
 
 
@@ -253,3 +254,21 @@ def test_combinations_of_limits_end(monkeypatch: pytest.MonkeyPatch) -> None:
         found = solve.solve(replace(problem, rooms=()), solve.SolveOptions(seconds=seconds), starts)
         assert found.placement is not None
         assert 0 < found.bound_ns <= found.period_ns
+
+
+def test_wires_of_one_kind_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 64 GPUs there are 4,032 wires, and a search starts anew very often."""
+    problem = random_problem(3, 40, 12)
+    count = 0
+    tax_ns = Problem.tax_ns
+
+    def counted(self: Problem, tensor: Tensor, wire: Wire) -> float:
+        nonlocal count
+        count += 1
+        return tax_ns(self, tensor, wire)
+
+    monkeypatch.setattr(Problem, "tax_ns", counted)
+    State(problem, [0] * len(problem.tasks))
+    kinds = {wire.end_ns_per_byte for wire in problem.wires}
+    assert 0 < count <= len(problem.tensors) * len(kinds)
+    assert len(problem.wires) > 10 * len(kinds)
