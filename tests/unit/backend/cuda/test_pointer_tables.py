@@ -9,8 +9,8 @@ from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.service import BackendOptions
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
-from tests.helpers.traces import COPY, trace
-from tests.unit.backend.cpu_plan.test_pointer_tables import VIA
+from tests.helpers.table_traces import table_trace
+from tests.helpers.traces import trace
 from tests.unit.running.test_verify import STORE, STORE_BUFFERS
 
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -20,23 +20,7 @@ TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
 @pytest.mark.parametrize("target", ["y", "s"])
 @pytest.mark.parametrize("placement", ["aaba", "abab"])
 def test_tables(role: str, target: str, placement: str) -> None:
-    buffers = f"""
-    buffer x bytes=64 role=input dtype=u32 shape=16
-    buffer h bytes=64 role=temp dtype=u32 shape=16
-    buffer g bytes=64 role=temp dtype=u32 shape=16
-    buffer table bytes=32 role={role} dtype=u64 shape=4
-    buffer s bytes=64 role=state dtype=u32 shape=16
-    buffer y bytes=64 role=output dtype=u32 shape=16
-    buffer z bytes=64 role=output dtype=u32 shape=16
-    pointers table @{{0:h,8:{target}}}
-    """
-    steps = f"""
-    launch m.copy grid=1,1,1 block=16,1,1 args=[g, x, u32:16]
-    launch m.copy grid=1,1,1 block=16,1,1 args=[h, g, u32:16]
-    launch m.via grid=1,1,1 block=16,1,1 args=[table]
-    launch m.copy grid=1,1,1 block=16,1,1 args=[z, {target}, u32:16]
-    """
-    model = model_of([trace(buffers, COPY + VIA, steps)], [list(placement)], slots=2, lanes=2)
+    model = model_of([table_trace(role, target)], [list(placement)], slots=2, lanes=2)
     asks = [Ask(n, lane=n % 2) for n in range(4)]
     options = BackendOptions(targets=TARGETS, timeline=False)
     graphs = CudaOptions(graphs=placement == "abab")
