@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tessera import cli_plan
 from tessera.diagnostics import TesseraError
+from tessera.frontend import gpus
 from tessera.frontend.gpus import machine_of
 from tessera.frontend.tsp import parse_plan
+from tessera.ir.plan import OBJECTIVES
 from tessera.ir.plan_text import print_plan
+from tessera.passes.partition.plans import STRATEGY_NAMES
 from tessera.planning import PlanOptions, plan
 from tests.helpers.command import tessc
 
@@ -240,3 +244,10 @@ def test_the_trace_is_never_overwritten(tmp_path: Path) -> None:
     assert result.code == 1
     assert "it is an input of this command" in result.err
     assert place.read_bytes() == Path("examples/traces/mlp.ptx").read_bytes()
+
+
+def test_the_command_offers_what_the_library_has() -> None:
+    """It has lists of its own, so that `--help` need not load the planner."""
+    assert cli_plan._OBJECTIVES == OBJECTIVES
+    assert cli_plan._STRATEGIES == STRATEGY_NAMES
+    assert cli_plan.DEFAULT_LINK == gpus.DEFAULT_LINK
