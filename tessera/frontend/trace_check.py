@@ -152,6 +152,7 @@ def _check_arguments(
                 f"a number is passed for the pointer parameter `{parameter.name}`",
                 values.argument_places(*fields.value("args"))[index],
                 "not an address of any buffer",
+                about=(kernel.name, parameter.name),
                 hint="pass `BUFFER+OFFSET`, or `u64:0` for a null pointer",
             )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from tessera.diagnostics import Diagnostic, Label, Severity, Source, Span, error, warning
+from tessera.ir.gather_findings import Finding, gather_findings
 
 MAX_ERRORS = 20
 
@@ -33,6 +34,7 @@ class Findings:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._diagnostics: list[Diagnostic] = []
+        self._warnings: list[Finding] = []
         self._errors = 0
 
     @property
@@ -69,10 +71,19 @@ class Findings:
         self.add(error(code, headline, span, label, secondary=others, notes=notes, hint=hint))
 
     def warning(
-        self, code: str, headline: str, place: tuple[int, int], label: str = "", *, hint: str
+        self,
+        code: str,
+        headline: str,
+        place: tuple[int, int],
+        label: str = "",
+        *,
+        about: tuple[str, ...],
+        hint: str,
     ) -> None:
-        """Report a warning at characters `place` of the trace."""
-        self.add(warning(code, headline, self.span(*place), label, hint=hint))
+        """Report a warning at characters `place` of the trace, once for what it is `about`."""
+        span = self.span(*place)
+        found = warning(code, headline, span, label, hint=hint)
+        self._warnings.append(Finding(found, about, span))
 
     def fail(
         self,
@@ -91,7 +102,7 @@ class Findings:
 
     def in_file_order(self) -> tuple[Diagnostic, ...]:
         """Everything found, by line and column."""
-        return tuple(sorted(self._diagnostics, key=_position))
+        return tuple(sorted([*self._diagnostics, *gather_findings(self._warnings)], key=_position))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

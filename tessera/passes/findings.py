@@ -13,6 +13,8 @@ from tessera.ir import program as ir
 from tessera.ir.access import Access, Need, NeedKind, Pin
 from tessera.ir.graph import ContentsDigest, Edge, KernelGraph
 
+PINNED = "TSR2001"
+
 
 def _launch_label(span: Span | None) -> tuple[Label, ...]:
     return () if span is None else (Label(span, "in this launch"),)
@@ -23,7 +25,7 @@ def pinned(name: str, pin: Pin, launch: Span | None, bounded: bool = False) -> D
     what = "any buffer that it is given" if bounded else "any buffer"
     taken = "all of them" if bounded else "every buffer"
     return warning(
-        "TSR2001",
+        PINNED,
         f"`{name}` may touch {what}: {pin.reason}",
         pin.span or launch,
         "its bytes cannot be known from here on",

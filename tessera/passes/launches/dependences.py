@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir import program as ir
+from tessera.ir.gather_findings import Finding, gather_findings
 from tessera.ir.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node
 from tessera.passes import findings, intervals
 from tessera.passes.base import Facts
@@ -62,11 +64,18 @@ class Dependences:
             edges=tuple(sorted(tracker.edges, key=_edge_order)),
             contents=regions.contents,
         )
-        own = [d for step in steps for d in step.diagnostics]
-        races = _races(program, graph)
-        looked_up = findings.looked_up(program, regions.contents)
-        found = dict.fromkeys((*own, *tracker.diagnostics, *races, *looked_up))
-        return cls(graph, tuple(found))
+        told = gather_findings(
+            chain(_own_findings(program, steps), tracker.findings, _races(program, graph))
+        )
+        return cls(graph, (*told, *findings.looked_up(program, regions.contents)))
+
+
+def _own_findings(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Finding]:
+    """What was found for each step by itself; pins are told apart by their reasons."""
+    for work, step in zip(program.work(), steps, strict=True):
+        for diagnostic in step.diagnostics:
+            reason = (diagnostic.headline,) if diagnostic.code == findings.PINNED else ()
+            yield Finding(diagnostic, (step.name, *reason), work.span)
 
 
 def _nodes(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Node]:
@@ -96,7 +105,7 @@ class _Tracker:
         self.totals = StepTotals(program)
         self.of_step: list[tuple[Total, ...]] = []
         self.edges: list[Edge] = []
-        self.diagnostics: list[Diagnostic] = []
+        self.findings: list[Finding] = []
         self.spans = [work.span for work in program.work()]
 
     def visit(self, step: StepAccesses) -> None:
@@ -184,7 +193,8 @@ class _Tracker:
             found = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
             if len(found) and any(not history.writers for history, _ in known.look_up(found)):
                 span = self.spans[step.id]
-                self.diagnostics.append(findings.never_written(step.name, buffer, access, span))
+                told = findings.never_written(step.name, buffer, access, span)
+                self.findings.append(Finding(told, (step.name,), span))
 
     def _finish(self, key: tuple[EdgeKind, int, int], pending: _Pending, number: int) -> Edge:
         kind, source, buffer = key
@@ -219,11 +229,12 @@ class _Pending:
     moves: bool = False
 
 
-def _races(program: ir.Program, graph: KernelGraph) -> Iterator[Diagnostic]:
+def _races(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
     order = find_order(program)
     if len(set(order.streams)) < 2:
         return
     for edge in graph.edges:
         if edge.carried or order.ordered(edge.source, edge.target):
             continue
-        yield findings.race(graph, edge)
+        first, second = graph.nodes[edge.source], graph.nodes[edge.target]
+        yield Finding(findings.race(graph, edge), (first.name, second.name), second.span)

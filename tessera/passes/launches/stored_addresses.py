@@ -17,6 +17,7 @@ from tessera.diagnostics import Diagnostic, Label, Span, warning
 from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.access import Access, AddressClass
+from tessera.ir.gather_findings import Finding, gather_findings
 from tessera.ir.graph import Edge, EdgeKind, KernelGraph, Node
 from tessera.ir.ptx import Instruction
 from tessera.passes import intervals
@@ -29,11 +30,11 @@ Stored = list[tuple[Instruction, frozenset[Word]]]
 
 
 def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
-    """A warning for each instruction or copy whose address gets into a result."""
-    return (*_by_launches(program, graph), *_by_copies(program, graph))
+    """A warning for each instruction whose address gets into a result, and one for copies."""
+    return (*_by_launches(program, graph), *gather_findings(_by_copies(program, graph)))
 
 
-def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Diagnostic]:
+def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
     for step in program.work() if program.pointer_tables else ():
         node = graph.nodes[step.id]
         if isinstance(step, ir.Memcpy | ir.LibraryCall) and any(
@@ -41,7 +42,8 @@ def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Diagnostic]:
         ):
             result = _result(program, graph, node, None)
             if result is not None:
-                yield _finding(node, node.span, result, "copies")
+                told = _finding(node, node.span, result, "copies")
+                yield Finding(told, (node.name,), node.span)
 
 
 def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:

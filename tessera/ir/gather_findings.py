@@ -1,0 +1,91 @@
+"""Findings that say the same of many accesses or launches, told once with a count.
+
+In: findings in the order of the steps, each with what it is about and where its step stands. Out:
+the first of each kind, with a note that counts the others and names the first few lines. A kernel
+that is launched 20,000 times has one fault, not 20,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from tessera.diagnostics import Diagnostic, Span
+
+_LINES_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnostic; those of one code and one `about` are of a kind."""
+
+    diagnostic: Diagnostic
+    about: tuple[str, ...]
+    step: Span | None = None
+
+
+@dataclass(slots=True)
+class _Places:
+    """Different places: how many there are, and the first few."""
+
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    first: list[Span] = field(default_factory=list)
+
+    def add(self, span: Span | None) -> None:
+        if span is None or (key := (id(span.source), span.start)) in self.seen:
+            return
+        self.seen.add(key)
+        if len(self.first) <= _LINES_SHOWN:
+            self.first.append(span)
+
+    def others(self, singular: str, plural: str) -> str | None:
+        """The places behind the first in words: `2 more launches: lines 8 and 9`."""
+        count = len(self.seen) - 1
+        if count < 1:
+            return None
+        lines = [str(span.source.position(span.start)[0]) for span in self.first[1:]]
+        shown = list(dict.fromkeys(lines))[:_LINES_SHOWN]
+        if count > len(lines):
+            where = f"lines {', '.join(shown)}, ..."
+        elif len(shown) == 1:
+            where = f"line {shown[0]}"
+        else:
+            where = f"lines {', '.join(shown[:-1])} and {shown[-1]}"
+        return f"{count} more {singular if count == 1 else plural} ({where})"
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The first finding of a kind, and where all of them are."""
+
+    first: Diagnostic
+    places: _Places = field(default_factory=_Places)
+    steps: _Places = field(default_factory=_Places)
+
+    def told(self) -> Diagnostic:
+        """The first, with a note on the others."""
+        parts = [
+            self.places.others("place", "places"),
+            self.steps.others("step", "steps"),
+        ]
+        where = " and ".join(part for part in parts if part is not None)
+        if not where:
+            return self.first
+        return replace(self.first, notes=(*self.first.notes, f"the same in {where}"))
+
+
+def gather_findings(findings: Iterable[Finding]) -> Iterator[Diagnostic]:
+    """One diagnostic for each kind, in the order in which the kinds appear."""
+    kinds: dict[tuple[str, ...], _Kind] = {}
+    for one in findings:
+        diagnostic = one.diagnostic
+        key = (diagnostic.code, *one.about)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = _Kind(diagnostic)
+        step = one.step
+        if diagnostic.primary is not None and diagnostic.primary.span != step:
+            kind.places.add(diagnostic.primary.span)
+        kind.steps.add(step)
+    for kind in kinds.values():
+        yield kind.told()
