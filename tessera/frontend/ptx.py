@@ -22,6 +22,7 @@ from tessera.frontend.ptx_build import ModuleBuilder
 from tessera.frontend.ptx_declarations import PARAMETER_LIST
 from tessera.frontend.ptx_run import RUN
 from tessera.frontend.ptx_terminals import NUMBER_LIST
+from tessera.frontend.readfile import source_of_text
 from tessera.frontend.syntax_errors import Recovery
 from tessera.ir import ptx
 from tessera.ir.verify_ptx import verify_module
@@ -105,4 +106,4 @@ def load_module(
 
 def parse_module(text: str, name: str = "<ptx>") -> ptx.Module:
     """Read and verify one PTX module from text."""
-    return load_module(Source(name, text))[0]
+    return load_module(source_of_text(text, name))[0]

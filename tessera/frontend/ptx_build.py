@@ -15,7 +15,7 @@ from lark import Token
 
 from tessera.diagnostics import Source
 from tessera.frontend.ptx_constants import integer_constant, number_constant
-from tessera.frontend.ptx_declarations import TYPES, VECTORS, declare_parameters
+from tessera.frontend.ptx_declarations import OPAQUE_TYPES, TYPES, VECTORS, declare_parameters
 from tessera.frontend.ptx_expressions import MAX_DEPTH, ExpressionBuilder
 from tessera.frontend.ptx_faults import Faults
 from tessera.frontend.ptx_run import RunSplitter
@@ -168,8 +168,9 @@ class ModuleBuilder(ExpressionBuilder):
     def directive(self, children: Sequence[Any]) -> ptx.Directive:
         """`.maxntid 128, 1, 1`."""
         name, *values = (child for child in children if child is not None)
+        constants = self.constants(values)
         self.faults.forget_places()
-        return ptx.Directive(str(name)[1:], tuple(map(self.constant, values)))
+        return ptx.Directive(str(name)[1:], constants)
 
     def directive_pragma(self, children: Sequence[Token]) -> ptx.Directive:
         """`.pragma` between a function's head and its body."""
@@ -285,6 +286,8 @@ class ModuleBuilder(ExpressionBuilder):
                 variable = replace(variable, pointer_space=str(value)[1:])
             elif kind == "attributes":
                 variable = replace(variable, attributes=variable.attributes + value)
+            elif variable.pointer_space == "" and value[1:] in OPAQUE_TYPES:
+                variable = replace(variable, pointer_space=str(value)[1:])
             elif value[1:] in VECTORS:
                 variable = replace(variable, vector=VECTORS[value[1:]])
             else:

@@ -17,6 +17,7 @@ TYPES = frozenset(
     """b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64
     pred texref samplerref surfref""".split()  # noqa: SIM905
 )
+OPAQUE_TYPES = frozenset({"texref", "samplerref", "surfref"})
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 _TYPE = rf"\.(?:{'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:])"

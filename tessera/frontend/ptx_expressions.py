@@ -14,6 +14,7 @@ from lark import Token
 
 from tessera.frontend.ptx_constants import fits, float_constant, integer_constant
 from tessera.frontend.ptx_faults import Faults
+from tessera.frontend.ptx_fold import FOLD_DEPTH, fold
 from tessera.ir import ptx
 from tessera.ir.ptx_constants import is_constant_name
 
@@ -87,23 +88,22 @@ class ExpressionBuilder:
                 node = operand
             case _:
                 node = ptx.Unary(operator, operand)
-        return self._noted(node, children[0])
+        return self._nested(node, children[0].start_pos, children[0].end_pos, operand)
 
     def binary(self, children: Sequence[Any]) -> ptx.Constant:
         """An operator between two expressions."""
         left, operator, right = children
-        node = ptx.Binary(str(operator), self._scalar(left), self._scalar(right))
+        first, second = self._scalar(left), self._scalar(right)
+        node = ptx.Binary(str(operator), first, second)
         start, _ = self.faults.place(left) or (operator.start_pos, 0)
-        self.faults.note(node, start, operator.end_pos)
-        return node
+        return self._nested(node, start, operator.end_pos, first, second)
 
     def conditional(self, children: Sequence[Any]) -> ptx.Constant:
         """`a ? b : c`."""
         condition, then, otherwise = map(self._scalar, children)
         node = ptx.Conditional(condition, then, otherwise)
         start, end = self.faults.place(children[0]) or (0, 1)
-        self.faults.note(node, start, end)
-        return node
+        return self._nested(node, start, end, condition, then, otherwise)
 
     def cast(self, children: Sequence[Any]) -> ptx.Constant:
         """`(.u64) a`."""
@@ -113,7 +113,9 @@ class ExpressionBuilder:
                 "TSR1001", f"constants cannot be cast to `{kind}`", kind.start_pos, kind.end_pos,
                 "expected `.s64` or `.u64`",
             )  # fmt: skip
-        return self._noted(ptx.Cast(str(kind)[1:], self._scalar(operand)), parenthesis)
+        inner = self._scalar(operand)
+        node = ptx.Cast(str(kind)[1:], inner)
+        return self._nested(node, parenthesis.start_pos, parenthesis.end_pos, inner)
 
     def generic(self, children: Sequence[Any]) -> ptx.Constant:
         """`generic(symbol)`."""
@@ -176,6 +178,16 @@ class ExpressionBuilder:
                 return self.constant(node)
         result: ptx.Operand = node
         return result
+
+    def constants(self, nodes: Sequence[Any]) -> tuple[ptx.Constant, ...]:
+        """Expressions that must be constant; the first that is not is reported, no other."""
+        found = len(self.faults.diagnostics)
+        values = []
+        for node in nodes:
+            values.append(self.constant(node))
+            if len(self.faults.diagnostics) > found:
+                break
+        return tuple(values)
 
     def constant(self, node: Any, *, symbols: bool = False) -> ptx.Constant:
         """An expression that must be constant; with `symbols`, up to the addresses of variables."""
@@ -246,6 +258,14 @@ class ExpressionBuilder:
                 self.faults.add("TSR1001", "expected one expression in parentheses", start, end)
                 return _ZERO
             node = node.elements[0]
+        return node
+
+    def _nested(self, node: ptx.Constant, start: int, end: int, *parts: Any) -> ptx.Constant:
+        """A node with operators, or its value where these are nested deeply."""
+        depth = 1 + max(map(self.faults.depth, parts))
+        if depth == FOLD_DEPTH and (folded := fold(node)) is not None:
+            node, depth = folded, 1
+        self.faults.note(node, start, end, depth)
         return node
 
     def _noted(self, node: _Node, first: Token, last: Token | None = None) -> _Node:

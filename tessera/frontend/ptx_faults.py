@@ -15,16 +15,21 @@ class Faults:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.diagnostics: list[Diagnostic] = []
-        self._places: dict[int, tuple[object, int, int]] = {}
+        self._places: dict[int, tuple[object, int, int, int]] = {}
 
-    def note(self, node: object, start: int, end: int) -> None:
+    def note(self, node: object, start: int, end: int, depth: int = 0) -> None:
         """Remember where a node stands (and keep it alive, so that its id stays its own)."""
-        self._places[id(node)] = (node, start, end)
+        self._places[id(node)] = (node, start, end, depth)
 
     def place(self, node: object) -> tuple[int, int] | None:
         """Where a node of the current statement stands."""
         found = self._places.get(id(node))
-        return None if found is None else found[1:]
+        return None if found is None else found[1:3]
+
+    def depth(self, node: object) -> int:
+        """How many operators are nested in a node of the current statement."""
+        found = self._places.get(id(node))
+        return 0 if found is None else found[3]
 
     def forget_places(self) -> None:
         """A statement is done; its nodes need no places any more."""

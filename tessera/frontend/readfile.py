@@ -71,6 +71,12 @@ def source_of_bytes(data: bytes, name: str) -> Source:
     return source
 
 
+def source_of_text(text: str, name: str) -> Source:
+    """A text that a program hands over, without the mark and the NULs that files may have."""
+    text = text.removeprefix("\ufeff")
+    return Source(name, text.rstrip("\0") or text)
+
+
 def text_to_bytes(text: str) -> bytes:
     """The bytes that a text read by `read_source` came from."""
     return text.encode("utf-8", "surrogateescape")

@@ -10,10 +10,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lark import Token
+from lark import Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.parsers.lalr_analysis import Shift
 
 from tessera.diagnostics import Diagnostic, Label, Source, Span, error
+from tessera.ir import ptx
+from tessera.ir.ptx_constants import WARP_SIZE_NAME
+from tessera.ir.verify_ptx import FUNCTION_DIRECTIVES
 
 MAX_ERRORS = 20
 WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the first word is to blame
@@ -37,6 +41,7 @@ OPERATORS = {
 }  # fmt: skip
 _TOP_LEVEL = re.compile(r"^[ \t]*\.(?:visible|extern|weak|common|entry|func)\b", re.M)
 _STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*"')
+_STARTS = ("RUN", "RBRACE", "ENTRY", "FILE")
 _WORD = re.compile(r"[%$\w.]+|.", re.S)
 
 
@@ -51,11 +56,22 @@ class Recovery:
     def resume(self, fault: UnexpectedInput) -> bool:
         """Report a fault; true if parsing can go on behind it."""
         position = self._position(fault)
-        self.diagnostics.append(self._diagnose(fault, position))
+        self._add(self._diagnose(fault, position))
         at_end = position >= len(self.source.text.rstrip())
-        if at_end or len(self.diagnostics) >= MAX_ERRORS:
+        if at_end or len(self.diagnostics) >= MAX_ERRORS or _in_header(fault):
             return False
         return self._skip(fault, position)
+
+    def _add(self, found: Diagnostic) -> None:
+        """Keep a finding, unless it is about what is left of a line that has one already."""
+        if self.diagnostics:
+            first, second = self.diagnostics[-1].primary, found.primary
+            assert first is not None, "syntax errors have a place"
+            assert second is not None, "syntax errors have a place"
+            same_line = "\n" not in self.source.text[first.span.start : second.span.start]
+            if same_line or found.code == "TSR1003":  # a brace was lost with what is reported
+                return
+        self.diagnostics.append(found)
 
     # --- reporting ------------------------------------------------------------------------
 
@@ -68,6 +84,8 @@ class Recovery:
         text = self.source.text
         if position >= len(text):
             return self._at_end(fault)
+        if (in_head := self._in_head(fault, position)) is not None:
+            return in_head
         odd = not text[position].isprintable() or not text[position : position + 2].isascii()
         if isinstance(fault, UnexpectedCharacters) or odd:
             special = self._bad_characters(position)
@@ -89,11 +107,36 @@ class Recovery:
                 "TSR1002", "missing `.target` after `.version`",
                 Span(self.source, position, position + len(word)), "`.target` must stand here",
             )  # fmt: skip
-        if "`;`" in expected and self._starts_line(position):
+        if "`;`" in expected and _head_of_function(fault) is None and self._starts_line(position):
             return self._missing_semicolon(position)
         return error(
             "TSR1001", f"unexpected `{_shorten(word)}`",
             Span(self.source, position, position + max(len(word), 1)), _sentence(expected),
+        )  # fmt: skip
+
+    def _in_head(self, fault: UnexpectedInput, position: int) -> Diagnostic | None:
+        """A slip in the head of a function that shows only behind it."""
+        text = self.source.text
+        if (directive := _unknown_directive(fault)) is not None:
+            return self._unknown_directive(directive, text.rfind(directive, 0, position))
+        name = _name_as_value(fault)
+        if name is None:
+            return None
+        word = re.compile(rf"(?<![\w$%]){re.escape(name)}(?![\w$])")
+        start = [match.start() for match in word.finditer(text, 0, position)][-1]
+        return error(
+            "TSR1001", "expected a constant", Span(self.source, start, start + len(name)),
+            "only numbers and `WARP_SZ` may stand in a constant expression",
+        )  # fmt: skip
+
+    def _unknown_directive(self, directive: str, start: int) -> Diagnostic:
+        follows_name = self.source.text[max(start - 1, 0)].isalnum()
+        return error(
+            "TSR1026", f"directive is not known: `{_shorten(directive)}`",
+            Span(self.source, start, start + len(directive)),
+            "a name ends before a dot" if follows_name else "",
+            hint="rename the function: a name has letters, digits, `_` and `$`"
+            if follows_name else None,
         )  # fmt: skip
 
     def _at_end(self, fault: UnexpectedInput) -> Diagnostic:
@@ -154,9 +197,13 @@ class Recovery:
     def _skip(self, fault: UnexpectedInput, position: int) -> bool:
         parser = fault.interactive_parser
         state = parser.parser_state
+        height = len(state.state_stack)
         inside = _unwind(state)
         if inside:
-            target = _statement_end(self.source.text, position)
+            # A brace on the line of a half-read statement is the slip itself, not the block's end.
+            stray = self.source.text[position] == "}" and not self._starts_line(position)
+            half_read = len(state.state_stack) < height
+            target = _statement_end(self.source.text, position + (stray and half_read))
         else:
             found = _TOP_LEVEL.search(self.source.text, position + 1)
             target = found.start() if found else len(self.source.text)
@@ -173,10 +220,12 @@ def _unwind(state: Any) -> bool:
     """Drop what is half read, down to a list of statements (true) or of items (false)."""
     table = state.parse_conf.parse_table.states
     while len(state.state_stack) > 1:
+        # A state in the middle of an expression may be left by any of these, but reads none.
         actions = table[state.state_stack[-1]]
-        if "RUN" in actions and "RBRACE" in actions:
+        reads = {name for name in _STARTS if name in actions and actions[name][0] is Shift}
+        if reads >= {"RUN", "RBRACE"}:
             return True
-        if "ENTRY" in actions and "FILE" in actions:
+        if reads >= {"ENTRY", "FILE"}:
             return False
         state.state_stack.pop()
         state.value_stack.pop()
@@ -203,6 +252,48 @@ def _statement_end(text: str, position: int) -> int:
             return match.start()
         position = match.end()
     return len(text)
+
+
+def _unknown_directive(fault: UnexpectedInput) -> str | None:
+    """The directive in a function's head that does not exist: what follows cannot be read.
+
+    `.entry a.b(` is such a head; ptxas blames the `.b` as well.
+    """
+    names = []
+    for value in _head_of_function(fault) or ():
+        if isinstance(value, ptx.Directive):
+            names.append(value.name)
+        elif isinstance(value, Token) and value.type == "MODIFIER":
+            names.append(value[1:])
+    return next((f".{name}" for name in names if name not in FUNCTION_DIRECTIVES), None)
+
+
+def _name_as_value(fault: UnexpectedInput) -> str | None:
+    """A name that stands where a directive wants numbers (with the next directive as component)."""
+    names = [v.name for v in _head_of_function(fault) or () if isinstance(v, ptx.Name)]
+    return next((name for name in names if name != WARP_SIZE_NAME), None)
+
+
+def _head_of_function(fault: UnexpectedInput) -> list[Any] | None:
+    """What has been read of the head of a function, where the fault is in one."""
+    values = fault.interactive_parser.parser_state.value_stack
+    kinds = [value.type if isinstance(value, Token) else "" for value in values]
+    for index in range(len(kinds) - 1, -1, -1):
+        if kinds[index] in ("LBRACE", "SPACE"):
+            return None
+        if kinds[index] in ("ENTRY", "FUNC"):
+            pending = values[index + 1 :]
+            for value in pending:
+                if isinstance(value, Tree):
+                    pending += value.children
+            return [value for value in pending if not isinstance(value, Tree)]
+    return None
+
+
+def _in_header(fault: UnexpectedInput) -> bool:
+    """Whether the module's first directives are still being read: nothing goes without them."""
+    values = fault.interactive_parser.parser_state.value_stack
+    return not values or (isinstance(values[0], Token) and values[0].type == "VERSION")
 
 
 def _open_brace(fault: UnexpectedInput) -> int | None:

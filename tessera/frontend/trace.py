@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.ptx import parse_source
-from tessera.frontend.readfile import read_source
+from tessera.frontend.readfile import read_source, source_of_text
 from tessera.frontend.trace_build import ProgramBuilder, StopReading
 from tessera.frontend.trace_findings import Findings, TooManyErrors
 from tessera.frontend.trace_modules import ParsePtx
@@ -39,7 +39,7 @@ def read_trace(path: str | os.PathLike[str]) -> Program:
 
 def parse_trace(text: str, name: str = "<trace>", parse_ptx: ParsePtx = parse_source) -> Program:
     """The program in a text; raises `TesseraError` with everything that is wrong with it."""
-    return _usable(examine_trace(Source(name, text), parse_ptx))
+    return _usable(examine_trace(source_of_text(text, name), parse_ptx))
 
 
 def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading:

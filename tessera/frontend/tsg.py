@@ -16,6 +16,7 @@ from lark.exceptions import VisitError
 
 from tessera.diagnostics import Source, Span, TesseraError, error
 from tessera.frontend.grammar import grammar_text
+from tessera.frontend.readfile import source_of_text
 from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind, Pin
 from tessera.ir.graph import (
     ContentsDigest,
@@ -43,9 +44,9 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
     """The graph in a text; raises `TesseraError` where it is none."""
-    source = Source(name, text)
+    source = source_of_text(text, name)
     try:
-        return _Builder().transform(_parser().parse(text))
+        return _Builder().transform(_parser().parse(source.text))
     except UnexpectedInput as fault:
         raise TesseraError(_unexpected(source, fault)) from None
     except VisitError as fault:

@@ -21,6 +21,7 @@ from lark.exceptions import VisitError
 
 from tessera.diagnostics import Diagnostic, Source, Span, TesseraError, error
 from tessera.frontend.grammar import grammar_text
+from tessera.frontend.readfile import source_of_text
 from tessera.frontend.tsp_values import DIGITS, BadText, RangeReader, operations_of
 from tessera.ir.launch_program import (
     Area,
@@ -68,7 +69,7 @@ class PlanText:
 
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
     """The plan in a text; raises `TesseraError` where it is none."""
-    return read_plan(Source(name, text)).plan
+    return read_plan(source_of_text(text, name)).plan
 
 
 def read_plan(source: Source) -> PlanText:

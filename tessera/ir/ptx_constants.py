@@ -20,6 +20,11 @@ def integer_value(constant: ptx.Constant) -> int | None:
     return None if typed is None else typed[0]
 
 
+def typed_value(constant: ptx.Constant) -> tuple[int, bool] | None:
+    """As `integer_value`, with whether the value is an unsigned one."""
+    return _evaluate(constant)
+
+
 def is_constant_name(operand: object) -> bool:
     """Whether an operand is the predefined constant `WARP_SZ`."""
     return isinstance(operand, ptx.Name) and operand.name == WARP_SIZE_NAME
