@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gain import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from benchmarks.gain_device import Prepared
+from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from tessera.backend.service import ServedTrace
 from tessera.frontend.profile import parse_profile
 from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gain import (
+from benchmarks.gain_mixes import (
     BASELINES,
     CONTEXT,
     DECODE,

@@ -160,7 +160,7 @@ def run(
     on_step: Callable[[int, int], None] | None = None,
 ) -> RunReport:
     """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
-    from tessera.backend.cpu.launch import DEFAULT_STEPS
+    from tessera.backend.cpu.launch_state import DEFAULT_STEPS
     from tessera.backend.cpu.run import run_program
     from tessera.backend.cpu.simt.faults import RUN_FAULT
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.frontend.quantities import format_bytes
+from tessera.running.compare_runs import Verdict
 from tessera.running.outcome import Figures, Outcome
-from tessera.running.verify import Verdict
 
 
 def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) -> str:

@@ -24,10 +24,10 @@ from tessera.passes.launches.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 from tessera.running import Prepared
 from tessera.running.backends import Choice, find_gpus, make_backend
+from tessera.running.compare_runs import Verdict, compare_runs, variants_used
 from tessera.running.launches import compare_launches
 from tessera.running.outcome import Outcome
 from tessera.running.serving import ServingOptions, backend_options
-from tessera.running.verify import Verdict, compare_runs, variants_used
 
 Progress = Callable[[int, int], None] | None
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gain import (
+from benchmarks.gain import to_profile
+from benchmarks.gain_device import Prepared, Served, measure, rate_between
+from benchmarks.gain_mixes import (
     MIXES,
     SMS,
     best,
@@ -19,9 +21,7 @@ from benchmarks.gain import (
     split_of,
     strategy_of,
     summary,
-    to_profile,
 )
-from benchmarks.gain_device import Prepared, Served, measure, rate_between
 from benchmarks.gain_report import (
     LAYERS,
     bound_of,

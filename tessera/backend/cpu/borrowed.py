@@ -7,8 +7,8 @@ given twice is one buffer. For struct parameters, arrays are passed by value as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,15 +18,35 @@ from tessera.backend.cpu.simt.faults import refuse
 from tessera.ir import ptx
 
 if TYPE_CHECKING:
-    from tessera.backend.cpu.device import Device, DeviceArray
+    from tessera.backend.cpu.memory.memory import Allocation, Array
+
+
+class HeldArray(Protocol):
+    """An array on the device, as `device.DeviceArray` is one."""
+
+    allocation: Allocation
+
+    @property
+    def address(self) -> int:
+        """The device address of the first byte."""
+
+    def numpy(self) -> Array:
+        """A copy of the array."""
+
+    def close(self) -> None:
+        """Free the memory."""
+
+
+# Copies an array to a device, under a name.
+ToDevice = Callable[[Any, str], HeldArray]
 
 
 class Borrowed:
     """The arrays of one launch that live on the device only while it runs."""
 
-    def __init__(self, device: Device, formals: Sequence[ptx.Variable], args: Sequence[Any]):
-        self._device = device
-        self._held: dict[int, tuple[Any, DeviceArray]] = {}
+    def __init__(self, to_device: ToDevice, formals: Sequence[ptx.Variable], args: Sequence[Any]):
+        self._to_device = to_device
+        self._held: dict[int, tuple[Any, HeldArray]] = {}
         self.args = list(args)
         if len(formals) != len(args):
             return
@@ -34,9 +54,9 @@ class Borrowed:
             if _is_memory(formal, value):
                 self.args[number] = self._lend(value, formal.name)
 
-    def _lend(self, values: Any, name: str) -> DeviceArray:
+    def _lend(self, values: Any, name: str) -> HeldArray:
         if id(values) not in self._held:
-            self._held[id(values)] = (values, self._device.array(values, name))
+            self._held[id(values)] = (values, self._to_device(values, name))
         return self._held[id(values)][1]
 
     def fetch(self, accesses: Sequence[BufferAccess]) -> None:

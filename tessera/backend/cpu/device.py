@@ -31,7 +31,8 @@ from tessera.backend.cpu.emit.compiled import KernelProgram
 from tessera.backend.cpu.emit.kinds import Unsupported
 from tessera.backend.cpu.emit.layout import function_addresses
 from tessera.backend.cpu.emit.program_cache import compiled, digest_of
-from tessera.backend.cpu.launch import DEFAULT_STEPS, Launch, LaunchResult
+from tessera.backend.cpu.launch import LaunchResult, run_launch
+from tessera.backend.cpu.launch_state import DEFAULT_STEPS, Launch
 from tessera.backend.cpu.limits import as_size, check_shared, check_sizes, cluster_of
 from tessera.backend.cpu.memory.access_log import AccessLog
 from tessera.backend.cpu.memory.grid_workspace import grid_workspace, without_workspace
@@ -174,7 +175,7 @@ class Device:
         """Run a launch that is ready, and move the device's clock on."""
         self.launches += 1
         try:
-            result = launch.run()
+            result = run_launch(launch)
         except BaseException:
             self.log.finish()
             raise
@@ -336,8 +337,8 @@ class Kernel:
         device, given = self.module.device, sequence(args)
         with (
             device.lock,
-            closing(Borrowed(device, program.kernel.parameters, given)) as borrowed,
-            grid_workspace(device, program, cooperative) as workspace,
+            closing(Borrowed(device.array, program.kernel.parameters, given)) as borrowed,
+            grid_workspace(device.array, program, cooperative) as workspace,
         ):
             launch = Launch(
                 program=program,

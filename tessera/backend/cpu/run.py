@@ -18,7 +18,8 @@ import numpy as np
 
 from tessera.backend.address_words import plain_word
 from tessera.backend.cpu.device import Device, DeviceArray
-from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
+from tessera.backend.cpu.launch import LaunchResult
+from tessera.backend.cpu.launch_state import DEFAULT_STEPS
 from tessera.backend.cpu.memory.memory import POISON, Array
 from tessera.backend.cpu.operators import run as operators
 from tessera.backend.cpu.steps import LoadedModules, StepRunner

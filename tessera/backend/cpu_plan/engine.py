@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
+from tessera.backend.cpu.launch import LaunchResult
+from tessera.backend.cpu.launch_state import DEFAULT_STEPS
 from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.steps import StepRunner
 from tessera.backend.cpu_plan.arena import Arena, Seat

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.launch import DEFAULT_STEPS, LaunchResult
+from tessera.backend.cpu.launch import LaunchResult
+from tessera.backend.cpu.launch_state import DEFAULT_STEPS
 from tessera.backend.cpu.run import OneDevice, oldest
 from tessera.backend.service import Bytes, ServedTrace
 from tessera.ir import program as ir

@@ -16,10 +16,11 @@ from tessera.ir.data_type import DataType
 from tessera.ir.launch_program import Queue, Receive
 from tessera.running import PlanRunOptions, Prepared, prepare_run
 from tessera.running.backends import Choice
+from tessera.running.compare_runs import compare_runs
 from tessera.running.outcome import Outcome
 from tessera.running.serving import models_of
 from tessera.running.tolerance import distance
-from tessera.running.verify import compare_runs, verify_run
+from tessera.running.verify import verify_run
 from tessera.running.verify_devices import AloneOn, obstacles, verify_launches
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program

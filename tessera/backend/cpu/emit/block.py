@@ -27,8 +27,8 @@ from tessera.backend.cpu.simt.chunk import SPECIAL_WIDTHS
 from tessera.ir import ptx
 
 if TYPE_CHECKING:
+    from tessera.backend.cpu.emit.building import KernelBuilder
     from tessera.backend.cpu.emit.layout import FunctionLayout
-    from tessera.backend.cpu.emit.program import ProgramBuilder
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ EXIT = "exit"
 class Emitter:
     """Builds the statements of one block."""
 
-    program: ProgramBuilder
+    program: KernelBuilder
     layout: FunctionLayout
     lines: list[str] = field(default_factory=list)
     ins: dict[int, str] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """The driver's memory for barriers over the grid, which a cooperative launch is given.
 
-In: a device, a compiled kernel, and whether its launch is cooperative. Out: the address that
-`%envreg1` and `%envreg2` hold, valid inside a `with`; 0, as on a GPU, for other launches.
+In: a way to copy arrays to a device, a compiled kernel, and whether its launch is cooperative. Out:
+the address that `%envreg1` and `%envreg2` hold, valid inside a `with`; 0, as on a GPU, for other
+launches.
 
 Source: `sync_grids` and `grid_workspace` in CUDA's cooperative_groups headers: a word with the
 size, then the word that counts arrivals.
@@ -11,28 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera.backend.cpu.borrowed import ToDevice
 from tessera.backend.cpu.emit.compiled import KernelProgram
 from tessera.backend.cpu.memory.access_log import BufferAccess
-
-if TYPE_CHECKING:
-    from tessera.backend.cpu.device import Device
 
 _BYTES = 128
 
 
 @contextmanager
-def grid_workspace(device: Device, program: KernelProgram, cooperative: bool) -> Iterator[int]:
+def grid_workspace(to_device: ToDevice, program: KernelProgram, cooperative: bool) -> Iterator[int]:
     """Zeroed memory while the launch runs, for a kernel that asks for it."""
     if not (cooperative and program.uses_workspace):
         yield 0
         return
     words = np.zeros(_BYTES // 4, np.uint32)
     words[0] = _BYTES
-    array = device.array(words, "grid workspace")
+    array = to_device(words, "grid workspace")
     try:
         yield array.address
     finally:

@@ -24,7 +24,7 @@ from tessera.backend.cpu.simt.fragments import Fragments
 from tessera.backend.cpu.simt.lanes import WARP, Lanes
 
 if TYPE_CHECKING:
-    from tessera.backend.cpu.launch import Launch
+    from tessera.backend.cpu.launch_state import Launch
 
 # Bytes of local memory that calls may take per thread beyond what the functions declare.
 STACK_LIMIT = 64 << 10

@@ -22,7 +22,6 @@ from tessera.ir import ptx
 
 if TYPE_CHECKING:
     from tessera.backend.cpu.simt.lanes import Lanes
-    from tessera.backend.cpu.simt.schedule import ChunkRunner
 
 _PURE = frozenset(
     {"abs", "activemask", "add", "and", "bfe", "bfi", "bfind", "bra", "brev", "brx", "clz", "cnot",
@@ -121,9 +120,8 @@ class Rounds:
             self.is_found = False
             self.due = steps
 
-    def look(self, number: int, runner: ChunkRunner) -> bool:
+    def look(self, number: int, steps: int, registers: list[Array], standing: Standing) -> bool:
         """Whether a chunk, about to run a block, goes round for ever."""
-        steps, registers, standing = runner.steps, runner.registers, runner.waiting
         if not self.is_armed:
             self._keep(number, steps, registers, standing)
             return self.is_found

@@ -89,7 +89,7 @@ class ChunkRunner:
                 self.stuck = self.stillness.repeated(self.registers, self.waiting)
                 self.moved = self.stillness.moved
                 return YIELDED
-            if self.steps >= self.endless.due and self.endless.look(number, self):
+            if self.steps >= self.endless.due and self._goes_round(number):
                 self.stuck = True
                 self.moved = self.stillness.moved
                 return YIELDED
@@ -121,6 +121,9 @@ class ChunkRunner:
         if self.alive_count:
             raise self.deadlock()
         return DONE
+
+    def _goes_round(self, number: int) -> bool:
+        return self.endless.look(number, self.steps, self.registers, self.waiting)
 
     def deadlock(self) -> TesseraError:
         """Who waits where, polls in vain, or goes round for ever."""
