@@ -105,8 +105,8 @@ def requests(
     ]
     done = [future.result(60) for future in futures]
     states = [dispatcher.read_states(lane) for lane in range(lanes)]
-    if backend.memory is not None:
-        backend.memory.check_guards()
+    if backend.replica.memory is not None:
+        backend.replica.memory.check_guards()
     dispatcher.close()
     return done, states
 

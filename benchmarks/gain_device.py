@@ -262,8 +262,8 @@ class Served:
     def refill(self) -> None:
         """Weights and states as at the start."""
         for backend in self.backends:
-            backend.driver.use(next(iter(backend.devices.values())).context)
-            backend._contents.write_all()
+            backend.driver.use(next(iter(backend.replica.devices.values())).context)
+            backend.replica.contents.write_all()
         self.backends[0].driver.finish()
 
     def period_ns(self, seconds: float) -> float:
@@ -329,11 +329,18 @@ class Replayed:
     def __init__(self, served: Served) -> None:
         (backend,) = served.backends
         self.driver = backend.driver
-        self.context = next(iter(backend.devices.values())).context
+        self.context = next(iter(backend.replica.devices.values())).context
         self.driver.use(self.context)
-        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
-        tape, device, queue = writer.write(backend._orders[0], (), tell=False)
-        self.stream = backend._streams.stream(device, 0, queue)
+        writer = Enqueuer(
+            backend.replica.parts,
+            0,
+            0,
+            0,
+            backend.replica.buffers[0, 0],
+            backend.replica.stamps[0, 0],
+        )
+        tape, device, queue = writer.write(backend.replica.orders[0], (), tell=False)
+        self.stream = backend.replica.streams.stream(device, 0, queue)
         self.driver.begin_capture(self.stream)
         tape.play(self.driver)
         self.graph = self.driver.end_capture(self.stream)

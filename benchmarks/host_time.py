@@ -55,11 +55,11 @@ class Gpu:
     """What stands for the GPU: requests of a slot take `PERIOD_NS`, one after the other."""
 
     def __init__(self, backend: CudaBackend) -> None:
-        slots = len(backend._roots)
-        self._stages = {ready.graph: ready.stage for ready in backend._ready.values()}
+        slots = len(backend.replica.roots)
+        self._stages = {ready.graph: ready.stage for ready in backend.replica.ready.values()}
         self._free_ns = [0] * slots
         self._random = random.Random(1)
-        self.ends_ns = [0] * len(backend._done)
+        self.ends_ns = [0] * len(backend.replica.done)
 
     def launch(self, graph: Any, stream: Any) -> tuple[int]:
         """For `cuGraphLaunch`."""
@@ -96,10 +96,10 @@ class Bench:
         self.backend = backend = CudaBackend(model, options, driver=Driver(FakeCuda()))
         # Calls that cost as good as nothing: functions in C that return what succeeds.
         driver: Any = backend.driver
-        context = int(backend._roots[0].context)
+        context = int(backend.replica.roots[0].context)
         driver._current = itertools.repeat((0, context)).__next__
-        driver._graph_launch = {ready.graph: (0,) for ready in backend._ready.values()}.get
-        self.words: list[Any] = list(backend._done)
+        driver._graph_launch = {ready.graph: (0,) for ready in backend.replica.ready.values()}.get
+        self.words: list[Any] = list(backend.replica.done)
         self.begun = 0
         self.dispatcher = Dispatcher(backend, slots=slots, lanes=slots)
         self.inputs = inputs_of(model, Ask(0))

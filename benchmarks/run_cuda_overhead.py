@@ -96,7 +96,7 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
     trail = {"trail": trails_us(backend, count)} if slots == 1 else {}
     dispatcher.close()
     host_us = statistics.median(rounds["submit_us"]) + statistics.median(rounds["collect_us"])
-    sizes = backend._buffers[0, 0]
+    sizes = backend.replica.buffers[0, 0]
     return {
         **{name: round(statistics.median(values), 3) for name, values in rounds.items()},
         "ratio_least_and_most": [round(min(rounds["ratio"]), 4), round(max(rounds["ratio"]), 4)],
@@ -115,22 +115,29 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
 def plain_graph(backend: CudaBackend, slot: int) -> tuple[Any, Any]:
     """The kernels and the inputs they need, one after the other on one stream."""
     writer = Enqueuer(
-        backend._parts, 0, slot, 0, backend._buffers[0, slot], backend._stamps[0, slot]
+        backend.replica.parts,
+        0,
+        slot,
+        0,
+        backend.replica.buffers[0, slot],
+        backend.replica.stamps[0, slot],
     )
-    stream = writer.stream("gpu", Queue.COMPUTE)
-    for action in backend._orders[0]:
+    tape = writer.writer
+    stream = tape.stream("gpu", Queue.COMPUTE)
+    for action in backend.replica.orders[0]:
         if isinstance(action, Do):
-            writer._act(action)
+            writer.act(action)
         elif isinstance(action, Move) and action.transfer.source == HOST:
             buffer = action.transfer.buffer
-            places = writer.address("gpu", buffer), writer.buffers.addresses[buffer]
-            writer.copy_ranges("gpu", Queue.COMPUTE, *places, action.transfer.bytes)
-    return backend._capture(writer.tape, stream, "gpu"), stream
+            places = tape.address("gpu", buffer), writer.buffers.addresses[buffer]
+            links = backend.replica.parts.links
+            links.copy_ranges(tape, "gpu", Queue.COMPUTE, *places, action.transfer.bytes)
+    return backend.replica.capture(tape.tape, stream, "gpu"), stream
 
 
 def replay(backend: CudaBackend, graphs: list[tuple[Any, Any]], count: int) -> float:
     """Microseconds per replay, one after the other on every stream."""
-    backend.driver.use(backend.devices["gpu"].context)
+    backend.driver.use(backend.replica.devices["gpu"].context)
     for graph, stream in graphs:
         backend.driver.launch_graph(graph, stream)
     backend.driver.finish()
@@ -181,16 +188,18 @@ def told(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> fl
 def bare(backend: CudaBackend, slots: int, count: int) -> float:
     """Processor time of a launch of the backend's own graphs, as many under way as it has."""
     driver = backend.driver
-    driver.use(backend.devices["gpu"].context)
+    driver.use(backend.replica.devices["gpu"].context)
     driver.finish()
-    stages = slots * backend.depth
-    lanes = {stage: stage % slots if 0 in backend._of_lanes else 0 for stage in range(stages)}
-    graphs = [backend._ready[0, stage, lanes[stage], ()].graph for stage in range(stages)]
+    stages = slots * backend.replica.depth
+    lanes = {
+        stage: stage % slots if 0 in backend.replica.of_lanes else 0 for stage in range(stages)
+    }
+    graphs = [backend.replica.ready[0, stage, lanes[stage], ()].graph for stage in range(stages)]
     events = [driver.call("cuEventCreate", BLOCKING_EVENT) for _ in range(stages)]
     spent = 0
     for number in range(stages + count):
         stage = number % stages
-        stream = backend._roots[stage % slots].stream
+        stream = backend.replica.roots[stage % slots].stream
         if number >= stages:
             driver.call("cuEventSynchronize", events[stage])
         before = time.thread_time_ns()
@@ -232,15 +241,14 @@ def plain_alone(backend: CudaBackend, plain: tuple[Any, Any]) -> float:
 
 def trails_us(backend: CudaBackend, count: int) -> dict[str, float]:
     """Microseconds per replay of the backend's graph by how often it leaves a mark."""
-    stream = backend._roots[0].stream
+    stream = backend.replica.roots[0].stream
     graphs = {}
     for label, every in {"none": 0, "marks": MARK_EVERY, "every_second": 2, "exact": 1}.items():
-        writer = Enqueuer(
-            backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0],
-            trail_every=every,
-        )  # fmt: skip
-        tape, root, _ = writer.write(backend._orders[0], ())
-        graphs[label] = backend._capture(tape, stream, root), stream
+        replica = backend.replica
+        stamps = replica.stamps[0, 0]
+        writer = Enqueuer(replica.parts, 0, 0, 0, replica.buffers[0, 0], stamps, trail_every=every)
+        tape, root, _ = writer.write(backend.replica.orders[0], ())
+        graphs[label] = backend.replica.capture(tape, stream, root), stream
     found: dict[str, list[float]] = {label: [] for label in graphs}
     for _ in range(ROUNDS):
         for label, graph in graphs.items():
@@ -250,7 +258,7 @@ def trails_us(backend: CudaBackend, count: int) -> dict[str, float]:
 
 def copying_us(backend: CudaBackend, model: CudaModel) -> float:
     """Inputs into pinned memory and outputs out of it."""
-    inputs, buffers = model.inputs(0, 0), backend._buffers[0, 0]
+    inputs, buffers = model.inputs(0, 0), backend.replica.buffers[0, 0]
     found = []
     for _ in range(40):
         begun = time.perf_counter()

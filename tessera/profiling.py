@@ -306,7 +306,7 @@ class Bench:
             is_stuck = True
             raise
         except Refused as refused:
-            raise found[0]._refused(refused, 0) from None
+            raise found[0].replica.refused(refused, 0) from None
         except DriverError as problem:
             raise run_fault(problem) from None
         finally:

@@ -51,8 +51,8 @@ def test_random_traces_on_slices(seed: int) -> None:
     asks = [Ask(i, 0, i % 2) for i in range(6)]
     options = BackendOptions(targets=SLICES, timeline=seed % 2 == 0)
     backend = CudaBackend(model, options, cuda=CudaOptions(graphs=seed % 3 > 0, guard_bytes=256))
-    assert backend.memory is not None
-    done, states = serve(backend, model, asks, backend.memory.check_guards)
+    assert backend.replica.memory is not None
+    done, states = serve(backend, model, asks, backend.replica.memory.check_guards)
     assert_equal(model, asks, expected(model, asks), done, states)
 
 

@@ -59,7 +59,7 @@ class _Flight:
     looked_ns: int = 0
 
 
-class CudaBackend(CudaReplica):
+class CudaBackend:
     """One replica on GPUs and slices of GPUs."""
 
     def __init__(
@@ -70,6 +70,12 @@ class CudaBackend(CudaReplica):
         cuda: CudaOptions | None = None,
         driver: Driver | None = None,
     ) -> None:
+        self.replica = replica = CudaReplica(model, options, cuda, driver)
+        self.model = model
+        self.driver = replica.driver
+        self._done = replica.done
+        self._roots = replica.roots
+        self._arrivals = Arrivals(self.driver, tuple(replica.devices.values()))
         slots = model.lowered.slots
         self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots
@@ -83,14 +89,17 @@ class CudaBackend(CudaReplica):
         self._paces: dict[tuple[int, int, int], Pace] = {}
         self._busy = 0
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
-        super().__init__(model, options, cuda, driver)
-        self._arrivals = Arrivals(self.driver, tuple(self.devices.values()))
         self._contexts = [int(root.context) for root in self._roots]
         # What a request finds zero: that it is done, and how far it has come.
         self._words = [
-            (done, *self._trail.views.get(stage, {}).values())
+            (done, *self.replica.trail.views.get(stage, {}).values())
             for stage, done in enumerate(self._done)
         ]
+
+    @property
+    def depth(self) -> int:
+        """Requests that a slot may have under way."""
+        return self.replica.depth
 
     # --- the steady state ---------------------------------------------------------------------
 
@@ -109,13 +118,13 @@ class CudaBackend(CudaReplica):
     def _begin(self, request: Request, root: Root) -> None:
         begun_ns = time.perf_counter_ns()
         slot, trace, in_place = request.slot, request.trace, request.in_place
-        stage = slot + len(self._turns) * (self._turns[slot] % self.depth)
-        lane = request.lane if trace in self._of_lanes else 0
+        stage = slot + len(self._turns) * (self._turns[slot] % self.replica.depth)
+        lane = request.lane if trace in self.replica.of_lanes else 0
         key = (trace, stage, lane, tuple(in_place) if in_place else ())
         flights = self._flights[slot]
         busy = self._busy if flights else self._busy + 1
         pace = self._paces.get((trace, slot, busy)) or self._new_pace(trace, slot, busy)
-        ready = self._ready.get(key) or self._prepare(*key)
+        ready = self.replica.ready.get(key) or self.replica.prepare(*key)
         ready.buffers.put(request.inputs, in_place)
         for word in self._words[stage]:
             word[0] = 0
@@ -258,7 +267,7 @@ class CudaBackend(CudaReplica):
             outputs=ready.buffers.take(),
             started_ns=started_ns,
             ended_ns=ended_ns,
-            events=self._clock.events(
+            events=self.replica.clock.events(
                 ready.timed, ready.stamps, slot=slot, request=request.number
             ) if ready.timed else (),
         )  # fmt: skip
@@ -273,7 +282,7 @@ class CudaBackend(CudaReplica):
     def progress(self) -> dict[int, object]:
         """How far the devices have come in the first request of every slot."""
         return {
-            flights[0].request.number: self._trail.look(flights[0].ready.stage)
+            flights[0].request.number: self.replica.trail.look(flights[0].ready.stage)
             for flights in self._flights
             if flights
         }
@@ -282,7 +291,7 @@ class CudaBackend(CudaReplica):
         """The states of a lane in which no request runs."""
         try:
             with self.driver.using(self._roots[0].context):
-                return self._contents.read_states(lane)
+                return self.replica.contents.read_states(lane)
         except DriverError as problem:
             raise self._fault(problem) from None
 
@@ -294,7 +303,7 @@ class CudaBackend(CudaReplica):
             return self._fault(problem)
         failed = self._failed()
         if failed is None and request is not None:
-            return self._refused(problem, request.trace, request.number)
+            return self.replica.refused(problem, request.trace, request.number)
         return self._fault(failed or problem.problem)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
@@ -325,8 +334,8 @@ class CudaBackend(CudaReplica):
         for flight in [flights[0] for flights in self._flights if flights]:
             ready, request = flight.ready, flight.request
             work = tuple(self.model.traces[request.trace].program.work())
-            order = self._orders[request.trace]
-            possible = self._trail.possible(ready.stage, ready.trail_every, order)
+            order = self.replica.orders[request.trace]
+            possible = self.replica.trail.possible(ready.stage, ready.trail_every, order)
             for device, steps in possible.items():
                 here = tuple(work[number] for number in steps)
                 found.append(Reached(request.number, device, here))
@@ -345,7 +354,7 @@ class CudaBackend(CudaReplica):
             notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
-        devices = {one.device for one in reached} or set(self.devices)
+        devices = {one.device for one in reached} or set(self.replica.devices)
         return run_fault(
             problem, device=devices.pop() if len(devices) == 1 else None,
             request=requests[0] if len(requests) == 1 else None, notes=notes,
@@ -360,7 +369,7 @@ class CudaBackend(CudaReplica):
         self._closed = True
         if self._is_quiet():
             self._arrivals.close()
-            self.release()
+            self.replica.release()
 
     def _is_quiet(self) -> bool:
         """Whether all work has ended, or ends soon; freeing memory would wait for it."""

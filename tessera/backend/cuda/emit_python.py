@@ -17,6 +17,13 @@ from pathlib import Path
 from typing import assert_never
 
 from tessera.backend.cuda.byte_pieces import pieces_of
+from tessera.backend.cuda.queued_work import (
+    CopyCall,
+    KernelCall,
+    OperatorCall,
+    SetCall,
+    describe_step,
+)
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.launch_program import (
@@ -40,16 +47,12 @@ from tessera.ir.program import (
     Argument,
     ByValue,
     Launch,
-    LibraryCall,
-    Memcpy,
-    Memset,
     Module,
     Pointer,
     Program,
     Role,
     Scalar,
     Work,
-    for_arch,
 )
 from tessera.ir.scalar_text import scalar_text
 
@@ -177,43 +180,45 @@ class _Emitter:
     def _step(self, step: Work, trace: int) -> Iterator[str]:
         served = self.traces[trace]
         program = served.program
-        match step:
-            case Launch():
-                launch = for_arch(step, served.arches[step.id])
-                module = program.modules[step.module]
-                yield "d.launch("
-                yield f"    r, {module.name!r}, {launch.kernel!r},  # step {step.id}"
-                yield f"    {launch.grid}, {launch.block}, {launch.shared_bytes},"
-                yield "    ["
-                for argument in launch.arguments:
-                    yield f"        {_argument(program, argument)}"
-                yield "    ],"
-                if launch.cluster is not None:
-                    yield f"    cluster={launch.cluster},"
-                if launch.cooperative:
-                    yield "    cooperative=True,"
-                yield ")"
-            case Memset():
-                name = program.buffers[step.target.buffer].name
-                count = step.bytes // step.element_bytes
+        match describe_step(step, served.arches[step.id]):
+            case KernelCall() as call:
+                yield from self._launch(program, call)
+            case SetCall() as call:
+                name = program.buffers[call.target.buffer].name
                 yield (
-                    f"d.memset(r, {name!r}, {step.target.offset}, {step.value:#x}, "
-                    f"{step.element_bytes}, {count})"
+                    f"d.memset(r, {name!r}, {call.target.offset}, {call.value:#x}, "
+                    f"{call.element_bytes}, {call.count})"
                 )
-            case Memcpy():
-                ends = (step.target, step.source)
-                one, other = (f"{program.buffers[p.buffer].name!r}, {p.offset}" for p in ends)
-                yield f"d.memcpy(r, {one}, {other}, {step.bytes})"
-            case LibraryCall():
-                found = error(
+            case CopyCall() as call:
+                ends = (call.target, call.source)
+                target, source = (f"{program.buffers[p.buffer].name!r}, {p.offset}" for p in ends)
+                yield f"d.memcpy(r, {target}, {source}, {call.size})"
+            case OperatorCall(call):
+                problem = error(
                     "TSR5022",
-                    f"the operator `{step.operator}` cannot be written with cuda-python alone",
-                    step.span,
+                    f"the operator `{call.operator}` cannot be written with cuda-python alone",
+                    call.span,
                     hint="run the plan with `tessc run`, which calls PyTorch",
                 )
-                raise TesseraError(found)
-            case _:
-                assert_never(step)
+                raise TesseraError(problem)
+            case _ as never:
+                assert_never(never)
+
+    def _launch(self, program: Program, call: KernelCall) -> Iterator[str]:
+        launch = call.launch
+        module = program.modules[call.module]
+        yield "d.launch("
+        yield f"    r, {module.name!r}, {launch.kernel!r},  # step {call.step}"
+        yield f"    {launch.grid}, {launch.block}, {launch.shared_bytes},"
+        yield "    ["
+        for argument in call.arguments:
+            yield f"        {_argument(program, argument)}"
+        yield "    ],"
+        if launch.cluster is not None:
+            yield f"    cluster={launch.cluster},"
+        if launch.cooperative:
+            yield "    cooperative=True,"
+        yield ")"
 
     # --- tables ------------------------------------------------------------------------------
 

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tessera.backend.cuda.api import Driver, Handle
-from tessera.backend.cuda.parameters import pack_parameters
 from tessera.backend.cuda.targets import OpenDevice
-from tessera.ir.data_type import DataType
-from tessera.ir.launch_program import Queue
-from tessera.ir.program import Pointer, Scalar
-
-if TYPE_CHECKING:
-    from tessera.backend.cuda.enqueue import Enqueuer
 
 _PTX = Path(__file__).with_name("helpers.ptx")
 
 
 class Helpers:
-    """Launches the kernels of `helpers.ptx`; all their parameters are 64-bit words."""
+    """The kernels of `helpers.ptx`; all their parameters are 64-bit words."""
 
     def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
         self._driver = driver
         self._devices = devices
         self._modules: dict[int, Handle] = {}
         self._functions: dict[tuple[int, str], Handle] = {}
-
-    def launch(
-        self,
-        queue: Enqueuer,
-        place: tuple[str, Queue],
-        kernel: str,
-        values: Sequence[int],
-        *,
-        blocks: int = 1,
-        threads: int = 1,
-    ) -> None:
-        """One launch on a queue of a device."""
-        packed = pack_parameters([Scalar(DataType.U64, value) for value in values], _no_pointer)
-        queue.tape.kept.extend(packed.kept)
-        sizes = (blocks, 1, 1, threads, 1, 1, 0, queue.stream(*place))
-        function = self.function(place[0], kernel)
-        queue.call(place[0], "cuLaunchKernel", function, *sizes, packed.address, 0)
 
     def function(self, device: str, kernel: str) -> Handle:
         """A kernel on the GPU of a device."""
@@ -63,7 +38,3 @@ class Helpers:
                 self._driver.use(device.context)
                 self._driver.unload(module)
         self._functions.clear()
-
-
-def _no_pointer(pointer: Pointer) -> int:
-    raise AssertionError(f"no pointer is passed: {pointer}")

@@ -17,22 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver
-from tessera.backend.cuda.byte_pieces import Piece, chunks_of, pieces_of
+from tessera.backend.cuda.byte_pieces import chunks_of, pieces_of
 from tessera.backend.cuda.call_structures import copy_2d
-from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.streams import Streams
+from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.backend.cuda.targets import OpenDevice, have_peers
 from tessera.backend.service import LONGEST_S
 from tessera.ir.launch_program import Queue, Transfer
-
-if TYPE_CHECKING:
-    from tessera.backend.cuda.enqueue import Enqueuer
 
 STAGE_BYTES = 4 << 20
 FETCH_BYTES = 16 << 10
@@ -48,7 +44,6 @@ class Links:
         devices: Mapping[str, OpenDevice],
         streams: Streams,
         host: HostMemory,
-        helpers: Helpers,
         *,
         throttle_bytes_per_s: float | None = None,
         allow_peers: bool = True,
@@ -57,7 +52,6 @@ class Links:
         self._devices = devices
         self._streams = streams
         self._host = host
-        self._helpers = helpers
         self._rate = throttle_bytes_per_s
         self._direct = {
             (one, other): allow_peers and have_peers(driver, devices[one], devices[other])
@@ -71,72 +65,72 @@ class Links:
         self._tables: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
         self._stages: dict[tuple[int, str, str], tuple[int, int]] = {}
 
-    def move(self, queue: Enqueuer, transfer: Transfer, name: str) -> None:
+    def move(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
         """Hand a transfer between two devices over."""
         source, target = transfer.source, transfer.target
-        slot = queue.slot
+        slot = writer.slot
         ready = self._streams.event(target, ("ready", slot, int(transfer.id)))
-        queue.record(target, Queue.IN, ready)
-        queue.wait(source, Queue.OUT, ready)
-        self._turn(queue, transfer)
+        writer.record(target, Queue.IN, ready)
+        writer.wait(source, Queue.OUT, ready)
+        self._turn(writer, transfer)
         if self._direct[source, target]:
-            work = partial(self._direct_copy, queue, transfer)
+            work = partial(self._direct_copy, writer, transfer)
         else:
-            work = partial(self._staged_copy, queue, transfer)
+            work = partial(self._staged_copy, writer, transfer)
         send, receive = f"send {name} to {target}", f"receive {name} from {source}"
-        queue.timing(source, Queue.OUT, send, work, moved=transfer.size, peer=target)
-        queue.timed_too(target, Queue.IN, receive, source)
+        writer.timing(source, Queue.OUT, send, work, moved=transfer.size, peer=target)
+        writer.timed_too(target, Queue.IN, receive, source)
         arrived = self._streams.event(source, ("arrived", slot, int(transfer.id)))
-        queue.record(source, Queue.OUT, arrived)
-        queue.wait(target, Queue.IN, arrived)
+        writer.record(source, Queue.OUT, arrived)
+        writer.wait(target, Queue.IN, arrived)
 
-    def _direct_copy(self, queue: Enqueuer, transfer: Transfer) -> None:
-        self._delay(queue, transfer)
-        source = queue.address(transfer.source, transfer.buffer)
-        target = queue.address(transfer.target, transfer.buffer)
-        queue.copy_ranges(transfer.source, Queue.OUT, target, source, transfer.bytes)
+    def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
+        self._delay(writer, transfer)
+        source = writer.address(transfer.source, transfer.buffer)
+        target = writer.address(transfer.target, transfer.buffer)
+        self.copy_ranges(writer, transfer.source, Queue.OUT, target, source, transfer.bytes)
 
-    def _staged_copy(self, queue: Enqueuer, transfer: Transfer) -> None:
+    def _staged_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Through two pinned buffers; each is written again only when it has been read."""
-        self._delay(queue, transfer)
-        source, target, slot = transfer.source, transfer.target, queue.slot
+        self._delay(writer, transfer)
+        source, target, slot = transfer.source, transfer.target, writer.slot
         stages = self._stage(slot, source, target)
-        out_base = queue.address(source, transfer.buffer)
-        in_base = queue.address(target, transfer.buffer)
+        out_base = writer.address(source, transfer.buffer)
+        in_base = writer.address(target, transfer.buffer)
         for number, ranges in enumerate(chunks_of(transfer.bytes, STAGE_BYTES)):
             half = number % 2
             read = self._streams.event(target, ("read", slot, source, target, half))
             written = self._streams.event(source, ("written", slot, source, target, half))
-            if (source, target, half) in queue.stages_used:
-                queue.wait(source, Queue.OUT, read)
-            queue.stages_used.add((source, target, half))
-            self._pack(queue, source, Queue.OUT, out_base, stages[half], ranges, packing=True)
-            queue.record(source, Queue.OUT, written)
-            queue.wait(target, Queue.IN, written)
-            self._pack(queue, target, Queue.IN, in_base, stages[half], ranges, packing=False)
-            queue.record(target, Queue.IN, read)
+            if (source, target, half) in writer.stages_used:
+                writer.wait(source, Queue.OUT, read)
+            writer.stages_used.add((source, target, half))
+            self._pack(writer, source, Queue.OUT, out_base, stages[half], ranges, packing=True)
+            writer.record(source, Queue.OUT, written)
+            writer.wait(target, Queue.IN, written)
+            self._pack(writer, target, Queue.IN, in_base, stages[half], ranges, packing=False)
+            writer.record(target, Queue.IN, read)
         # The send is over when the target has read the last part.
-        queue.wait(source, Queue.OUT, read)
+        writer.wait(source, Queue.OUT, read)
 
     def _pack(
-        self, queue: Enqueuer, device: str, kind: Queue, base: int, stage: int,
+        self, writer: TapeWriter, device: str, kind: Queue, base: int, stage: int,
         ranges: tuple[tuple[int, int], ...], *, packing: bool,
     ) -> None:  # fmt: skip
         """Between ranges of a buffer and a run of bytes in staging."""
         at = stage
-        stream = queue.stream(device, kind)
+        stream = writer.stream(device, kind)
         for piece in pieces_of(ranges):
             place = base + piece.start
             target, source = (at, place) if packing else (place, at)
             pitches = (piece.width, piece.pitch) if packing else (piece.pitch, piece.width)
             if piece.rows == 1:
-                queue.copy(device, kind, target, source, piece.width)
+                writer.copy(device, kind, target, source, piece.width)
             else:
                 described = copy_2d(
                     self._driver, target, pitches[0], source, pitches[1], piece.width, piece.rows
                 )
-                queue.tape.kept.append(described)
-                queue.call(device, "cuMemcpy2DAsync", described, stream)
+                writer.tape.kept.append(described)
+                writer.call(device, "cuMemcpy2DAsync", described, stream)
             at += piece.width * piece.rows
 
     def _stage(self, slot: int, source: str, target: str) -> tuple[int, int]:
@@ -148,27 +142,27 @@ class Links:
 
     # --- kernels of our own -----------------------------------------------------------------
 
-    def _turn(self, queue: Enqueuer, transfer: Transfer) -> None:
+    def _turn(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Wait for the link; its time counts from here."""
         if self._rate is None:
             return
         pair = transfer.source, transfer.target
         if pair not in self._free_at:
             self._free_at[pair] = self._word(transfer.source)
-        key = (queue.slot, *pair)
+        key = (writer.slot, *pair)
         if key not in self._ends:
             self._ends[key] = self._word(transfer.source)
         wait_ns = round(min(transfer.size / self._rate, LONGEST_S) * 1e9)
         arguments = (self._free_at[pair], wait_ns, self._ends[key])
         place = transfer.source, Queue.OUT
-        self._helpers.launch(queue, place, "link_turn", arguments)
+        writer.launch_helper(place, "link_turn", arguments)
 
-    def _delay(self, queue: Enqueuer, transfer: Transfer) -> None:
+    def _delay(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Wait for as long as the bytes are on the link."""
         if self._rate is not None:
-            end = self._ends[queue.slot, transfer.source, transfer.target]
+            end = self._ends[writer.slot, transfer.source, transfer.target]
             place = transfer.source, Queue.OUT
-            self._helpers.launch(queue, place, "link_delay", (end,))
+            writer.launch_helper(place, "link_delay", (end,))
 
     def _word(self, device: str) -> int:
         self._driver.use(self._devices[device].context)
@@ -177,23 +171,39 @@ class Links:
         self._words.append((device, address))
         return address
 
-    def copy_many(
-        self, queue: Enqueuer, device: str, kind: Queue, target: int, source: int,
-        pieces: Sequence[Piece],
-    ) -> bool:  # fmt: skip
-        """Copy many pieces with one kernel; False where single copies do."""
-        if len(pieces) <= MANY_PIECES:
-            return False
-        ranges = tuple(
-            (piece.start + row * piece.pitch, piece.width)
-            for piece in pieces
-            for row in range(piece.rows)
-        )
-        self._copy_rows(queue, (device, kind), "copy_ranges", (target, source), ranges)
-        return True
+    def copy_ranges(
+        self,
+        writer: TapeWriter,
+        device: str,
+        queue: Queue,
+        target: int,
+        source: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> None:
+        """The same ranges of two places, in as few calls as can be."""
+        pieces = pieces_of(tuple(ranges))
+        if len(pieces) > MANY_PIECES:
+            rows = tuple(
+                (piece.start + row * piece.pitch, piece.width)
+                for piece in pieces
+                for row in range(piece.rows)
+            )
+            self._copy_rows(writer, (device, queue), "copy_ranges", (target, source), rows)
+            return
+        stream = writer.stream(device, queue)
+        for piece in pieces:
+            to, origin = target + piece.start, source + piece.start
+            if piece.rows == 1:
+                writer.copy(device, queue, to, origin, piece.width)
+                continue
+            described = copy_2d(
+                self._driver, to, piece.pitch, origin, piece.pitch, piece.width, piece.rows
+            )
+            writer.tape.kept.append(described)
+            writer.call(device, "cuMemcpy2DAsync", described, stream)
 
     def fetch(
-        self, queue: Enqueuer, place: tuple[str, Queue], target: int, word: int,
+        self, writer: TapeWriter, place: tuple[str, Queue], target: int, word: int,
         ranges: Sequence[tuple[int, int]],
     ) -> None:  # fmt: skip
         """Copy ranges from where a word in pinned memory says, when the request runs."""
@@ -203,15 +213,15 @@ class Links:
             for at in range(start, end, FETCH_BYTES)
         )
         if parts:
-            self._copy_rows(queue, place, "fetch_ranges", (target, word), parts)
+            self._copy_rows(writer, place, "fetch_ranges", (target, word), parts)
 
     def _copy_rows(
-        self, queue: Enqueuer, place: tuple[str, Queue], kernel: str, between: tuple[int, int],
+        self, writer: TapeWriter, place: tuple[str, Queue], kernel: str, between: tuple[int, int],
         ranges: tuple[tuple[int, int], ...],
     ) -> None:  # fmt: skip
         arguments = (*between, self._table(place[0], ranges), len(ranges))
         blocks = min(len(ranges), 1024)
-        self._helpers.launch(queue, place, kernel, arguments, blocks=blocks, threads=128)
+        writer.launch_helper(place, kernel, arguments, blocks=blocks, threads=128)
 
     def _table(self, device: str, ranges: tuple[tuple[int, int], ...]) -> int:
         """Where ranges start and how long they are, in the memory of a device."""

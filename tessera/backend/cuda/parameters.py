@@ -42,12 +42,20 @@ def argument_bytes(argument: Argument, address_of: AddressOf) -> bytes:
             assert_never(argument)
 
 
+def pack_words(words: Sequence[int]) -> Parameters:
+    """The parameters of a kernel that takes 64-bit words only."""
+    return _pack([struct.pack("<Q", word) for word in words])
+
+
 def pack_parameters(arguments: Sequence[Argument], address_of: AddressOf) -> Parameters:
     """The parameters of a launch."""
-    if not arguments:
+    return _pack([argument_bytes(argument, address_of) for argument in arguments])
+
+
+def _pack(values: Sequence[bytes]) -> Parameters:
+    if not values:
         return Parameters(0, ())
     # 16 bytes apart at least, so that every value is aligned as its type may want.
-    values = [argument_bytes(argument, address_of) for argument in arguments]
     starts = np.cumsum([0, *(-(-max(len(v), 1) // 16) * 16 for v in values)])
     block = np.zeros(int(starts[-1]), np.uint8)
     for start, value in zip(starts, values, strict=False):

@@ -114,23 +114,23 @@ class Profiler:
         self.graph = graph
         self.driver: Driver = backend.driver
         self.repeats = repeats
-        names = tuple(backend.devices)
+        names = tuple(backend.replica.devices)
         self.device = names[0]
-        self.beside = backend.devices[names[1]] if len(names) > 1 else None
+        self.beside = backend.replica.devices[names[1]] if len(names) > 1 else None
         self.work: tuple[Work, ...] = tuple(backend.model.traces[0].program.work())
-        self.stream = backend._streams.stream(self.device, 0, Queue.COMPUTE)
-        self.driver.use(backend.devices[self.device].context)
+        self.stream = backend.replica.streams.stream(self.device, 0, Queue.COMPUTE)
+        self.driver.use(backend.replica.devices[self.device].context)
         self.watch = Stopwatch(self.driver, limit_s)
         self.ended = self.driver.event()
         self.neighbours = Neighbours(self.driver, moves=self.beside is not None)
         self.flush = self.driver.allocate(_FLUSH_BYTES)
-        backend._buffers[0, 0].put(inputs)
+        backend.replica.buffers[0, 0].put(inputs)
 
     def close(self) -> None:
         """Give memory and events back, unless something is still running."""
         if self.watch.is_stuck:
             return
-        self.driver.use(self.backend.devices[self.device].context)
+        self.driver.use(self.backend.replica.devices[self.device].context)
         self.watch.close()
         self.driver.destroy_event(self.ended)
         self.neighbours.close()
@@ -138,7 +138,7 @@ class Profiler:
 
     def measure(self, on_step: Callable[[int, int], None] | None = None) -> DeviceTimes:
         """Time everything; `on_step` hears of steps done and steps in all."""
-        device = self.backend.devices[self.device]
+        device = self.backend.replica.devices[self.device]
         self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
         self.neighbours.start_clock(self.stream)
         self.watch.finish(self.stream)
@@ -160,7 +160,7 @@ class Profiler:
 
     def _whole_ns(self) -> float:
         """The median of all steps in a row, inputs in place; states are put back in between."""
-        order = self.backend._orders[0]
+        order = self.backend.replica.orders[0]
         moves = [one for one in order if _is_input(one)]
         held = [i for i, one in enumerate(order) if isinstance(one, Hold) and one.queue is Queue.IN]
         # An input that has to wait for its place belongs to what is timed.
@@ -186,7 +186,7 @@ class Profiler:
         return statistics.median(times[_UNTIMED:])
 
     def _states(self) -> list[tuple[int, int]]:
-        memory = self.backend.memory
+        memory = self.backend.replica.memory
         assert memory is not None
         return [
             (block.base, block.stride * block.area.count)
@@ -199,7 +199,7 @@ class Profiler:
     def _steps(self) -> Iterator[StepTimes]:
         """The actions of a request in an order that its queues allow, every step measured."""
         self._play(*self._tape((), prologue=True))
-        for action in self.backend._orders[0]:
+        for action in self.backend.replica.orders[0]:
             match action:
                 case Do(_, Run(number)):
                     self.watch.what = f"step #{number} `{step_name(self.work[number])}`"
@@ -232,7 +232,7 @@ class Profiler:
 
     def _changed(self, number: LaunchId) -> list[tuple[int, int]]:
         """Addresses and sizes of the buffers that a step both reads and writes."""
-        memory = self.backend.memory
+        memory = self.backend.replica.memory
         assert memory is not None
         accesses = self.graph.nodes[number].accesses
         reads = {one.buffer for one in accesses if one.kind.reads}
@@ -294,7 +294,7 @@ class Profiler:
         """
         if self.beside is None:
             return None
-        stream = self.backend._streams.stream(self.beside.name, 0, Queue.COMPUTE)
+        stream = self.backend.replica.streams.stream(self.beside.name, 0, Queue.COMPUTE)
         for patience in _PATIENCE:
             wanted = int(patience * seconds * 1e9) + _LEAST_BUSY_NS
             self.neighbours.start(load, min(wanted, _MOST_BUSY_NS), self.beside.sms, stream)
@@ -311,13 +311,20 @@ class Profiler:
     def _tape(self, actions: Sequence[Action], *, prologue: bool = False) -> tuple[Tape, Handle]:
         """Actions of the request, and the stream that they begin and end on."""
         backend = self.backend
-        first = backend._contents.prologue(backend._host, 0, 0, 0) if prologue else ()
-        writer = Enqueuer(backend._parts, 0, 0, 0, backend._buffers[0, 0], backend._stamps[0, 0])
+        first = backend.replica.contents.prologue(backend.replica.host, 0, 0, 0) if prologue else ()
+        writer = Enqueuer(
+            backend.replica.parts,
+            0,
+            0,
+            0,
+            backend.replica.buffers[0, 0],
+            backend.replica.stamps[0, 0],
+        )
         tape, device, queue = writer.write(actions, first, tell=False)
         if all(isinstance(action, Do) for action in actions):
             # One queue needs no events; they would be timed too.
             tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]
-        return tape, backend._streams.stream(device, 0, queue)
+        return tape, backend.replica.streams.stream(device, 0, queue)
 
     def _play(self, tape: Tape, stream: Handle) -> None:
         tape.play(self.driver)

@@ -25,6 +25,7 @@ from tessera.backend.cuda.memory import Memory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
@@ -91,13 +92,13 @@ class CudaReplica:
         self.options = options
         self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
         self.driver = open_driver(driver)
-        self._ready: dict[tuple[int, int, int, tuple[str, ...]], Ready] = {}
+        self.ready: dict[tuple[int, int, int, tuple[str, ...]], Ready] = {}
         opened = open_devices(self.driver, model.lowered.devices, options.targets)
         self.devices = {device.name: device for device in opened}
         self._arches = self._module_arches()
-        self._host = HostMemory(self.driver)
+        self.host = HostMemory(self.driver)
         self._recycled = Recycled()
-        self._streams = Streams(self.driver, self.devices)
+        self.streams = Streams(self.driver, self.devices)
         self._helpers = Helpers(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
         self._links: Links | None = None
@@ -120,39 +121,44 @@ class CudaReplica:
             self.driver, lowered, programs, self.devices, self._variable_address,
             self.cuda.guard_bytes,
         )  # fmt: skip
-        self._contents = Contents(self.driver, self.model, self.devices, self.memory)
-        self._contents.write_all()
+        self.contents = Contents(self.driver, self.model, self.devices, self.memory)
+        self.contents.write_all()
         self._links = Links(
-            self.driver, self.devices, self._streams, self._host, self._helpers,
+            self.driver, self.devices, self.streams, self.host,
             throttle_bytes_per_s=self.options.throttle_bytes_per_s, allow_peers=self.cuda.peers,
         )  # fmt: skip
-        self._clock = Clock(self.driver, self._streams, self.devices, self._helpers, self._host)
-        self._orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
-        self._of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
+        self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
+        self.orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
+        self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
         stages = range(lowered.slots * self.depth)
-        self._trail = self._make_trail(stages)
-        done = [self._host.allocate(4) for _ in stages]
-        self._done = [view.data.cast("I") for _, view in done]
-        self._parts = Parts(
-            driver=self.driver, model=self.model, devices=self.devices, memory=self.memory,
-            modules=self._modules, streams=self._streams, links=self._links,
+        self.trail = self._make_trail(stages)
+        done = [self.host.allocate(4) for _ in stages]
+        self.done = [view.data.cast("I") for _, view in done]
+        around = Surroundings(
+            driver=self.driver,
+            devices=self.devices,
+            memory=self.memory,
+            streams=self.streams,
             helpers=self._helpers,
-            fillings=self._pinned_fillings(), trails=self._trail.words,
-            done_words=[address for address, _ in done],
             timeline=self.options.timeline,
+        )
+        self.parts = Parts(
+            around=around, model=self.model, modules=self._modules, links=self._links,
+            fillings=self._pinned_fillings(), trails=self.trail.words,
+            done_words=[address for address, _ in done],
         )  # fmt: skip
-        self._buffers = {
-            (trace.trace, stage): SlotBuffers(self._host, self._recycled, self.model, trace)
+        self.buffers = {
+            (trace.trace, stage): SlotBuffers(self.host, self._recycled, self.model, trace)
             for trace in lowered.traces
             for stage in stages
         }
-        self._stamps = {
-            (trace, stage): Stamps(self._host, 2 * len(order) if self.options.timeline else 1)
-            for trace, order in self._orders.items()
+        self.stamps = {
+            (trace, stage): Stamps(self.host, 2 * len(order) if self.options.timeline else 1)
+            for trace, order in self.orders.items()
             for stage in stages
         }
-        self._roots = [self._root(slot) for slot in range(lowered.slots)]
+        self.roots = [self._root(slot) for slot in range(lowered.slots)]
         self._prologues: dict[tuple[int, int, int], list[tuple[str, int, int, int]]] = {}
         wanted = [
             (trace.trace, stage, lane)
@@ -161,14 +167,14 @@ class CudaReplica:
             for lane in range(self._lanes(trace.trace))
         ]
         for key in wanted[:MOST_GRAPHS]:
-            self._prepare(*key)
+            self.prepare(*key)
         for device in self.devices.values():
             self.driver.use(device.context)
             self.driver.finish()
 
     def _lanes(self, trace: int) -> int:
         """How many lanes a trace tells apart."""
-        return self.model.lowered.lanes if trace in self._of_lanes else 1
+        return self.model.lowered.lanes if trace in self.of_lanes else 1
 
     def _find_depth(self) -> int:
         """As many requests per slot as keep the GPUs busy, if graphs and pinned memory allow it."""
@@ -185,7 +191,7 @@ class CudaReplica:
     def _root(self, slot: int) -> Root:
         first = next(iter(self.devices))
         return Root(
-            stream=self._streams.stream(first, slot, Queue.COMPUTE),
+            stream=self.streams.stream(first, slot, Queue.COMPUTE),
             context=self.devices[first].context,
         )
 
@@ -227,7 +233,7 @@ class CudaReplica:
 
     def _pinned_fillings(self) -> dict[tuple[int, BufferId], int]:
         return {
-            (trace, buffer.id): self._host.copy_of(self.model.fillings[trace][buffer.name])
+            (trace, buffer.id): self.host.copy_of(self.model.fillings[trace][buffer.name])
             for trace, served in enumerate(self.model.traces)
             for buffer in served.program.buffers
             if buffer.name in self.model.fillings[trace]
@@ -238,34 +244,34 @@ class CudaReplica:
         if self.cuda.trail is not False:
             for stage in stages:
                 for device in self.devices:
-                    trail.add(stage, device, *self._host.allocate(4))
+                    trail.add(stage, device, *self.host.allocate(4))
         return trail
 
-    def _prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:
+    def prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:
         """The tape, and the graph captured from it, of a trace in a stage and lane."""
         slot = stage % self.model.lowered.slots
-        buffers, stamps = self._buffers[trace, stage], self._stamps[trace, stage]
+        buffers, stamps = self.buffers[trace, stage], self.stamps[trace, stage]
         captured = self._may_capture(trace)
         trail_every = MARK_EVERY if captured and not self.cuda.trail else 1
 
         def write(captured: bool) -> tuple[Enqueuer, Tape, str]:
             writer = Enqueuer(
-                self._parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
+                self.parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
                 trail_every=trail_every, captured=captured,
             )  # fmt: skip
             prologue = self._prologue(trace, slot, lane)
-            tape, root, _ = writer.write(self._orders[trace], prologue)
+            tape, root, _ = writer.write(self.orders[trace], prologue)
             return writer, tape, root
 
         graph = None
         try:
             writer, tape, root = write(captured)
             if captured:
-                graph = self._capture(tape, self._roots[slot].stream, root)
+                graph = self.capture(tape, self.roots[slot].stream, root)
                 if graph is None:
                     writer, tape, root = write(False)
         except Refused as refused:
-            raise self._refused(refused, trace) from None
+            raise self.refused(refused, trace) from None
         ready = Ready(
             stage=stage,
             trail_every=trail_every,
@@ -276,21 +282,21 @@ class CudaReplica:
             stamps=stamps.words,
             gate=writer.gate,
         )
-        self._ready[trace, stage, lane, in_place] = ready
+        self.ready[trace, stage, lane, in_place] = ready
         return ready
 
     def _prologue(self, trace: int, slot: int, lane: int) -> list[tuple[str, int, int, int]]:
         """The same for every stage: only the devices read what it copies."""
         key = trace, slot, lane
         if key not in self._prologues:
-            self._prologues[key] = self._contents.prologue(self._host, *key)
+            self._prologues[key] = self.contents.prologue(self.host, *key)
         return self._prologues[key]
 
     def _may_capture(self, trace: int) -> bool:
         work = self.model.traces[trace].program.work()
         return self.cuda.graphs and not any(isinstance(step, LibraryCall) for step in work)
 
-    def _capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
+    def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None where the driver cannot capture what is on it."""
         self.driver.use(self.devices[root].context)
         self.driver.begin_capture(stream)
@@ -308,7 +314,7 @@ class CudaReplica:
         self.driver.upload_graph(graph, stream)
         return graph
 
-    def _refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
+    def refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
         """The driver does not take a launch or a copy."""
         work = tuple(self.model.traces[trace].program.work())
         device, step = _place_of(refused.action, work)
@@ -329,12 +335,12 @@ class CudaReplica:
 
     def release(self) -> None:
         """Give everything back; no work may be under way."""
-        closers = [self._close_graphs, self._streams.close]
+        closers = [self._close_graphs, self.streams.close]
         closers += [self._links.close] if self._links is not None else []
         closers += [self._helpers.close]
         closers += [self.memory.close] if self.memory is not None else []
         closers += [modules.close for modules in self._modules.values()]
-        closers += [self._host.close]
+        closers += [self.host.close]
         closers += [lambda: close_devices(self.driver, tuple(self.devices.values()))]
         for closer in closers:
             try:
@@ -343,10 +349,10 @@ class CudaReplica:
                 continue  # after a fault every call fails; the context's end frees all
 
     def _close_graphs(self) -> None:
-        for ready in self._ready.values():
+        for ready in self.ready.values():
             if ready.graph is not None:
                 self.driver.destroy_graph(ready.graph)
-        self._ready.clear()
+        self.ready.clear()
 
 
 def _place_of(action: Action | None, work: tuple[Work, ...]) -> tuple[str | None, Work | None]:

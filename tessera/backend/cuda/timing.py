@@ -19,13 +19,12 @@ import numpy.typing as npt
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
-from tessera.backend.cuda.parameters import pack_parameters
+from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import TimelineEvent
-from tessera.ir.data_type import DataType
 from tessera.ir.launch_program import Queue
-from tessera.ir.program import LaunchId, Scalar
+from tessera.ir.program import LaunchId
 
 Words = npt.NDArray[np.uint64]
 
@@ -70,8 +69,7 @@ class Clock:
             # Twice: the first launch loads the kernel.
             for _ in range(2):
                 stamps = Stamps(host, 1)
-                word = Scalar(DataType.U64, stamps.address)
-                packed = pack_parameters([word], lambda pointer: 0)
+                packed = pack_words([stamps.address])
                 driver.use(device.context)
                 sizes = (1, 1, 1, 1, 1, 1, 0, streams.stream(name, 0, Queue.COMPUTE))
                 function = helpers.function(name, "stamp")

@@ -63,7 +63,7 @@ class _Repeating:
 
     def __init__(self, backend: CudaBackend, watch: Stopwatch) -> None:
         self.driver = backend.driver
-        self.streams = [root.stream for root in backend._roots]
+        self.streams = [root.stream for root in backend.replica.roots]
         self.each_ns = 0.0
         self._backend = backend
         self._watch = watch
@@ -76,9 +76,9 @@ class _Repeating:
         """Put inputs and small states aside, and see what a request takes."""
         backend = self._backend
         for slot, stream in enumerate(self.streams):
-            backend._buffers[0, slot].put(inputs)
-            lane = slot if 0 in backend._of_lanes else 0
-            self._graphs.append(backend._ready[0, slot, lane, ()].graph)
+            backend.replica.buffers[0, slot].put(inputs)
+            lane = slot if 0 in backend.replica.of_lanes else 0
+            self._graphs.append(backend.replica.ready[0, slot, lane, ()].graph)
             small = list(_small_states(backend, slot, lane))
             self._states.append(Held(self.driver, stream, small))
         # Without graphs nobody can hand requests over fast enough.
@@ -124,7 +124,7 @@ class _Repeating:
 
 
 def _small_states(backend: CudaBackend, slot: int, lane: int) -> Iterator[tuple[int, int]]:
-    memory, (device, *_) = backend.memory, backend.devices
+    memory, (device, *_) = backend.replica.memory, backend.replica.devices
     assert memory is not None
     for buffer in backend.model.traces[0].program.buffers:
         is_small = buffer.role is Role.STATE and buffer.bytes <= _SMALL_STATE_BYTES

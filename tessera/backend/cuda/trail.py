@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from tessera.backend.cuda.api import Bytes
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move, steps_of
+from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.ir.launch_program import HOST, Queue, Run
 from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset, Work
-
-if TYPE_CHECKING:
-    from tessera.backend.cuda.enqueue import Enqueuer
 
 # Marks in a graph: one every step costs the models measured up to 0.4%, so this is far below 1%.
 MARK_EVERY = 4
@@ -111,8 +109,11 @@ class Reached:
 class TrailWriter:
     """Writes the trail of one tape; every 0 is none."""
 
-    def __init__(self, queue: Enqueuer, words: Mapping[tuple[int, str], int], every: int) -> None:
-        self._queue = queue
+    def __init__(
+        self, writer: TapeWriter, words: Mapping[tuple[int, str], int], every: int, stage: int
+    ) -> None:
+        self._writer = writer
+        self._stage = stage
         self._words = words if every else {}
         self._every = every
         self._run: dict[str, int] = {}
@@ -120,34 +121,34 @@ class TrailWriter:
     def before(self, device: str, step: Work) -> None:
         """A step is next on a device."""
         run = self._run[device] = self._run.get(device, -1) + 1
-        word = self._words.get((self._queue.stage, device))
+        word = self._words.get((self._stage, device))
         if word is None or run % self._every:
             return
         if self._every == 1:
             self._write(device, word, int(step.id) + 1)
             return
-        queue, streams = self._queue, self._queue.parts.streams
-        here = streams.event(device, ("mark", queue.slot))
-        marks = streams.marks(device, queue.slot)
-        queue.call(device, "cuEventRecord", here, queue.stream(device, Queue.COMPUTE))
-        queue.call(device, "cuStreamWaitEvent", marks, here, 0)
-        queue.call(device, "cuMemsetD32Async", word, int(step.id) + 1, 1, marks)
+        writer = self._writer
+        here = writer.event(device, "mark", writer.slot)
+        marks = writer.around.streams.marks(device, writer.slot)
+        writer.call(device, "cuEventRecord", here, writer.stream(device, Queue.COMPUTE))
+        writer.call(device, "cuStreamWaitEvent", marks, here, 0)
+        writer.call(device, "cuMemsetD32Async", word, int(step.id) + 1, 1, marks)
 
     def _write(self, device: str, word: int, value: int) -> None:
-        stream = self._queue.stream(device, Queue.COMPUTE)
-        self._queue.call(device, "cuStreamWriteValue32", stream, word, value, 0)
+        stream = self._writer.stream(device, Queue.COMPUTE)
+        self._writer.call(device, "cuStreamWriteValue32", stream, word, value, 0)
 
     def finish(self, root: tuple[str, Queue]) -> None:
         """All steps of the request are there: the root waits for the marks too."""
-        queue, streams = self._queue, self._queue.parts.streams
+        writer, streams = self._writer, self._writer.around.streams
         for device in self._run:
-            word = self._words.get((queue.stage, device))
+            word = self._words.get((self._stage, device))
             if word is not None and self._every == 1:
                 self._write(device, word, 0)
             elif word is not None:
-                ended = streams.event(device, ("end", queue.slot, "marks"))
-                queue.call(device, "cuEventRecord", ended, streams.marks(device, queue.slot))
-                queue.wait(*root, ended)
+                ended = writer.event(device, "end", writer.slot, "marks")
+                writer.call(device, "cuEventRecord", ended, streams.marks(device, writer.slot))
+                writer.wait(*root, ended)
 
 
 def step_name(step: Work) -> str:

@@ -178,13 +178,13 @@ def test_guards_catch_a_write_outside() -> None:
     program = trace(BUFFERS, SCALE, "launch m.store grid=1,1,1 block=66,1,1 smem=0 args=[y]")
     model = model_of([program], [["a"]], slots=2)
     backend = backend_of(model, FakeCuda(), guard_bytes=256)
-    assert backend.memory is not None
-    backend.memory.check_guards()
+    assert backend.replica.memory is not None
+    backend.replica.memory.check_guards()
     backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
     while not backend.collect(1.0):
         pass
     with pytest.raises(TesseraError, match="TSR5109"):
-        backend.memory.check_guards()
+        backend.replica.memory.check_guards()
     backend.close()
 
 
@@ -193,12 +193,12 @@ def test_guards_stay_whole(seed: int) -> None:
     program = random_program(seed)
     model = model_of([program], [["ab"[i % 2] for i, _ in enumerate(program.work())]], slots=2)
     backend = backend_of(model, FakeCuda(seed=seed), guard_bytes=64)
-    assert backend.memory is not None
+    assert backend.replica.memory is not None
     request = Request(number=0, trace=0, slot=1, lane=0, inputs=inputs_of(model, Ask(0)))
     backend.begin(request)
     while not backend.collect(1.0):
         pass
-    backend.memory.check_guards()
+    backend.replica.memory.check_guards()
     backend.close()
 
 

@@ -67,7 +67,7 @@ def test_all_are_handed_over_before_the_first_is_done(graphs: bool, seed: int) -
     """Inputs and outputs of each are its own, and the host does not come between them."""
     model, fake = copies(), FakeCuda(seed=seed)
     backend = start(model, fake, graphs=graphs)
-    assert backend.depth == 4
+    assert backend.replica.depth == 4
     for turn in range(3):
         numbers = range(4 * turn, 4 * turn + 4)
         for number in numbers:
@@ -102,19 +102,19 @@ def test_random_traces_lanes_and_depths(seed: int) -> None:
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for slots, depth in ((1, 4), (2, 2), (3, 2), (8, 2)):
         backend = start(copies(slots), FakeCuda())
-        assert backend.depth == depth
+        assert backend.replica.depth == depth
         backend.close()
     monkeypatch.setattr("tessera.backend.cuda.replica.MOST_GRAPHS", 6)
     backend = start(copies(2), FakeCuda())
-    assert backend.depth == 2
+    assert backend.replica.depth == 2
     backend.close()
     monkeypatch.setattr("tessera.backend.cuda.replica.MOST_GRAPHS", 5)
     backend = start(copies(4), FakeCuda())
-    assert backend.depth == 1
+    assert backend.replica.depth == 1
     backend.close()
     monkeypatch.setattr("tessera.backend.cuda.replica.MOST_STAGED_BYTES", 3 * 512)
     backend = start(copies(1), FakeCuda())
-    assert backend.depth == 3
+    assert backend.replica.depth == 3
     backend.close()
 
 

@@ -1,0 +1,181 @@
+"""Driver calls, one after the other, onto the tape of one request.
+
+In: what to call, on which queue of which device. Out: a tape, and which operations were timed. A
+writer knows streams, addresses and contexts of one trace in one slot and lane; what a request has
+to do is for `enqueue`, which uses it, as do `links` and `trail`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera.backend.cuda.api import Driver, Handle
+from tessera.backend.cuda.helpers import Helpers
+from tessera.backend.cuda.issue_order import Action
+from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.parameters import pack_words
+from tessera.backend.cuda.streams import Streams
+from tessera.backend.cuda.tape import Tape
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.backend.cuda.timing import Stamps, Timed
+from tessera.ir.launch_program import Queue
+from tessera.ir.program import BufferId, Pointer, Work
+
+Place = tuple[str, Queue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all writers of a replica share."""
+
+    driver: Driver
+    devices: Mapping[str, OpenDevice]
+    memory: Memory
+    streams: Streams
+    helpers: Helpers
+    timeline: bool
+
+
+class TapeWriter:
+    """Writes the tape of one trace in one slot and lane. `action` is what the calls belong to."""
+
+    def __init__(
+        self, around: Surroundings, *, trace: int, slot: int, lane: int, stamps: Stamps
+    ) -> None:
+        self.around = around
+        self.trace = trace
+        self.slot = slot
+        self.lane = lane
+        self.tape = Tape()
+        self.timed: list[Timed] = []
+        self.action: Action | None = None
+        self.stages_used: set[tuple[str, str, int]] = set()
+        self._stamps = stamps
+        self._last: dict[Place, int | None] = {}
+        self._stamped = 0
+        self._several = len({device.gpu.ordinal for device in around.devices.values()}) > 1
+        self._gpu = -1
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def call(self, device: str, name: str, *arguments: Any) -> None:
+        """One driver call, made while the device's context is current."""
+        self.use(device)
+        function = self.around.driver.functions[name]
+        self.tape.calls.append((name, function, arguments, self.action))
+
+    def use(self, device: str) -> None:
+        """With one GPU its context stays current; with several every change is a call."""
+        opened = self.around.devices[device]
+        if self._several and opened.gpu.ordinal != self._gpu:
+            self._gpu = opened.gpu.ordinal
+            function = self.around.driver.functions["cuCtxSetCurrent"]
+            self.tape.calls.append(("cuCtxSetCurrent", function, (opened.context,), None))
+
+    def copy(
+        self,
+        device: str,
+        queue: Queue,
+        target: int,
+        source: int,
+        size: int,
+        stream: Handle | None = None,
+    ) -> None:
+        """One run of bytes."""
+        if size:
+            stream = self.stream(device, queue) if stream is None else stream
+            self.call(device, "cuMemcpyAsync", target, source, size, stream)
+
+    def record(self, device: str, queue: Queue, event: Handle) -> None:
+        """Record an event on a queue."""
+        self.call(device, "cuEventRecord", event, self.stream(device, queue))
+
+    def wait(self, device: str, queue: Queue, event: Handle) -> None:
+        """Let a queue wait for an event."""
+        self.call(device, "cuStreamWaitEvent", self.stream(device, queue), event, 0)
+        self._last[device, queue] = None
+
+    def launch_helper(
+        self,
+        place: Place,
+        kernel: str,
+        words: Sequence[int],
+        *,
+        blocks: int = 1,
+        threads: int = 1,
+    ) -> None:
+        """A kernel of `helpers.ptx`; all its parameters are 64-bit words."""
+        packed = pack_words(words)
+        self.tape.kept.extend(packed.kept)
+        sizes = (blocks, 1, 1, threads, 1, 1, 0, self.stream(*place))
+        function = self.around.helpers.function(place[0], kernel)
+        self.call(place[0], "cuLaunchKernel", function, *sizes, packed.address, 0)
+
+    # --- times ------------------------------------------------------------------------------
+
+    def timing(
+        self,
+        device: str,
+        queue: Queue,
+        name: str,
+        work: Callable[[], None],
+        *,
+        step: Work | None = None,
+        moved: int = 0,
+        peer: str = "",
+    ) -> None:
+        """Do some work between two stamps, if anybody wants to know."""
+        if not self.around.timeline:
+            work()
+            return
+        start = self._last.get((device, queue))
+        if start is None:
+            start = self._stamp(device, queue)
+        work()
+        end = self._stamp(device, queue)
+        self._last[device, queue] = end
+        timed = Timed(
+            device=device,
+            queue=queue,
+            name=name,
+            clock=device,
+            start=start,
+            end=end,
+            step=None if step is None else step.id,
+            bytes=moved,
+            peer=peer,
+        )
+        self.timed.append(timed)
+
+    def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
+        """What was timed last took place on this queue too: the other end of a transfer."""
+        if self.around.timeline:
+            last = self.timed[-1]
+            self.timed.append(replace(last, device=device, queue=queue, name=name, peer=peer))
+
+    def _stamp(self, device: str, queue: Queue) -> int:
+        """Write the time to the next word; its number."""
+        number, self._stamped = self._stamped, self._stamped + 1
+        word = self._stamps.address + 8 * number
+        self.launch_helper((device, queue), "stamp", (word,))
+        return number
+
+    # --- names and places -------------------------------------------------------------------
+
+    def stream(self, device: str, queue: Queue) -> Handle:
+        """The stream of a queue in this slot."""
+        return self.around.streams.stream(device, self.slot, queue)
+
+    def event(self, device: str, *name: object) -> Handle:
+        """An event of a device, by what it stands for."""
+        return self.around.streams.event(device, name)
+
+    def address(self, device: str, buffer: BufferId) -> int:
+        """Where a buffer is for this slot and lane."""
+        return self.around.memory.address(self.trace, device, buffer, self.slot, self.lane)
+
+    def pointer(self, device: str, pointer: Pointer) -> int:
+        """The address that a pointer of the trace stands for."""
+        return self.address(device, pointer.buffer) + pointer.offset
