@@ -130,6 +130,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR2013", "contents decide which bytes are touched", Severity.NOTE),
     Code("TSR2014", "a weight differs from the one analysed"),
     Code("TSR2015", "a launch stores an address as data", _WARNING),
+    Code("TSR2016", "a kernel depends on the layout of fragments", _WARNING),
     Code("TSR3001", "a GPU is unknown"),
     Code("TSR3002", "the list of GPUs is not well formed"),
     Code("TSR3003", "a link cannot be used"),

@@ -40,6 +40,7 @@ from tessera.ir.program import (
 )
 from tessera.ir.ptx_text import print_module
 from tessera.ir.trace_text import print_program
+from tessera.passes.kernels.fragment_layout import layout_warnings
 from tessera.passes.kernels.summarise_program import ProgramSummary, summarise_program
 from tessera.settings import read_settings
 
@@ -83,6 +84,7 @@ def analyze(path: str | os.PathLike[str]) -> Report:
             found = manager.get(Dependences)
             stored = stored_addresses(program, found.graph)
         graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics, *stored)
+    diagnostics = (*diagnostics, *layout_warnings(program))
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
 
 
@@ -168,6 +170,7 @@ def run(
     source = read_source(path)
     program, diagnostics = read_program(source)
     _check_runnable(program, source, options.arch)
+    diagnostics = (*diagnostics, *layout_warnings(program))
     started = time.perf_counter()
     try:
         with _open_data(program, source, options) as contents:

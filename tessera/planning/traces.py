@@ -22,6 +22,7 @@ from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
 from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.trace_text import print_program
+from tessera.passes.kernels.fragment_layout import layout_warnings
 from tessera.passes.launches.dependences import Dependences
 from tessera.passes.launches.stored_addresses import stored_addresses
 
@@ -114,6 +115,7 @@ def _load(path: str, share: float, label: str) -> LoadedTrace:
         contents_digest=_contents_digest(program, trace),
     )  # fmt: skip
     findings = [*facts.diagnostics, *stored_addresses(program, facts.graph)]
+    findings += layout_warnings(program)
     if given is not None:
         findings += _compare(path, trace, given, planned.digest, facts.graph)
     return LoadedTrace(
