@@ -32,9 +32,9 @@ from tessera import (
     codes,
     render,
 )
-from tessera.diagnostics import Diagnostic, Severity, TesseraError, error
+from tessera.diagnostics import Diagnostic, Severity, TesseraError, error, warning
 from tessera.messages import Messages, ReaderGone, form_option, silence, write_data
-from tessera.output import write_file
+from tessera.output import Kind, check_apart, check_output, is_regular, write_file
 from tessera.settings import read_settings
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def cli(context: click.Context, color: str) -> None:
     type=click.Path(allow_dash=True),
     default="-",
     metavar="PATH",
-    help="Write there instead of standard output; all of it or nothing.",
+    help="Write there instead of standard output; all of it or nothing. Replaces only what it has "
+    "written itself.",
 )
 @click.pass_obj
 def analyze(
@@ -130,7 +131,8 @@ def analyze(
     Per kernel: parameters, registers, shared and local memory, instructions by class, calls.
     For a trace also its buffers and launches, the bytes that each step reads and writes, and
     which steps depend on which; this graph is also written to the current folder, as FILE's
-    name with the ending .tsg.
+    name with the ending .tsg, for `tessc plan`. The last line says so. Where it cannot be written,
+    or a file that is no graph has that name, a warning says so instead.
 
     \b
     Examples:
@@ -147,7 +149,18 @@ def analyze(
     if sum(map(bool, (emit, as_json, why))) > 1:
         raise click.UsageError("only one of `--emit`, `--dot`, `--json` and `--why` can be given")
     messages = replace(messages, form=form)
+    kind = _KINDS.get(emit or "", Kind.REPORT)
+    graph_file = None if emit or why or kernels else _graph_file(file)
     try:
+        if output != "-":
+            check_output(output, kind, (file,))
+        if output != "-" and graph_file is not None:
+            check_apart(
+                output,
+                graph_file,
+                "this command writes its kernel graph there",
+                "choose another name; `--emit graph -o FILE` writes the graph alone",
+            )
         with messages.waiting(file):
             found = driver.analyze(file)
         if kernels:
@@ -157,14 +170,12 @@ def analyze(
             data = driver.emit_ptx(found.program)
         elif emit or why:
             data = _graph_data(found, emit, why)
-        elif as_json:
-            data = report.report_json(found).encode()
         else:
-            text = driver.describe_kernels(found) if kernels else ""
-            data = (report.report_text(found) + report.safe_lines(text)).encode(errors="replace")
-        write_data(data, output)
-        if found.graph is not None and not emit and not why and file != "-":
-            write_file(f"{Path(file).stem}.tsg", _graph_data(found, "graph", None))
+            found, written = _keep_graph(found, graph_file)
+            data = _report_data(found, written, as_json, described=bool(kernels))
+            if written is not None and output != "-":
+                write_data(f"{_wrote(written)}\n".encode(errors="replace"), "-")
+        write_data(data, output, kind)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         if as_json and output == "-":
@@ -172,6 +183,53 @@ def analyze(
         return failure.exit_code
     messages.show(found.diagnostics)
     return _exit_code(found.diagnostics, strict)
+
+
+_KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
+
+
+def _report_data(found: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
+    """The report with, as its last line, where the kernel graph is."""
+    from tessera import driver, report
+
+    if as_json:
+        return report.report_json(found, written).encode()
+    text = report.report_text(found)
+    if described:
+        text += report.safe_lines(driver.describe_kernels(found))
+    if written is not None:
+        text += f"\n{_wrote(written)}\n"
+    return text.encode(errors="replace")
+
+
+def _wrote(graph_file: str) -> str:
+    return f"wrote {render.safe(graph_file)}, the kernel graph"
+
+
+def _graph_file(file: str) -> str | None:
+    """Where the kernel graph of a trace goes; none of a pipe, whose trace nobody finds again."""
+    return f"{Path(file).stem}.tsg" if file != "-" and is_regular(file) else None
+
+
+def _keep_graph(found: Report, graph_file: str | None) -> tuple[Report, str | None]:
+    """Write the kernel graph, and say where; what keeps it from that is a warning."""
+    if found.graph is None or graph_file is None:
+        return found, None
+    try:
+        if not is_regular(graph_file):
+            raise TesseraError(error("TSR1911", "it is no plain file"))
+        check_output(graph_file, Kind.GRAPH, (found.name,))
+        write_file(graph_file, _graph_data(found, "graph", None), Kind.GRAPH)
+    except TesseraError as failure:
+        reason = failure.diagnostics[0]
+        why = reason.headline.removeprefix(f"cannot write `{graph_file}`: ")
+        missed = warning(
+            "TSR1912", f"the kernel graph was not written to `{graph_file}`: {why}",
+            hint="name the trace when you call `tessc plan`, or write the graph elsewhere with "
+            "`--emit graph -o FILE`",
+        )  # fmt: skip
+        return replace(found, diagnostics=(*found.diagnostics, missed)), None
+    return found, graph_file
 
 
 def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:

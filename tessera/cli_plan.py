@@ -13,9 +13,11 @@ from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, at_terminal, form_option, write_data
-from tessera.output import check_output, write_folder
+from tessera.output import Kind, check_folder, check_output, write_folder
 
 DEFAULT_LINK = "100Gb/s"
+DEFAULT_OUTPUT = "plan.tsp"
+DEFAULT_FOLDER = "plan_cuda"
 EXIT_INTERRUPTED = 130
 _OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
 _STRATEGIES = ("single", "dp", "layers", "phase", "attention", "kernel")
@@ -86,17 +88,16 @@ if TYPE_CHECKING:
 @click.option(
     "--emit",
     type=click.Choice(["lp", "launch", "cuda-python"]),
-    help="Print the integer program or the launch programs, or write a Python program per device "
-    "to the folder `-o` (default `plan_cuda`), and write no plan.",
+    help="Print the integer program or the launch programs (to `-o`, if given), or write a Python "
+    "program per device to the folder `-o` (default `plan_cuda`), and write no plan.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(allow_dash=True),
-    default="plan.tsp",
-    show_default=True,
     metavar="PATH",
-    help="Where to write the plan; `-` prints it in place of the report.",
+    help=f"Where to write the plan (default {DEFAULT_OUTPUT}), or what `--emit` makes; `-` is "
+    "standard output, in place of the report.",
 )
 @form_option
 @click.pass_obj
@@ -132,16 +133,32 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
     messages = replace(messages, form=form)
     watch = PlanWatch(visible=at_terminal() and form != "json")
     try:
-        if given["output"] != "-" and given["emit"] is None:
-            named = (part for name in given["traces"] for part in (name, name.rpartition(":")[0]))
-            check_output(given["output"], (*named, given["machine"], *given["profiles"]))
-        return _plan(messages, given, watch)
+        target = _target(given)
+        return _plan(messages, given, watch, target)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
 
 
-def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
+_EMITTED = {None: Kind.PLAN, "lp": Kind.MODEL, "launch": Kind.PROGRAMS}
+
+
+def _target(given: dict[str, Any]) -> str:
+    """Where the command writes to, once it may write there."""
+    emit, chosen = given["emit"], given["output"]
+    usual = {None: DEFAULT_OUTPUT, "cuda-python": DEFAULT_FOLDER}.get(emit, "-")
+    output = usual if chosen is None else str(chosen)
+    if emit == "cuda-python":
+        check_folder(output)
+        return output
+    if output != "-":
+        named = (part for name in given["traces"] for part in (name, name.rpartition(":")[0]))
+        others = (given["machine"], given["placement"], *given["profiles"])
+        check_output(output, _EMITTED[emit], (*named, *others))
+    return output
+
+
+def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch, output: str) -> int:
     from tessera import planning, report_plan, report_plan_json
     from tessera.ir.plan_text import print_plan
     from tessera.report import safe_lines
@@ -149,7 +166,7 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
     traces = given["traces"] or (_only_graph(),)
     options = _options(given)
     if given["emit"] == "lp":
-        write_data(planning.emit_lp(traces, options).encode(), "-")
+        write_data(planning.emit_lp(traces, options).encode(), output, Kind.MODEL)
         return 0
     with watch:
         found = planning.plan(
@@ -158,13 +175,12 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch) -> int:
     explained = [report_plan.explain_text(found, step) for step in given["steps"]]
     if given["emit"] == "launch":
         messages.show(found.diagnostics)
-        write_data(report_plan.launch_text(found.plan).encode(), "-")
+        write_data(report_plan.launch_text(found.plan).encode(), output, Kind.PROGRAMS)
         return 0
-    output = given["output"]
     if given["emit"] == "cuda-python":
         messages.show(found.diagnostics)
-        return _write_programs(found, "plan_cuda" if output == "plan.tsp" else output)
-    write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output)
+        return _write_programs(found, output)
+    write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output, Kind.PLAN)
     messages.show(found.diagnostics)
     if output == "-":
         return EXIT_INTERRUPTED if watch.interrupted else 0

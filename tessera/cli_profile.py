@@ -11,7 +11,7 @@ import click
 from tessera.cli_run import progress
 from tessera.diagnostics import TesseraError
 from tessera.messages import Messages, form_option, write_data
-from tessera.output import check_output, write_file
+from tessera.output import Kind, check_output, write_file
 
 
 @click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
@@ -59,10 +59,10 @@ def profile(
             raise click.UsageError("`--time-limit` must be a finite number of seconds")
         options = replace(options, limit_s=time_limit)
     try:
-        check_output(output, (file, data))
+        check_output(output, Kind.PROFILE, (file, data))
         with progress(messages, "steps measured") as show:
             found = profiling.profile(file, options, show)
-        write_file(output, profiling.profile_text(found).encode())
+        write_file(output, profiling.profile_text(found).encode(), Kind.PROFILE)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code

@@ -28,7 +28,7 @@ from tessera.messages import (
     silence,
     write_data,
 )
-from tessera.output import check_output
+from tessera.output import Kind, check_apart, check_output
 
 if TYPE_CHECKING:
     from tessera.driver import RunReport
@@ -174,12 +174,12 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
 
 def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
     from tessera import driver
-    from tessera.frontend.contents_write import check_place
+    from tessera.frontend.contents_write import check_format
 
     outputs = given["outputs"]
     if outputs is not None:
-        check_place(outputs)
-        check_output(outputs, (file, given["data"]))
+        check_format(outputs)
+        check_output(outputs, Kind.RESULTS, (file, given["data"]))
     options = driver.RunOptions(
         arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
     )
@@ -187,7 +187,8 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
         report = driver.run(file, options, on_step)
     if outputs is not None:
         if report.program.resident is not None:
-            check_output(outputs, [os.path.join(os.path.dirname(file), report.program.resident)])
+            resident = os.path.join(os.path.dirname(file), report.program.resident)
+            check_output(outputs, Kind.RESULTS, [resident])
         driver.write_outputs(report, outputs)
     messages.show(report.diagnostics)
     text = _json(report) if as_json else report.result.output + _text(report, outputs)
@@ -200,25 +201,18 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
 
 def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
     from tessera import report_run
-    from tessera.frontend.contents_write import check_place
     from tessera.report import safe_lines
     from tessera.running import prepare_run, run_prepared
     from tessera.running.recorded import check_recorded, files_of
     from tessera.running.verify import verify_run
 
-    targets = [given[one] for one in ("outputs", "timeline") if given[one] is not None]
-    if given["outputs"] is not None:
-        check_place(given["outputs"])
     if given["timeline"] == "-":
         raise click.UsageError("`--timeline` names a file: the report is on standard output")
-    for path in targets:
-        check_output(path, (file, given["data"], given["inputs"]))
-    if len(targets) != len({os.path.realpath(path) for path in targets}):
-        raise click.UsageError("`--outputs` and `--timeline` name the same file")
+    targets = _targets(given, (file, given["data"], given["inputs"]))
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
-        for path in targets:
-            check_output(path, files_of(prepared))
+        for path, kind in targets:
+            check_output(path, kind, files_of(prepared))
         if given["verify"]:
             check_recorded(prepared)
     messages.show(prepared.notes)
@@ -256,6 +250,21 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
             raise
         silence(sys.stdout)  # how the run ended counts for more
     return code
+
+
+def _targets(given: dict[str, Any], inputs: tuple[str | None, ...]) -> list[tuple[str, Kind]]:
+    """The files that a run is to write, once they may be written."""
+    from tessera.frontend.contents_write import check_format
+
+    kinds = (("outputs", Kind.RESULTS), ("timeline", Kind.TIMELINE))
+    found = [(given[name], kind) for name, kind in kinds if given[name] is not None]
+    if given["outputs"] is not None:
+        check_format(given["outputs"])
+    for path, kind in found:
+        check_output(path, kind, inputs)
+    if len(found) > 1:
+        check_apart(found[0][0], found[1][0], "`--outputs` and `--timeline` name the same file")
+    return found
 
 
 @contextmanager
@@ -317,7 +326,7 @@ def _write_timeline(outcome: Outcome, path: str) -> None:
 
     replicas = outcome.opened.replicas
     devices = list(dict.fromkeys(d for one in replicas for d in one.lowered.devices))
-    write_data(timeline_json(outcome.events(), devices).encode(), path)
+    write_data(timeline_json(outcome.events(), devices).encode(), path, Kind.TIMELINE)
 
 
 @contextmanager

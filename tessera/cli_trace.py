@@ -10,7 +10,7 @@ import click
 
 from tessera.diagnostics import TesseraError, error
 from tessera.messages import Messages, form_option, write_data
-from tessera.output import check_output
+from tessera.output import Kind, check_apart, check_output
 
 if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
@@ -121,8 +121,10 @@ def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: b
         raise TesseraError(
             error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
         )
-    for path in (target, *beside):
-        check_output(str(path), inputs)
+    check_output(str(target), Kind.TRACE, inputs)
+    for path in beside:
+        check_output(str(path), Kind.CONTENTS, inputs)
+        check_apart(str(path), str(target), "the trace is to have that name")
 
 
 def _text(path: str) -> tuple[str, str]:

@@ -115,6 +115,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR1909", "the file holds binary data"),
     Code("TSR1910", "the text is another language, not PTX"),
     Code("TSR1911", "the output cannot be written"),
+    Code("TSR1912", "the kernel graph was not written", _WARNING),
     Code("TSR2001", "a launch may touch any buffer", _WARNING),
     Code("TSR2002", "a launch may overwrite pointers", _WARNING),
     Code("TSR2003", "a launch may write a weight"),

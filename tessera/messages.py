@@ -13,7 +13,7 @@ import click
 
 from tessera import render
 from tessera.diagnostics import Diagnostic, TesseraError, error
-from tessera.output import write_file
+from tessera.output import Kind, write_file
 from tessera.settings import read_settings
 
 _SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
@@ -116,10 +116,10 @@ class ReaderGone(Exception):
     """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
 
 
-def write_data(data: bytes, target: str) -> None:
+def write_data(data: bytes, target: str, kind: Kind = Kind.REPORT) -> None:
     """Data to a file, or to standard output for `-`."""
     if target != "-":
-        write_file(target, data)
+        write_file(target, data, kind)
         return
     if sys.stdout is None:
         raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))

@@ -2,36 +2,117 @@
 
 The bytes go to a temporary file in the target's folder, which then takes the target's name in
 one step. A reader never sees half a file, and an interrupted run leaves the old one alone.
+
+What is there already is replaced only where it is a file of the same kind that this program has
+written, or empty (`mktemp` makes such), and never where it is an input of the command. Most kinds
+are known by how they begin; those that look as anybody's do (PTX, arrays) have a mark, a comment
+in the syntax of their format, near the beginning or the end. Devices and pipes take the bytes as
+they come, and so do the descriptors behind `/dev/stdout` and `/dev/fd`: a file that a shell has
+opened there must not be renamed away under it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import IO, cast
 
 from tessera.diagnostics import TesseraError, error
 
+_END_BYTES = 4096  # a mark stands within so many bytes of the beginning or the end
+_DESCRIPTORS = re.compile(r"/(?:proc/(?:self|thread-self|[0-9]+)|dev)/fd")
+_MOST_LINKS = 40
+_BOM = b"\xef\xbb\xbf"
 
-def write_file(path: str, data: bytes) -> None:
-    """Write `data` under `path`; raises `TesseraError` where the system refuses."""
+
+class Kind(Enum):
+    """What a file of ours holds, with the words for people."""
+
+    PLAN = "a plan"
+    GRAPH = "a kernel graph"
+    PROFILE = "a profile"
+    REPORT = "a report"
+    PTX = "PTX of `--emit ptx`"
+    DOT = "a graph for Graphviz"
+    PAGE = "a page of a graph"
+    MODEL = "an integer program"
+    PROGRAMS = "launch programs"
+    TIMELINE = "a timeline"
+    RESULTS = "results of a run"
+    TRACE = "a captured trace"
+    CONTENTS = "contents of a captured trace"
+
+
+# How files begin that say by themselves what they are.
+_BEGINNINGS = {
+    Kind.PLAN: rb"tessera-plan \d",
+    Kind.GRAPH: rb"tessera-graph \d",
+    Kind.PROFILE: rb'\s*\{\s*"schema":\s*"tessera-profile/',
+    Kind.REPORT: rb'\s*\{\s*"schema":\s*"tessera[-.]analyze/|trace [^\n]*\n  buffers  |'
+    rb"[^\n]*: PTX \d+\.\d+, target |#\d+ [^\n]* -> #\d+ ",
+    Kind.DOT: rb"digraph kernels \{\n  rankdir=LR;\n  node \[shape=box, fontname=",
+    Kind.PROGRAMS: rb"// replica 0: [0-9.]+% of requests, \d+ slots",
+}
+# How a comment begins in formats that need a mark.
+_COMMENTS = {Kind.PTX: "// ", Kind.TRACE: "// "}
+
+
+def mark(kind: Kind) -> str:
+    """What a file of a kind says of itself."""
+    return f"written by tessc: {kind.name.lower()}"
+
+
+def write_file(path: str, data: bytes, kind: Kind) -> None:
+    """Write `data` under `path`; raises `TesseraError` where that must not or cannot be."""
+
+    def write(stream: IO[bytes]) -> None:
+        stream.write(data)
+        if kind in _COMMENTS and is_regular(path):
+            stream.write(f"{_COMMENTS[kind]}{mark(kind)}\n".encode())
+
+    write_stream(path, write, kind)
+
+
+def write_stream(path: str, write: Callable[[IO[bytes]], None], kind: Kind) -> None:
+    """Write what `write` writes, which begins as its kind does or has its mark."""
     try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            # A device or a pipe cannot be renamed over; it takes the bytes as they come.
-            target.write_bytes(data)
+        check_output(path, kind)
+        if (descriptor := _descriptor(path)) is not None:
+            with os.fdopen(os.dup(descriptor), "wb") as stream:
+                write(cast("IO[bytes]", _Flow(stream)))
+        elif _is_special(path):
+            with open(path, "wb") as stream:
+                write(cast("IO[bytes]", _Flow(stream)))
         else:
-            _replace(target, data)
+            _replace(Path(os.path.realpath(path)), write)
     except (OSError, ValueError) as problem:
         raise _cannot(path, _reason(problem)) from None
 
 
-def write_folder(folder: str, files: Mapping[str, bytes], mark: bytes) -> None:
-    """Write files, each with `mark` in its first line; none takes the place of one without it."""
+def check_folder(folder: str) -> None:
+    """Refuse, before any work, a folder that cannot be made or written to."""
+    try:
+        place = Path(os.path.realpath(folder))
+        while not os.path.lexists(place) and place != place.parent:
+            place = place.parent
+        if not folder or not place.is_dir():
+            raise _cannot(folder, f"`{place}` is no folder" if folder else "it has no name")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise _cannot(folder, f"`{place}` cannot be written to")
+    except (OSError, ValueError) as problem:
+        raise _cannot(folder, _reason(problem)) from None
+
+
+def write_folder(folder: str, files: Mapping[str, bytes], words: bytes) -> None:
+    """Write files, each with `words` in its first line; none takes the place of one without."""
     for path in (Path(folder, name) for name in files):
-        if os.path.lexists(path) and not _has_mark(path, mark):
+        if os.path.lexists(path) and not _has_words(path, words):
             raise _cannot(str(path), "there is one that this command has not written",
                           "choose another folder, or take that file away")  # fmt: skip
     made: list[tuple[str, Path]] = []
@@ -41,7 +122,7 @@ def write_folder(folder: str, files: Mapping[str, bytes], mark: bytes) -> None:
             place = os.path.join(folder, name)
             target = Path(os.path.realpath(place))
             target.parent.mkdir(parents=True, exist_ok=True)
-            made.append((_write_beside(target, data), target))
+            made.append((_write_beside(target, partial(_write_all, data)), target))
         for temporary, target in made:
             os.replace(temporary, target)
     except (OSError, ValueError) as problem:
@@ -51,27 +132,115 @@ def write_folder(folder: str, files: Mapping[str, bytes], mark: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def _has_mark(path: Path, mark: bytes) -> bool:
+# --- what may be written -------------------------------------------------------------------------
+
+
+def check_output(path: str, kind: Kind, inputs: Iterable[str | None] = ()) -> None:
+    """Refuse, before any work, a place that cannot be written or holds what is not ours."""
     try:
+        _check_output(path, kind, inputs)
+    except (OSError, ValueError) as problem:
+        raise _cannot(path, _reason(problem)) from None
+
+
+def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
+    if not path or os.path.isdir(path):
+        raise _cannot(path, "it is a folder" if path else "it has no name")
+    if _descriptor(path) is not None:
+        return
+    there = _status(path)
+    if there is not None:
+        for given in inputs:
+            if given and (found := _status(given)) and os.path.samestat(found, there):
+                raise _cannot(path, "it is an input of this command", "choose another name")
+        if not stat.S_ISREG(there.st_mode):
+            return
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise _cannot(path, f"`{os.path.dirname(path) or folder}` is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _cannot(path, f"`{os.path.dirname(path) or folder}` cannot be written to")
+    if there is None or not there.st_size:
+        return
+    if not os.access(path, os.W_OK):
+        raise _cannot(path, "the file there is read-only")
+    if not _is_ours(path, kind):
+        raise _cannot(path, f"the file there is not {kind.value} that tessc has written",
+                      "choose another name, or take that file away first")  # fmt: skip
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two names are of one file, there or not; letters in capitals make no difference.
+
+    Some file systems tell capitals apart and some do not; two outputs never differ in them alone.
+    """
+    here, there = _status(one), _status(other)
+    if here is not None and there is not None:
+        return stat.S_ISREG(here.st_mode) and os.path.samestat(here, there)
+    return os.path.realpath(one).casefold() == os.path.realpath(other).casefold()
+
+
+def check_apart(first: str, second: str, why: str, hint: str | None = None) -> None:
+    """Refuse two outputs of one command under one name."""
+    if is_same_place(first, second):
+        raise _cannot(first, why, hint)
+
+
+def is_regular(path: str) -> bool:
+    """Whether a path is that of a plain file, or of none yet."""
+    try:
+        status = _status(path)
+    except (OSError, ValueError):
+        return False
+    return _descriptor(path) is None and (status is None or stat.S_ISREG(status.st_mode))
+
+
+def _is_ours(path: str, kind: Kind) -> bool:
+    """Whether a file says that this program has written it, as that kind."""
+    with open(path, "rb") as stream:
+        head = stream.read(_END_BYTES)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - _END_BYTES))
+        tail = stream.read(_END_BYTES)
+    words = mark(kind).encode()
+    if words in head or words in tail:
+        return True
+    return kind in _BEGINNINGS and bool(re.match(_BEGINNINGS[kind], head.removeprefix(_BOM)))
+
+
+def _has_words(path: Path, words: bytes) -> bool:
+    try:
+        if not path.is_file():
+            return False
         with path.open("rb") as stream:
-            return mark in stream.readline(4096)
+            return words in stream.readline(_END_BYTES)
     except OSError:
         return False
 
 
-def check_output(path: str, inputs: Iterable[str | None]) -> None:
-    """Refuse a place that cannot be written, or that one of the inputs is in, before any work."""
-    folder = os.path.dirname(path) or "."
-    if not path or os.path.isdir(path):
-        raise _cannot(path, "it is a folder" if path else "it has no name")
-    if not os.path.isdir(folder):
-        raise _cannot(path, f"`{folder}` is no folder")
-    if not os.access(folder, os.W_OK):
-        raise _cannot(path, f"`{folder}` cannot be written to")
-    for given in inputs:
-        both = given is not None and os.path.exists(given) and os.path.exists(path)
-        if given is not None and both and os.path.samefile(given, path):
-            raise _cannot(path, "it is an input of this command")
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_special(path: str) -> bool:
+    status = _status(path)
+    return status is not None and not stat.S_ISREG(status.st_mode)
+
+
+def _descriptor(path: str) -> int | None:
+    """The number of the open file that `/dev/stdout` or `/dev/fd/3` stands for, if it is one."""
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(os.path.abspath(path))
+        if _DESCRIPTORS.fullmatch(folder) and name.isdecimal():
+            own = folder in ("/dev/fd", "/proc/self/fd", f"/proc/{os.getpid()}/fd")
+            return int(name) if own else None
+        if not os.path.islink(path):
+            return None
+        path = os.path.join(folder, os.readlink(path))
+    return None
 
 
 def _reason(problem: OSError | ValueError) -> str:
@@ -80,12 +249,28 @@ def _reason(problem: OSError | ValueError) -> str:
 
 def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
     return TesseraError(
-        error("TSR1911", f"cannot write `{path}`: {why}", notes=("no file was changed",), hint=hint)
-    )
+        error("TSR1911", f"cannot write `{path}`: {why}", notes=("nothing was changed there",),
+              hint=hint)
+    )  # fmt: skip
 
 
-def _replace(target: Path, data: bytes) -> None:
-    temporary = _write_beside(target, data)
+# --- how it is written ---------------------------------------------------------------------------
+
+
+class _Flow:
+    """A stream that only goes forward: devices take to seeking without doing it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write = stream.write
+        self.flush = stream.flush
+
+
+def _write_all(data: bytes, stream: IO[bytes]) -> None:
+    stream.write(data)
+
+
+def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
+    temporary = _write_beside(target, write)
     try:
         os.replace(temporary, target)
     except BaseException:
@@ -93,13 +278,13 @@ def _replace(target: Path, data: bytes) -> None:
         raise
 
 
-def _write_beside(target: Path, data: bytes) -> str:
+def _write_beside(target: Path, write: Callable[[IO[bytes]], None]) -> str:
     """The path of a temporary file in the target's folder that can take its place."""
     # A name may be as long as a folder allows, and this one is longer.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
+            write(stream)
         os.chmod(temporary, _mode(target))
     except BaseException:
         os.unlink(temporary)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from tessera.ir.graph import Edge, EdgeKind, KernelGraph
+from tessera.output import Kind, mark
 from tessera.report_graph import address_class
 
 _ROW = 18
@@ -36,6 +37,7 @@ def picture(graph: KernelGraph, title: str) -> str:
     drawing = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="generator" content="{mark(Kind.PAGE)}">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
         f"<h1>{escape(title)}</h1>\n<p>{len(graph.nodes)} steps, {len(graph.edges)} edges. "
         "Blue arcs carry data, dashed ones only order, orange ones lead to the next request."

@@ -27,7 +27,7 @@ from tessera.passes.kernels.summarise_program import LaunchTotal, ProgramSummary
 from tessera.render import in_order, safe, to_json
 from tessera.report_graph import graph_blocks, graph_value
 
-SCHEMA = "tessera.analyze/1"
+SCHEMA = "tessera-analyze/1"
 
 _LABEL = 16  # columns for the name of a row
 
@@ -236,9 +236,10 @@ def amount(count: int, singular: str, plural: str | None = None) -> str:
 # --- JSON --------------------------------------------------------------------------------------
 
 
-def report_json(report: Report) -> str:
-    """The report as one JSON document."""
-    return json.dumps(report_value(report), indent=2) + "\n"
+def report_json(report: Report, graph_file: str | None = None) -> str:
+    """The report as one JSON document; `graph_file` is where its kernel graph was written."""
+    value = report_value(report)
+    return json.dumps({**value, "graph_file": graph_file}, indent=2) + "\n"
 
 
 def failure_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:

@@ -2,15 +2,13 @@
 
 In: buffers with their bytes. Out: one array per buffer, by name. Types that NumPy has keep their
 type and shape; others (`bf16`, `e4m3`, untyped) are flat bytes in `.npz`. The same buffers give
-the same file to the byte. The file appears whole or not at all: it is written beside its place
-under another name and then moved.
+the same file to the byte. The file appears whole or not at all, and says what it is (`output`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from numpy.lib import format as npy
 
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.program import Buffer
+from tessera.output import Kind, mark, write_stream
 
 Bytes = npt.NDArray[np.uint8]
 Rows = Iterable[tuple[Buffer, Bytes | Sequence[Bytes]]]
@@ -41,16 +40,12 @@ _SAFETENSORS_TYPES = {
 _LONGEST_NAME = 65535 - len(".npy")
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
-    """Refuse a place where contents cannot be written, before there is anything to write."""
+def check_format(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that does not say in which format contents are to be written."""
     _writer(Path(path))
-    folder = Path(path).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        what = "is no folder" if not folder.is_dir() else "cannot be written to"
-        raise TesseraError(error("TSR1911", f"cannot write `{path}`: `{folder}` {what}"))
 
 
-def _writer(place: Path) -> Callable[[IO[bytes], Rows], None]:
+def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
@@ -58,31 +53,10 @@ def _writer(place: Path) -> Callable[[IO[bytes], Rows], None]:
     return writer
 
 
-def write_contents(path: str | os.PathLike[str], buffers: Rows) -> None:
+def write_contents(path: str | os.PathLike[str], buffers: Rows, kind: Kind = Kind.RESULTS) -> None:
     """Write buffers to a file, whose name decides the format."""
-    place = Path(path)
-    writer = _writer(place)
-    try:
-        target = Path(os.path.realpath(place))
-        if target.exists() and not target.is_file():
-            # A device or a pipe cannot be renamed over; it takes the bytes as they come.
-            with target.open("wb") as stream:
-                writer(stream, buffers)
-        else:
-            _replace(target, lambda stream: writer(stream, buffers))
-    except OSError as problem:
-        raise _cannot_write(place, problem) from None
-
-
-def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            write(stream)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    writer = _writer(Path(path))
+    write_stream(os.fspath(path), lambda stream: writer(stream, buffers, kind), kind)
 
 
 def has_type(path: str | os.PathLike[str], buffer: Buffer) -> bool:
@@ -121,8 +95,9 @@ def _npy_header(buffer: Buffer) -> dict[str, object]:
     return {"descr": descr, "fortran_order": False, "shape": shape}
 
 
-def _write_npz(stream: IO[bytes], buffers: Rows) -> None:
+def _write_npz(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = mark(kind).encode()
         for buffer, content in buffers:
             if len(buffer.name.encode()) > _LONGEST_NAME:
                 raise OSError(f"an .npz file has no room for a name of {len(buffer.name)} letters")
@@ -135,12 +110,13 @@ def _write_npz(stream: IO[bytes], buffers: Rows) -> None:
                     data.write(part)
 
 
-def _write_safetensors(stream: IO[bytes], buffers: Rows) -> None:
-    entries, contents, start = {}, [], 0
+def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
+    entries: dict[str, object] = {"__metadata__": {"producer": mark(kind)}}
+    contents, start = [], 0
     for buffer, content in buffers:
-        kind, shape = _safetensors_type(buffer)
+        dtype, shape = _safetensors_type(buffer)
         end = start + buffer.bytes
-        entries[buffer.name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+        entries[buffer.name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
         contents.append(content)
         start = end
     header = json.dumps(entries, separators=(",", ":")).encode()
@@ -157,14 +133,3 @@ def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:
         return "U8", [buffer.bytes]
     shape = buffer.shape or (buffer.bytes // buffer.dtype.bytes,)
     return kind, list(shape)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def _cannot_write(place: Path, problem: OSError) -> TesseraError:
-    reason = (problem.strerror or str(problem)).lower()
-    return TesseraError(error("TSR1911", f"cannot write `{place}`: {reason}"))

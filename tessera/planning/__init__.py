@@ -16,6 +16,7 @@ from tessera.diagnostics import Diagnostic
 from tessera.ir.costs import CostSource
 from tessera.ir.machine import Machine
 from tessera.ir.plan import OBJECTIVES, Baseline, Plan
+from tessera.output import Kind, mark
 from tessera.passes.costs.measured_links import with_measured_copies
 from tessera.passes.partition.solve import write_lp
 from tessera.planning.alternatives import alone, frontier
@@ -113,7 +114,7 @@ def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> st
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model.lp"
         write_lp(planning.problem, str(target))
-        return target.read_text("utf-8")
+        return f"\\ {mark(Kind.MODEL)}\n{target.read_text('utf-8')}"
 
 
 def _setting(

@@ -13,6 +13,7 @@ from typing import Any
 
 from tessera.backend.service import TimelineEvent
 from tessera.ir.launch_program import Queue
+from tessera.output import Kind, mark
 
 _ROWS_PER_QUEUE = 100
 
@@ -29,7 +30,8 @@ def timeline_json(events: Sequence[TimelineEvent], devices: Sequence[str]) -> st
             mine = [e for e in events if e.device == device and e.queue is queue]
             first = number * _ROWS_PER_QUEUE + 1
             rows += _queue_rows(mine, process, first, queue, origin)
-    data = {"displayTimeUnit": "ms", "traceEvents": rows}
+    about = {"producer": mark(Kind.TIMELINE)}
+    data = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": rows}
     return json.dumps(data, separators=(",", ":")) + "\n"
 
 

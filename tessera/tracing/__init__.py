@@ -22,7 +22,7 @@ from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
 from tessera.ir.trace_text import print_program
-from tessera.output import write_file
+from tessera.output import Kind, check_output, write_file
 from tessera.tracing.build import draft_program, settle_roles
 from tessera.tracing.random_draws import check_drawn, state_bytes
 
@@ -236,11 +236,14 @@ def write_trace(
     files = files_beside(target, suffix) if data else ()
     if files:
         program = replace(program, resident=files[0].name)
+    check_output(str(target), Kind.TRACE)
+    for file in files:
+        check_output(str(file), Kind.CONTENTS)
     new = [file for file in files if not file.exists()]
     try:
         for file, content in zip(files, (found.contents, found.reference), strict=False):
-            write_contents(file, _arrays(program, content))
-        write_file(str(target), print_program(program).encode())
+            write_contents(file, _arrays(program, content), Kind.CONTENTS)
+        write_file(str(target), print_program(program).encode(), Kind.TRACE)
     except BaseException:
         for file in new:
             file.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ def test_standard_input(path: str) -> None:
 
 def test_json(path: str) -> None:
     value = json.loads(tessc("analyze", path, "--json").out)
-    assert value["schema"] == "tessera.analyze/1"
+    assert value["schema"] == "tessera-analyze/1"
     assert value["diagnostics"] == []
     kernel = value["modules"][0]["kernels"][0]
     assert kernel["name"] == "saxpy"
@@ -99,7 +99,7 @@ def test_json_of_a_file_with_errors(tmp_path: Path) -> None:
     outcome = tessc("analyze", str(bad), "--json", "--format", "json")
     value = json.loads(outcome.out)
     assert outcome.code == 1
-    assert value["schema"] == "tessera.analyze/1"
+    assert value["schema"] == "tessera-analyze/1"
     assert value["diagnostics"] == [json.loads(line) for line in outcome.err.splitlines()]
     assert value["diagnostics"][0]["severity"] == "error"
 
@@ -123,9 +123,12 @@ def test_warnings_count_only_under_strict(tmp_path: Path) -> None:
     assert outcome.text.startswith(f"{file}: PTX")
 
 
+OLD = "old.ptx: PTX 8.0, target sm_80, 64-bit addresses\n"  # a report may be replaced
+
+
 def test_output_file(path: str, tmp_path: Path) -> None:
     target = tmp_path / "report.txt"
-    target.write_text("old")
+    target.write_text(OLD)
     target.chmod(0o640)
     outcome = tessc("analyze", path, "-o", str(target))
     assert (outcome.code, outcome.out) == (0, b"")
@@ -135,22 +138,22 @@ def test_output_file(path: str, tmp_path: Path) -> None:
 
 
 def test_output_through_a_link_keeps_the_link(path: str, tmp_path: Path) -> None:
-    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "real.txt").write_text(OLD)
     (tmp_path / "link.txt").symlink_to("real.txt")
     tessc("analyze", path, "-o", str(tmp_path / "link.txt"))
     assert (tmp_path / "link.txt").is_symlink()
-    assert (tmp_path / "real.txt").read_text() != "old"
+    assert (tmp_path / "real.txt").read_text() != OLD
 
 
 def test_a_failed_write_leaves_the_old_file_alone(path: str, tmp_path: Path) -> None:
     target = tmp_path / "report.txt"
-    target.write_text("old")
+    target.write_text(OLD)
     with mock.patch("os.replace", side_effect=OSError(28, "No space left on device")):
         outcome = tessc("analyze", path, "-o", str(target))
     assert outcome.code == 1
     assert "error[TSR1911]" in outcome.err
     assert "no space left on device" in outcome.err
-    assert target.read_text() == "old"
+    assert target.read_text() == OLD
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.txt", "saxpy.ptx"]
 
 
