@@ -30,13 +30,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.dispatch import Dispatcher
+from tessera.backend.request_handle import RequestHandle
 from tessera.backend.service import BackendOptions
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, inputs_of, model_of
@@ -104,12 +104,12 @@ class Bench:
         self.dispatcher = Dispatcher(backend, slots=slots, lanes=slots)
         self.inputs = inputs_of(model, Ask(0))
 
-    def submit(self) -> Future[Any]:
+    def submit(self) -> RequestHandle[Any]:
         """The next request; the first of as many as can be under way ends."""
-        future = self.dispatcher.submit(self.inputs, trace=0, lane=self.begun % self.slots)
+        handle = self.dispatcher.submit(self.inputs, trace=0, lane=self.begun % self.slots)
         self.begun += 1
         self.words[self.begun % len(self.words)][0] = 1
-        return future
+        return handle
 
     def requests(self, count: int, before_each: Callable[[], object] | None = None) -> float:
         """Microseconds of this thread per request, as many under way as can be."""
@@ -123,8 +123,8 @@ class Bench:
         spent_ns = time.thread_time_ns() - begun_ns
         for word in self.words:
             word[0] = 1
-        for future in pending:
-            future.result()
+        for handle in pending:
+            handle.result()
         return spent_ns / count / 1e3
 
     def paced(self, count: int) -> dict[str, float]:

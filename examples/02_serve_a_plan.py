@@ -32,8 +32,8 @@ def main() -> None:
         inputs.append({"x": found["x"]})
 
     with tessera.Runtime(plan, backend="cpu", timeline=True) as runtime:
-        futures = [runtime.submit(given, lane=n % runtime.lanes) for n, given in enumerate(inputs)]
-        results = [future.result() for future in futures]
+        handles = [runtime.submit(given, lane=n % runtime.lanes) for n, given in enumerate(inputs)]
+        results = [handle.result() for handle in handles]
 
     alone = driver.run(TRACE, driver.RunOptions(seed=0)).result.buffers
     assert results[0]["y"].tobytes() == alone["y"].tobytes()

@@ -1,13 +1,13 @@
 """`tessera.Runtime`: serve requests of a plan from a program.
 
     with tessera.Runtime("plan.tsp") as runtime:
-        future = runtime.submit({"x": array})
-        y = future.result()["y"]
+        handle = runtime.submit({"x": array})
+        y = handle.result()["y"]
 
-In: a plan (a path or a `Plan`), and arrays. Out: futures. A runtime may be used from any thread.
+In: a plan (a path or a `Plan`), and arrays. Out: handles. A runtime may be used from any thread.
 `submit` waits while `capacity` requests are under way, so a caller that submits in a loop is held
 back to the speed of the devices. Arrays are NumPy's, torch's, or anything that speaks DLPack; they
-are read in place, also in the memory of a GPU, and must not change before their future is done.
+are read in place, also in the memory of a GPU, and must not change before their handle is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from functools import partial
 from math import isfinite
 from types import TracebackType
@@ -24,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from tessera.backend.request_handle import RequestHandle
 from tessera.backend.service import (
     DEFAULT_LIMIT_S,
     Bytes,
@@ -145,11 +145,11 @@ class Runtime:
 
     def submit(
         self, inputs: Mapping[str, Any], *, lane: int = 0, trace: str | int | None = None
-    ) -> Future[Result]:
+    ) -> RequestHandle[Result]:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
         `trace` is the name or number of a trace, and may be left out where there is only one.
-        What is called when the future is done holds up those that end after it.
+        What is called when the handle is done holds up those that end after it.
         """
         self._check_process()
         self._check_lane(lane)

@@ -1,23 +1,23 @@
-"""The host loop that every backend shares: slots, lanes, back-pressure, futures, a watchdog.
+"""The host loop that every backend shares: slots, lanes, back-pressure, handles, a watchdog.
 
-In: a `Backend`, and requests from any thread. Out: a future per request. A slot takes as many
+In: a `Backend`, and requests from any thread. Out: a handle per request. A slot takes as many
 requests at a time as the backend's `depth`; a request holds one of `slots * depth` tickets from
 `submit` to its end. While there is none, those who submit stand in line; who ends a request hands
 its ticket to the first of them. Requests of one lane run one after the other, in the order of
-their submission; those of different lanes pass each other. A fault ends everything: futures of
+their submission; those of different lanes pass each other. A fault ends everything: handles of
 requests that had finished keep their results, all others get the fault.
 
 Who waits for anything collects what is done, if nobody else does: the thread that would otherwise
 be woken up. A thread in the background collects while anybody relies on it: who waits while
-another thread collects, futures that call something at their end, and backends that have only
+another thread collects, handles that call something at their end, and backends that have only
 one thread collect. It also looks now and then whether something has ended that nobody waits for,
-or nothing happens any more. What is called when a future is done runs in the thread that collects:
+or nothing happens any more. What is called when a handle is done runs in the thread that collects:
 if it waits for another request, it collects meanwhile.
 
 Three locks. `_books` guards what is known of requests, and is held for moments. `_beginning` is
 held while the backend begins requests, so that they begin in the order of the books; and by
 whoever wants that none begins. `_collecting` is held by whoever collects. Who needs several takes
-`_collecting` first, then `_beginning`. No future ends while one of the first two is held.
+`_collecting` first, then `_beginning`. No handle ends while one of the first two is held.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
-from tessera.backend.request_future import RequestFuture, fail_all
+from tessera.backend.request_handle import RequestHandle, fail_all
 from tessera.backend.service import (
     DEFAULT_LIMIT_S,
     Backend,
@@ -63,10 +62,10 @@ class Dispatcher:
         self._ended = threading.Condition(self._books)
         self._asleep = 0
         self._slots = SlotBook(slots=slots, lanes=lanes, depth=backend.depth)
-        self._line: deque[RequestFuture] = deque()
-        self._waiting: deque[RequestFuture] = deque()
-        self._running: dict[int, RequestFuture] = {}
-        self._found: deque[tuple[RequestFuture, Completion]] = deque()
+        self._line: deque[RequestHandle[Any]] = deque()
+        self._waiting: deque[RequestHandle[Any]] = deque()
+        self._running: dict[int, RequestHandle[Any]] = {}
+        self._found: deque[tuple[RequestHandle[Any], Completion]] = deque()
         self._closing = False
         self._ending: BaseException | None = None
         self._next = 0
@@ -86,32 +85,32 @@ class Dispatcher:
         self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, number: int | None = None,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
-    ) -> Future[Any]:  # fmt: skip
+    ) -> RequestHandle[Any]:  # fmt: skip
         """Give a request to the backend; stands in line while every ticket is taken.
 
         `number` is what the request is called in results and errors. `in_place` are inputs that
-        the backend has located. The future has the completion, or what `finish` makes of it.
+        the backend has located. The handle has the completion, or what `finish` makes of it.
         """
         request = Request(
             number=-1 if number is None else number, trace=trace, slot=-1, lane=lane,
             inputs=inputs, in_place=in_place,
         )  # fmt: skip
-        future = RequestFuture(self, request, finish)
+        handle = RequestHandle(self, request, finish)
         try:
             with self._books:
                 if not self._is_shut():
-                    self._line.append(future)
+                    self._line.append(handle)
                     self._admit()
-            if not future.has_ticket:
-                self._wait_until(lambda: future.has_ticket or self._is_shut())
+            if not handle.has_ticket:
+                self._wait_until(lambda: handle.has_ticket or self._is_shut())
         except BaseException:
-            self._give_up(future)
+            self._give_up(handle)
             raise
-        if not future.has_ticket:
+        if not handle.has_ticket:
             # Not with the tracebacks of all who were told the same.
             raise (self._ending or closed()).with_traceback(None)
         self._begin_all()
-        return future
+        return handle
 
     def _is_shut(self) -> bool:
         return self._closing or self._ending is not None
@@ -119,22 +118,22 @@ class Dispatcher:
     def _admit(self) -> None:
         """Tickets to those who stand in line first; who calls this holds `_books`."""
         while self._line and self._held < self.capacity:
-            future = self._line[0]
-            request = future.request
+            handle = self._line[0]
+            request = handle.request
             if request.number < 0:
                 request.number = self._next
             self._next = max(self._next, request.number + 1)
             # In one of the two at any time: an interrupt must not lose it.
-            self._waiting.append(future)
-            future.has_ticket = True
+            self._waiting.append(handle)
+            handle.has_ticket = True
             del self._line[0]
 
-    def _give_up(self, future: RequestFuture) -> None:
-        """Whoever submitted it has been interrupted: nobody will have the future."""
+    def _give_up(self, handle: RequestHandle[Any]) -> None:
+        """Whoever submitted it has been interrupted: nobody will have the handle."""
         with self._books:
-            if future in self._line:
-                self._line.remove(future)
-        future.cancel()
+            if handle in self._line:
+                self._line.remove(handle)
+        handle.cancel()
 
     def _begin_all(self) -> None:
         """Begin every request that can."""
@@ -156,8 +155,8 @@ class Dispatcher:
         full: set[int] = set()
         place = 0
         while self._ending is None and place < len(self._waiting):
-            future = self._waiting[place]
-            request = future.request
+            handle = self._waiting[place]
+            request = handle.request
             lane = request.lane
             slot = None if lane in full else self._slots.take(lane)
             if slot is None:
@@ -166,9 +165,9 @@ class Dispatcher:
                 continue
             # In one of the two at any time: an interrupt must not lose it.
             request.slot = slot
-            self._running[request.number] = future
+            self._running[request.number] = handle
             del self._waiting[place]
-            if future.begin():
+            if handle.begin():
                 return request
             del self._running[request.number]
             self._slots.give_back(slot, lane)
@@ -187,15 +186,15 @@ class Dispatcher:
             self._ended.notify_all()
 
     def _done(self, completions: Sequence[Completion]) -> None:
-        """End the futures of what is done; what they call may get here again."""
-        current: RequestFuture | None = None
+        """End the handles of what is done; what they call may get here again."""
+        current: RequestHandle[Any] | None = None
         try:
             with self._books:
                 for completion in completions:
-                    future = self._running[completion.request]
-                    self._found.append((future, completion))
+                    handle = self._running[completion.request]
+                    self._found.append((handle, completion))
                     del self._running[completion.request]
-                    self._slots.give_back(future.request.slot, future.request.lane)
+                    self._slots.give_back(handle.request.slot, handle.request.lane)
                 self._pass_on()
             if self._waiting:
                 self._begin_all()
@@ -211,12 +210,12 @@ class Dispatcher:
     def _finish_rest(self, problem: BaseException) -> None:
         """Everything ends, but what had finished before keeps its results."""
         while self._found:
-            future, completion = self._found[0]
+            handle, completion = self._found[0]
             del self._found[0]
             try:
-                future.finish(completion)
+                handle.finish(completion)
             except BaseException:
-                fail_all((future,), problem)
+                fail_all((handle,), problem)
 
     def _end(self, problem: BaseException) -> BaseException | None:
         """No request starts or finishes from here on; what somebody who was told of it raised."""
@@ -295,7 +294,7 @@ class Dispatcher:
     def _collect(self, timeout_s: float) -> None:
         """Take what is done; who calls this holds `_collecting`."""
         try:
-            # Something is found already where this is called at the end of a future.
+            # Something is found already where this is called at the end of a handle.
             completions = () if self._found else self.backend.collect(timeout_s)
             if completions or self._found:
                 self._done(completions)
@@ -357,7 +356,7 @@ class Dispatcher:
                     return self.backend.read_states(lane)
 
     def _is_idle(self, lane: int) -> bool:
-        waiting = any(future.request.lane == lane for future in tuple(self._waiting))
+        waiting = any(handle.request.lane == lane for handle in tuple(self._waiting))
         return self._slots.is_idle(lane) and not waiting
 
     def refuse(self) -> None:
@@ -368,13 +367,13 @@ class Dispatcher:
             self._ended.notify_all()
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop: after what was submitted is done, or at once; futures then have an error."""
+        """Stop: after what was submitted is done, or at once; handles then have an error."""
         if wait and self._ending is None:
             self.refuse()
             if self._held:
                 self._wait_until(lambda: self._ending is not None or not self._held)
         raised = self._end(closed())
-        # Called at the end of a future: the collector's thread closes the backend.
+        # Called at the end of a handle: the collector's thread closes the backend.
         if self._collects_here != threading.get_ident():
             self._collector.join()
             self._close_backend()

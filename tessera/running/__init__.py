@@ -10,10 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
+from tessera.backend.request_handle import RequestHandle
 from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.ir.launch_program import Await, Record
@@ -204,7 +204,7 @@ class _Feeder:
     def __init__(self, serving: Serving, prepared: Prepared) -> None:
         self._serving = serving
         self._prepared = prepared
-        self._futures: dict[int, Future[Completion]] = {}
+        self._handles: dict[int, RequestHandle[Completion]] = {}
         self._problems: list[BaseException] = []
         self._changed = threading.Event()
         self._finished = 0
@@ -227,11 +227,11 @@ class _Feeder:
                     return
                 if self._serving.lanes[turn.lane][0] == replica:
                     inputs = self._prepared.materials.inputs(turn.request, turn.trace, turn.turn)
-                    future = self._serving.submit(
+                    handle = self._serving.submit(
                         inputs, lane=turn.lane, trace=turn.trace, number=turn.request
                     )
-                    self._futures[turn.request] = future
-                    future.add_done_callback(self._heard)
+                    self._handles[turn.request] = handle
+                    handle.add_done_callback(self._heard)
         except BaseException as problem:
             self._problems.append(problem)  # the other threads stop too, what runs is waited for
 
@@ -246,10 +246,10 @@ class _Feeder:
     def _is_over(self) -> bool:
         if any(thread.is_alive() for thread in self._threads):
             return False
-        return all(future.done() for future in list(self._futures.values()))
+        return all(handle.done() for handle in list(self._handles.values()))
 
-    def _heard(self, future: Future[Completion]) -> None:
-        if future.exception() is None:
+    def _heard(self, handle: RequestHandle[Completion]) -> None:
+        if handle.exception() is None:
             self._finished += 1
         else:
             self._failed = True  # of one replica: the others would go on
@@ -258,14 +258,14 @@ class _Feeder:
     def completions(self) -> dict[int, Completion]:
         """The results that there are, by request."""
         return {
-            number: future.result()
-            for number, future in sorted(self._futures.copy().items())
-            if future.done() and not future.cancelled() and future.exception() is None
+            number: handle.result()
+            for number, handle in sorted(self._handles.copy().items())
+            if handle.done() and not handle.cancelled() and handle.exception() is None
         }
 
     def fault(self) -> TesseraError | None:
         """What went wrong first, if anything did; what is not an error of the run is raised."""
-        found = [f.exception() for f in self._futures.values() if f.done() and not f.cancelled()]
+        found = [f.exception() for f in self._handles.values() if f.done() and not f.cancelled()]
         for problem in [*(one for one in found if one is not None), *self._problems]:
             if isinstance(problem, TesseraError):
                 return problem

@@ -7,11 +7,11 @@ all replicas: those of the first come first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.backend.dispatch import NOTHING, Dispatcher
+from tessera.backend.request_handle import RequestHandle
 from tessera.backend.service import (
     DEFAULT_LIMIT_S,
     BackendOptions,
@@ -68,7 +68,7 @@ class Serving:
         self, inputs: Mapping[str, Bytes], *, lane: int, trace: int, number: int,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
-    ) -> Future[Any]:  # fmt: skip
+    ) -> RequestHandle[Any]:  # fmt: skip
         """Give a request to the replica of its lane; waits while that can take no more."""
         replica, own = self.lanes[lane]
         return self._dispatchers[replica].submit(

@@ -425,10 +425,12 @@ def test_who_is_told_does_not_collect() -> None:
         assert called.wait(10)
         future = dispatcher.submit({}, trace=0, lane=0)
         finish_soon(backend, 1)
-        assert concurrent.futures.wait([future], 10).done == {future}
+        made = future.future()
+        assert concurrent.futures.wait([made], 10).done == {made}
         futures = [dispatcher.submit({}, trace=0, lane=0) for _ in range(2)]
         finish_soon(backend, 2)
         finish_soon(backend, 3, 0.06)
+        futures = [one.future() for one in futures]
         assert list(concurrent.futures.as_completed(futures, 10)) == futures
         assert backend.collected_by == ["tessera-collect"] * 4
         future = dispatcher.submit({}, trace=0, lane=0)
@@ -443,7 +445,7 @@ def test_it_can_be_told_in_asyncio() -> None:
 
         async def ask(lane: int) -> int:
             future = dispatcher.submit({}, trace=0, lane=lane)
-            return (await asyncio.wrap_future(future)).request
+            return (await future).request
 
         async def both() -> list[int]:
             finish_soon(backend, 1)
@@ -672,7 +674,7 @@ def test_a_result_is_freed_with_its_future(kind: type[Scripted]) -> None:
                     future.add_done_callback(lambda _: None)
                 backend.finish(number)
                 if number == 3:
-                    concurrent.futures.wait([future], 5)
+                    concurrent.futures.wait([future.future()], 5)
                 result = weakref.ref(future.result(5))
                 assert result() is not None
                 until(lambda one=future: one._collecting is None)

@@ -7,12 +7,13 @@ import logging
 import random
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
 from tessera.backend.dispatch import Dispatcher
+from tessera.backend.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tests.unit.backend.test_dispatch import Patient, Scripted
@@ -33,7 +34,7 @@ class Crowd:
         self.dispatcher = Dispatcher(
             self.backend, slots=self.rng.randint(1, 4), lanes=self.lanes, limit_s=PATIENCE_S
         )
-        self.futures: list[Future[Any]] = []
+        self.futures: list[RequestHandle[Any]] = []
         self.surprises: list[BaseException] = []
         self.over = threading.Event()
 
@@ -50,7 +51,7 @@ class Crowd:
         except BaseException as problem:
             self.surprises.append(problem)
 
-    def treat(self, future: Future[Any], own: random.Random, lane: int) -> None:
+    def treat(self, future: RequestHandle[Any], own: random.Random, lane: int) -> None:
         """One of the things that can be done with a future, or nothing."""
         others = own.sample(self.futures, min(3, len(self.futures)))
         try:
@@ -64,9 +65,10 @@ class Crowd:
                 case 6:
                     future.add_done_callback(lambda _: 1 / 0)
                 case 7:
-                    concurrent.futures.wait([future], PATIENCE_S)
+                    concurrent.futures.wait([future.future()], PATIENCE_S)
                 case 8:
-                    list(concurrent.futures.as_completed([future, *others], PATIENCE_S))
+                    made = [one.future() for one in (future, *others)]
+                    list(concurrent.futures.as_completed(made, PATIENCE_S))
                 case 9:
                     future.done()
                 case 10:
@@ -134,7 +136,7 @@ def play(seed: int, how: str) -> None:
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callbacks that fail are logged."""
-    monkeypatch.setattr(logging.getLogger("concurrent.futures"), "disabled", True)
+    monkeypatch.setattr(logging.getLogger("tessera.requests"), "disabled", True)
 
 
 @pytest.mark.parametrize("how", ENDS)

@@ -1,4 +1,4 @@
-"""Futures of requests: what may be asked of one while it ends, and who relies on whom then."""
+"""Handles of requests: what may be asked of one while it ends, and who relies on whom then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.request_future import RequestFuture
+from tessera.backend.request_handle import RequestHandle
 from tests.unit.backend.test_dispatch import Patient, Scripted, both, loop, until
 
 
@@ -51,16 +51,16 @@ def test_a_callback_in_the_thread_that_waits() -> None:
 def test_it_ends_while_somebody_asks_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody relies on the collector's thread afterwards."""
     backend = Patient()
-    real = RequestFuture.watch
+    real = RequestHandle.watch
 
-    def watch_late(future: RequestFuture) -> None:
+    def watch_late(future: RequestHandle) -> None:
         real(future)
         backend.finish(0)
         until(lambda: future._is_over())
 
     with loop(backend) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0)
-        monkeypatch.setattr(RequestFuture, "watch", watch_late)
+        monkeypatch.setattr(RequestHandle, "watch", watch_late)
         told = threading.Event()
         future.add_done_callback(lambda _: told.set())
         assert told.wait(10)
@@ -77,12 +77,12 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
         for number in range(3):
             future = dispatcher.submit({}, trace=0, lane=0)
             future.add_done_callback(lambda _: None)
-            concurrent.futures.wait([future], 0)
+            concurrent.futures.wait([future.future()], 0)
             assert not future.cancel()
             with pytest.raises(TimeoutError):
                 future.result(1e-3)
             backend.finish(number)
-            assert list(concurrent.futures.as_completed([future], 10)) == [future]
+            assert len(list(concurrent.futures.as_completed([future.future()], 10))) == 1
         limit = time.monotonic() + 10
         while dispatcher._relying != before:
             assert time.monotonic() < limit

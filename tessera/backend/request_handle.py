@@ -1,0 +1,274 @@
+"""The handle of a request: ask it for the result, or have it made a `Future`.
+
+In: a `Collecting`, which ends requests. Out: a handle per request. A thread in `result` collects
+itself as long as nobody else does, so nobody has to wake it up; that would be most of what a
+request costs the host. Whoever wants to be told instead, by a call, a `Future` or `await`, relies
+on a thread in the background: then that one collects.
+
+Most handles are only ever asked by whoever collects. So what the others need, a condition above
+all, is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import CancelledError, Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from tessera.backend.service import Completion, Request
+
+Outcome = TypeVar("Outcome")
+
+# Held for moments, while the state of a handle changes or is looked at together with more.
+_changing = threading.RLock()
+_log = logging.getLogger("tessera.requests")
+
+
+class Collecting(Protocol):
+    """Who ends the requests that handles stand for."""
+
+    def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Collect in this thread until something is so, or the time is over.
+
+        False where others collect, or nothing more will be: then they end the request.
+        """
+
+    def rely(self, more: int) -> None:
+        """So many more rely on the thread in the background; a negative number: fewer.
+
+        Called while a handle is locked.
+        """
+
+
+class RequestState(enum.Enum):
+    """How far a request has come."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_OVER = (RequestState.DONE, RequestState.FAILED, RequestState.CANCELLED)
+
+
+class RequestHandle(Generic[Outcome]):
+    """One request: its result when it is done, and until then a way to wait for it."""
+
+    __slots__ = (
+        "_callbacks",
+        "_collecting",
+        "_condition",
+        "_finish",
+        "_problem",
+        "_result",
+        "_state",
+        "_watched",
+        "has_ticket",
+        "request",
+    )
+
+    def __init__(
+        self,
+        collecting: Collecting,
+        request: Request,
+        finish: Callable[[Completion], Outcome] | None = None,
+    ) -> None:
+        self.request = request
+        # For whoever submits it: whether there was room for the request.
+        self.has_ticket = False
+        self._collecting: Collecting | None = collecting
+        self._finish = finish
+        self._state = RequestState.WAITING
+        self._result: Any = None
+        self._problem: BaseException | None = None
+        self._condition: threading.Condition | None = None
+        self._callbacks: list[Callable[[RequestHandle[Outcome]], object]] | None = None
+        self._watched = 0
+
+    # --- for whoever asks ---------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """What the request gave; waits for it, at most `timeout` seconds."""
+        problem = self.exception(timeout)
+        if problem is None:
+            outcome: Outcome = self._result
+            return outcome
+        try:
+            raise problem
+        finally:
+            # The traceback holds this frame: without this, the error would hold the handle.
+            del problem, self
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the request failed with; waits for its end."""
+        self._await(timeout)
+        match self._state:
+            case RequestState.DONE:
+                return None
+            case RequestState.FAILED:
+                return self._problem
+            case RequestState.CANCELLED:
+                raise CancelledError
+            case _:
+                raise TimeoutError
+
+    def done(self) -> bool:
+        """Whether the request has ended by now."""
+        collecting = self._collecting
+        if collecting is not None:
+            collecting.collect_until(self._is_over, 0.0)
+        return self._is_over()
+
+    def cancelled(self) -> bool:
+        """Whether the request was taken back."""
+        return self._state is RequestState.CANCELLED
+
+    def cancel(self) -> bool:
+        """Take the request back, unless it has begun; whether that was possible."""
+        with _changing:
+            if self._state is RequestState.CANCELLED:
+                return True
+            if self._state is not RequestState.WAITING:
+                return False
+            self._state = RequestState.CANCELLED
+        self._notify()
+        self.tell()
+        return True
+
+    def add_done_callback(self, call: Callable[[RequestHandle[Outcome]], object]) -> None:
+        """Call something with this handle when the request has ended."""
+        self.watch()
+        with _changing:
+            if not self._is_over():
+                self._callbacks = [*(self._callbacks or ()), call]
+                return
+        self._call(call)
+
+    def future(self) -> Future[Outcome]:
+        """The same as a `concurrent.futures.Future`, for `wait`, `as_completed` and the like."""
+        future: Future[Outcome] = Future()
+        future.add_done_callback(lambda made: self.cancel() if made.cancelled() else None)
+        self.add_done_callback(lambda handle: handle._hand_on(future))
+        return future
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        import asyncio
+
+        return asyncio.wrap_future(self.future()).__await__()
+
+    def watch(self) -> None:
+        """Somebody will be told of the end, but does not collect."""
+        with _changing:
+            if self._collecting is not None:
+                self._watched += 1
+                self._collecting.rely(1)
+
+    def _await(self, timeout: float | None) -> None:
+        """Wait until it is over, or the time is."""
+        collecting = self._collecting
+        if collecting is None or collecting.collect_until(self._is_over, timeout):
+            return
+        collecting.rely(1)
+        try:
+            with _changing:
+                condition = self._condition = self._condition or threading.Condition()
+            with condition:
+                condition.wait_for(self._is_over, timeout)
+        finally:
+            collecting.rely(-1)
+
+    def _is_over(self) -> bool:
+        return self._state in _OVER
+
+    def _hand_on(self, future: Future[Outcome]) -> None:
+        """End a future as the request has ended."""
+        if self.cancelled():
+            future.cancel()
+        if future.cancelled() or not future.set_running_or_notify_cancel():
+            return
+        if self._problem is None:
+            future.set_result(self._result)
+        else:
+            future.set_exception(self._problem)
+
+    # --- for whoever collects -----------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """The request begins; False where it has been cancelled."""
+        with _changing:
+            if self._state is RequestState.CANCELLED:
+                return False
+            self._state = RequestState.RUNNING
+            return True
+
+    def finish(self, completion: Completion) -> None:
+        """The request is done."""
+        self._end(
+            RequestState.DONE, completion if self._finish is None else self._finish(completion)
+        )
+        self.tell()
+
+    def fail(self, problem: BaseException) -> bool:
+        """The request has no result; whether that is news. `tell` comes later."""
+        return self._end(RequestState.FAILED, None, problem)
+
+    def tell(self) -> None:
+        """Call what is to be called at the end."""
+        try:
+            with _changing:
+                callbacks, self._callbacks = self._callbacks, None
+            for call in callbacks or ():
+                self._call(call)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """The request is over: nobody collects for it any more."""
+        with _changing:
+            collecting, self._collecting = self._collecting, None
+            watched, self._watched = self._watched, 0
+        if collecting is not None and watched:
+            collecting.rely(-watched)
+
+    def _end(self, state: RequestState, result: Any, problem: BaseException | None = None) -> bool:
+        with _changing:
+            if self._is_over():
+                return False
+            self._result, self._problem, self._state = result, problem, state
+        self._notify()
+        return True
+
+    def _notify(self) -> None:
+        """Wake those who wait without collecting. Who comes later sees the state first."""
+        condition = self._condition
+        if condition is not None:
+            with condition:
+                condition.notify_all()
+
+    def _call(self, call: Callable[[RequestHandle[Outcome]], object]) -> None:
+        try:
+            call(self)
+        except Exception:
+            _log.exception("a callback of request %d failed", self.request.number)
+
+
+def fail_all(handles: Iterable[RequestHandle[Any]], problem: BaseException) -> BaseException | None:
+    """No request has a result, whatever is raised by those who are told; the first that was.
+
+    All have failed before anybody is told of one, who may then ask another.
+    """
+    raised = None
+    for handle, failed in [(handle, handle.fail(problem)) for handle in handles]:
+        try:
+            if failed:
+                handle.tell()
+            else:
+                handle.settle()
+        except BaseException as other:
+            raised = raised or other
+    return raised
