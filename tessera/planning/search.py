@@ -16,6 +16,7 @@ from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
 from tessera.passes.check_plan import check_plan
+from tessera.passes.launches.pointer_words import moved_words
 from tessera.passes.partition.candidates import Candidate, busiest_ns, slots_needed
 from tessera.passes.partition.plan_problem import Planning, TracePart, problem_of_mix
 from tessera.passes.partition.plans import KERNEL, Choice, choose, first_of_names
@@ -147,13 +148,18 @@ def attempts(setting: Setting) -> Iterator[Attempt]:
 
 
 def runs_alone(setting: Setting) -> str:
-    """Why one request runs at a time: a launch may write a module variable. Empty: no reason."""
+    """Why one request runs at a time; empty: no reason.
+
+    A launch may write a module variable, or addresses in a state: these are there once.
+    """
     for trace in setting.traces:
         for node in trace.graph.nodes:
             for access in node.accesses:
                 buffer = trace.graph.buffers[access.buffer]
                 if buffer.role is Role.VARIABLE and access.kind is not AccessKind.READ:
                     return f"k{node.id} {node.name} may write the module variable {buffer.name}"
+        for node, state in moved_words(trace.program, trace.graph):
+            return f"k{node.id} {node.name} may overwrite addresses in the state {state.name}"
     return ""
 
 

@@ -24,6 +24,7 @@ from tessera.ir.program import BufferId, Program, Role
 from tessera.ir.trace_text import print_program
 from tessera.passes.kernels.fragment_layout import layout_warnings
 from tessera.passes.launches.dependences import Dependences
+from tessera.passes.launches.pointer_words import moved_words
 from tessera.passes.launches.stored_addresses import stored_addresses
 
 GRAPH_ENDING = ".tsg"
@@ -193,6 +194,24 @@ def _check_shared(traces: Sequence[LoadedTrace]) -> None:
             first, known = words.setdefault(buffer.name, (trace.planned.name, here))
             if known != here:
                 raise TesseraError(_other_words(buffer.name, first, known, trace, here))
+    _check_moved(traces)
+
+
+def _check_moved(traces: Sequence[LoadedTrace]) -> None:
+    """What a trace leaves in place of an address, another would take for that address."""
+    for trace in traces:
+        for node, state in moved_words(trace.program, trace.graph):
+            for other in traces:
+                if other is not trace and any(b.name == state.name for b in other.program.buffers):
+                    raise TesseraError(
+                        error("TSR3009",
+                              "the traces do not fit together: addresses in the state "
+                              f"`{state.name}` may be overwritten",
+                              notes=(f"by `{node.name}` in `{trace.planned.name}`",
+                                     f"`{other.planned.name}` has the state too"),
+                              hint="plan the traces apart, or let no step write words of a "
+                              "`pointers` record")
+                    )  # fmt: skip
 
 
 def _words(program: Program, buffer: BufferId) -> tuple[str, ...]:

@@ -156,6 +156,19 @@ def test_traces_whose_states_point_elsewhere(folder: Path) -> None:
     assert "TSR3018" not in outcome.err
 
 
+def test_traces_share_no_state_whose_addresses_one_overwrites(folder: Path) -> None:
+    """Alone it is planned, for one request at a time; the other would follow what it leaves."""
+    text = TABLE.replace("POINTERS", "0:x,8:y+16")
+    Path("one.ptx").write_text(text)
+    Path("two.ptx").write_text(text + "//! memcpy s x bytes=4\n")
+    alone = plan("two.ptx")
+    assert alone.code == 0
+    assert "may overwrite addresses in the state s" in alone.out.decode()
+    outcome = plan("one.ptx", "two.ptx")
+    assert outcome.code == 1
+    assert "TSR3009] the traces do not fit together: addresses in the state `s` may" in outcome.err
+
+
 def test_a_placement_that_was_asked_for_is_no_verdict(folder: Path) -> None:
     every = ("plan", "mlp.ptx", "--gpus", "a100,l40s")
     assert "splitting a request does not pay" not in tessc(*every, "--strategy", "single").text

@@ -11,8 +11,9 @@ the one for the oldest architecture.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -122,8 +123,13 @@ class OneDevice:
             if buffer.role is not ir.Role.VARIABLE:
                 array.view()[:] = POISON
 
-    def fill(self, contents: Mapping[str, Array]) -> None:
-        """Write the initial contents, then the device addresses of `pointers` records."""
+    def fill(
+        self, contents: Mapping[str, Array], moved: Mapping[str, Set[int]] = MappingProxyType({})
+    ) -> None:
+        """Write the initial contents, then the device addresses of `pointers` records.
+
+        `moved` are words of states, by name and offset, that an earlier request has overwritten.
+        """
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
             given = contents.get(buffer.name)
             if given is not None:
@@ -131,7 +137,28 @@ class OneDevice:
                 array.view().reshape(-1)[:] = raw
                 self.device.mark_written(array.address, array.nbytes)
         for table in self.program.pointer_tables:
-            self.steps.write_pointers(table)
+            carried = moved.get(self.program.buffers[table.buffer].name, ())
+            words = tuple(word for word in table.words if word.offset not in carried)
+            self.steps.write_pointers(replace(table, words=words))
+
+    def moved_words(self) -> dict[str, frozenset[int]]:
+        """The words of `pointers` records in states that no longer hold what was put there."""
+        states = (
+            table
+            for table in self.program.pointer_tables
+            if self.program.buffers[table.buffer].role is ir.Role.STATE
+        )
+        found: dict[str, frozenset[int]] = {}
+        for table in states:
+            raw = self.buffers[table.buffer].numpy().tobytes()
+            name = self.program.buffers[table.buffer].name
+            found[name] = found.get(name, frozenset()) | {
+                word.offset
+                for word in table.words
+                if int.from_bytes(raw[word.offset : word.offset + ir.POINTER_BYTES], "little")
+                != self.steps.address(word.target)
+            }
+        return found
 
     def kept(self) -> dict[str, Array]:
         """The bytes that outlive the request."""

@@ -53,6 +53,8 @@ class Arena:
         self._copies: dict[AreaKind, list[int]] = {}
         self._sizes: dict[AreaKind, int] = {}
         self._last: dict[int, Seat] = {}
+        # What was last put into words of states, by the address of the word.
+        self._given: dict[int, int] = {}
         for area in model.lowered.areas:
             if area.device == name and area.kind is not AreaKind.MODULE:
                 self._sizes[area.kind] = area.bytes
@@ -118,18 +120,25 @@ class Arena:
                 buffer = self._buffer(trace, number)
                 if buffer.role is ir.Role.WEIGHT:
                     self.view(seat, number)[:] = self.model.weights[buffer.name]
-        for word, target in self.pointer_words(seat):
-            word[:] = np.frombuffer(target.to_bytes(8, "little"), dtype=np.uint8)
+        self._write_words(seat)
 
-    def pointer_words(self, seat: Seat) -> Iterator[tuple[Array, int]]:
-        """The words of `pointers` records on this device, in place, and the addresses to hold."""
+    def _write_words(self, seat: Seat) -> None:
+        """The addresses of `pointers` records. States carry what a request has put in their place:
+        a word that does not hold what was last put there is left alone."""
         for table in self.model.traces[seat.trace].program.pointer_tables:
-            if (seat.trace, table.buffer) not in self.places:
+            place = self.places.get((seat.trace, table.buffer))
+            if place is None:
                 continue
-            view = self.view(seat, table.buffer)
             for word in table.words:
+                view = self.view(seat, table.buffer)[word.offset :][: ir.POINTER_BYTES]
+                at = self.address(seat, table.buffer) + word.offset
+                held = int.from_bytes(view.tobytes(), "little")
+                if place.kind is AreaKind.LANE and self._given.get(at, held) != held:
+                    continue
                 target = self.address(seat, word.target.buffer) + word.target.offset
-                yield view[word.offset : word.offset + ir.POINTER_BYTES], target
+                view[:] = np.frombuffer(target.to_bytes(ir.POINTER_BYTES, "little"), np.uint8)
+                if place.kind is AreaKind.LANE:
+                    self._given[at] = target
 
     def free(self, seat: Seat, buffer: ir.BufferId) -> None:
         """Poison the place of a buffer."""
@@ -190,11 +199,12 @@ class Arena:
         return content
 
     def _homes(self, seat: Seat) -> Iterator[Home]:
-        """The buffers of a request that are on this device, and where."""
-        for trace, number in self.places:
-            if trace == seat.trace:
-                buffer = self._buffer(trace, number)
-                yield buffer.name, self.address(seat, number), buffer.bytes
+        """The buffers of a request, and where they are; those that are not here have an address."""
+        buffers = self.model.traces[seat.trace].program.buffers
+        here = [b for b in buffers if (seat.trace, b.id) in self.places]
+        away = [b for b in buffers if (seat.trace, b.id) not in self.places]
+        for buffer in (*here, *away):
+            yield buffer.name, self.address(seat, buffer.id), buffer.bytes
 
 
 def _copy(seat: Seat, place: Place) -> int:

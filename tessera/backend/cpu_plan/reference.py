@@ -8,7 +8,7 @@ even where devices of different architectures take part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,8 @@ class Reference:
         self._traces = traces
         self._weights = weights
         self._states = [dict(lane) for lane in states]
+        # Words of `pointers` records that requests of a lane have overwritten; states carry them.
+        self._moved: list[Mapping[str, Set[int]]] = [{} for _ in states]
         self._fillings = fillings
         self._max_steps = DEFAULT_STEPS if max_steps is None else max_steps
         self._devices: dict[int, OneDevice] = {}
@@ -68,7 +70,7 @@ class Reference:
         machine = self._device(trace)
         machine.poison()
         given = {**self._weights, **self._fillings[trace], **self._states[lane], **inputs}
-        machine.fill(given)
+        machine.fill(given, self._moved[lane])
         printed = []
         for step in served.program.work():
             if before_step is not None:
@@ -79,6 +81,7 @@ class Reference:
             if on_step is not None:
                 on_step(step, result, machine)
         kept = machine.kept()
+        self._moved[lane] = {**self._moved[lane], **machine.moved_words()}
         machine.launches.clear()
         for name in self._states[lane]:
             if name in kept:

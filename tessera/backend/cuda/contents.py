@@ -2,7 +2,9 @@
 
 In: a model, and the memory of its replica. Out: nothing; memory is written. Also what has to be
 written again at the start of every request, because what is private to a request shares bytes: the
-words of its `pointers` records, and weights that have a copy per slot.
+words of its `pointers` records, and weights that have a copy per slot. Words of states are written
+again only where they differ from request to request; the judge has seen to it that no step may
+write them then. Otherwise states carry what steps put in their place.
 """
 
 from __future__ import annotations
@@ -103,9 +105,18 @@ class Contents:
         if place.kind is AreaKind.SLOT:
             return self._table(place) is not None or self._buffer(place).role is Role.WEIGHT
         table = self._table(place) if place.kind is AreaKind.LANE else None
+        if self._model.lowered.slots == 1 and self._is_lone(place):
+            # The words have one address for every request, and a step may have overwritten them.
+            return False
         return table is not None and any(
             self._kind_of(place, int(word.target.buffer)) is AreaKind.SLOT for word in table.words
         )
+
+    def _is_lone(self, place: Place) -> bool:
+        """Whether one trace only has a state of this name."""
+        name = self._buffer(place).name
+        places = self._model.lowered.places
+        return all(p.trace == place.trace for p in places if self._buffer(p).name == name)
 
     def _kind_of(self, place: Place, buffer: int) -> AreaKind | None:
         key = (place.trace, place.device, self._program(place).buffers[buffer].id)
@@ -180,12 +191,13 @@ class Contents:
         return held
 
     def _homes(self, trace: int, device: str, slot: int, lane: int) -> Iterator[Home]:
-        """The buffers of a request that are on a device, and where."""
-        for place in self._model.lowered.places:
-            if (place.trace, place.device) == (trace, device):
-                buffer = self._buffer(place)
-                address = self._memory.address(trace, device, place.buffer, slot, lane)
-                yield buffer.name, address, buffer.bytes
+        """The buffers of a request, and where they are; those that are elsewhere come last."""
+        buffers = self._model.traces[trace].program.buffers
+        here = [b for b in buffers if (trace, device, b.id) in self._memory.places]
+        away = [b for b in buffers if (trace, device, b.id) not in self._memory.places]
+        for buffer in (*here, *away):
+            address = self._memory.address(trace, device, buffer.id, slot, lane)
+            yield buffer.name, address, buffer.bytes
 
     # --- places -------------------------------------------------------------------------------
 

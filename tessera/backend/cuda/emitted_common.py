@@ -477,7 +477,7 @@ def serve(
                 hosts[slot][name][1][:] = begin[name][1] if name in begin else POISON
                 for offset in plan["pointers"][trace].get(name, ()):
                     hosts[slot][name][1][offset : offset + 8] = 0
-        write_words(plan, trace, slot, lane, kinds=("slot", "lane"))
+        write_words(plan, trace, slot, lane, kinds=("slot", "lane"), again=True)
         hand_over(
             [queue(Device.all[name], request) for name in Device.all
              for queue in programs[name][trace]]
@@ -529,13 +529,23 @@ def fill_memory(plan: dict[str, Any], data: dict[str, Any]) -> None:
 
 
 def write_words(
-    plan: dict[str, Any], trace: int, slot: int, lane: int, kinds: tuple[str, ...]
+    plan: dict[str, Any],
+    trace: int,
+    slot: int,
+    lane: int,
+    kinds: tuple[str, ...],
+    again: bool = False,
 ) -> None:
-    """The words of buffers that are addresses; each device has its own."""
+    """The words of buffers that are addresses; each device has its own.
+
+    States carry words that a step has overwritten, so they are written `again` only where they
+    differ from request to request.
+    """
     for name, words in plan["pointers"][trace].items():
+        fixed = plan["slots"] == 1 and sum(name in one for one in plan["traces"]) == 1
         for device in Device.all.values():
             place = device.places[trace].get(name)
-            if place is None or place[0] not in kinds:
+            if place is None or place[0] not in kinds or (again and fixed and place[0] == "lane"):
                 continue
             base = device.address(trace, slot, lane, name)
             for offset, (target, into) in words.items():

@@ -7,7 +7,10 @@ A state is one buffer for all traces that have its name; a module variable belon
 Bytes that some step of the replica may write are at the devices that `Home` records name, the same
 in every trace, so that any trace may follow any other. Bytes without a home are wherever the
 buffer has a place; those with one are there and nowhere else, written or not. Requests of all lanes
-share variables: if one may be written, requests run one at a time.
+share variables: if one may be written, requests run one at a time. So they do where a word of a
+`pointers` record in a state may be written: it is put there once and carried on, and nobody knows
+afterwards whether it still holds an address of its request. Only one trace may have such a state:
+another would take the word for a pointer.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from tessera.ir.program import Buffer, Program, Role
 from tessera.passes.judge.bytes import (
     NOTHING,
     Array,
+    common,
     join,
     minus,
     ranges_of,
     text,
 )
-from tessera.passes.judge.effects import Effects
+from tessera.passes.judge.effects import Effects, pointer_words
 from tessera.passes.judge.findings import Findings
 from tessera.passes.judge.memory import Memory
 from tessera.passes.judge.shape import LASTING, bytes_fault
@@ -67,6 +71,7 @@ def check_homes(
     _check_agreement(homes, programs, written, findings)
     if replica.slots != 1:
         _check_alone(replica, written, findings)
+    _check_words(replica, {trace: programs[trace] for trace in served}, written, findings)
     return {
         trace: Claims(
             homes=tuple(home for own in homes[trace].values() for home in own),
@@ -168,6 +173,32 @@ def _check_alone(replica: LoweredReplica, written: Mapping[Key, Array], findings
                 f"`{name}` may be written and there are {replica.slots} slots",
                 "a module variable is there once for all requests: only one may run at a time",
             )
+
+
+def _check_words(
+    replica: LoweredReplica,
+    programs: Mapping[int, Program],
+    written: Mapping[Key, Array],
+    findings: Findings,
+) -> None:
+    """Addresses in states that steps may overwrite are right for the requests that follow."""
+    for trace, program in programs.items():
+        for buffer, words in pointer_words(program).items():
+            one = program.buffers[buffer]
+            lost = common(words, written.get((-1, one.name), NOTHING))
+            if one.role is not Role.STATE or not len(lost):
+                continue
+            what = f"a step may overwrite addresses in the state `{one.name}`, bytes {text(lost)}"
+            why = "what it leaves there is carried to the next request"
+            if replica.slots != 1:
+                findings.add("TSR4011", f"{what}, and there are {replica.slots} slots", why)
+            others = [
+                other
+                for other, its in programs.items()
+                if other > trace and any(b.name == one.name for b in its.buffers)
+            ]
+            if others:
+                findings.add("TSR4011", f"{what}, and trace {others[0]} has it too", why)
 
 
 def writes_variables(program: Program, graph: KernelGraph) -> bool:

@@ -4,13 +4,13 @@ In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, i
 
 A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
 (`footprint`): launches that differ only in which buffers they get share the result, and where
-nothing is to be said about them the regions too (`launch_pattern`). The words of `pointers`
-tables count as pointers until a step may have overwritten them.
+nothing is to be said about them the regions too (`launch_pattern`). Which words of memory count as
+pointers, `pointer_words` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, assert_never
 
@@ -22,7 +22,7 @@ from tessera.ir.graph import ContentsDigest
 from tessera.ir.operators import reaches
 from tessera.ir.operators_records import Reach
 from tessera.ir.region import Interval
-from tessera.passes import findings, intervals
+from tessera.passes import findings
 from tessera.passes.base import Facts
 from tessera.passes.kernels.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernels.initial_pointers import initial_pointers
@@ -38,7 +38,8 @@ from tessera.passes.launches.launch_report import (
 )
 from tessera.passes.launches.launch_scene import Setting, TooManyObjects, Words, build_setting
 from tessera.passes.launches.operand_bytes import operand_bytes
-from tessera.passes.regions import may_region, must_region, region_bytes
+from tessera.passes.launches.pointer_words import PointerWords, Written, grows, merged
+from tessera.passes.regions import may_region, must_region
 from tessera.passes.slices.footprint import Footprint, find_footprint
 
 _WEIGHT = ir.Role.WEIGHT
@@ -73,7 +74,7 @@ class AccessRegions:
         walker = _Walker(program, store)
         while True:
             steps = tuple(walker.step(step) for step in program.work())
-            if not walker.restart():
+            if not walker.words.restart():
                 walker.close()
                 told = tuple(_tell_needs(program, steps))
                 return cls(told, walker.contents(), walker.wanted())
@@ -107,15 +108,7 @@ class _Walker:
         self.looked_up: set[ir.BufferId] = set()
         self.asked: set[ir.BufferId] = set()
         self.variables = _module_variables(program)
-        self.initial = initial_pointers(program, self.variables)
-        self.tables = self._first_tables()
-
-    def _first_tables(self) -> dict[ir.BufferId, dict[int, ir.Pointer]]:
-        tables = {buffer: dict(words) for buffer, words in self.initial.items()}
-        for table in self.program.pointer_tables:
-            words = {word.offset: word.target for word in table.words}
-            tables[table.buffer] = tables.get(table.buffer, {}) | words
-        return tables
+        self.words = PointerWords(program, initial_pointers(program, self.variables))
 
     def contents(self) -> tuple[ContentsDigest, ...]:
         """The weights whose contents decided something, with their digests."""
@@ -148,24 +141,11 @@ class _Walker:
         for memory in self.memories.values():
             memory.close()
 
-    def restart(self) -> bool:
-        """Whether a step may write pointers of module variables: they are none then, from the
-        start, because what it writes is still there in the next request."""
-        kept = {
-            buffer: {o: p for o, p in words.items() if o in self.tables.get(buffer, {})}
-            for buffer, words in self.initial.items()
-        }
-        if kept == self.initial:
-            return False
-        self.initial = kept
-        self.tables = self._first_tables()
-        return True
-
     def step(self, step: ir.Work) -> StepAccesses:
         """The accesses of one step; pointers that it may overwrite are forgotten."""
         match step:
             case ir.Launch():
-                found = self._launch(step)
+                found = self._settled_launch(step)
             case ir.Memset():
                 found = self._record(step, "memset", _memset(step))
             case ir.Memcpy():
@@ -174,48 +154,44 @@ class _Walker:
                 found = self._record(step, step.operator, tuple(_library(step)))
             case _:
                 assert_never(step)
-        return self._overwrite_tables(found, follows=isinstance(step, ir.Launch))
+        return self._overwrite_tables(found)
 
     def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
         written = findings.written_weights(self.program, name, accesses)
         return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
 
-    def _overwrite_tables(self, found: StepAccesses, *, follows: bool) -> StepAccesses:
-        """Forget words that a step may write. A launch may follow what it wrote there itself."""
-        lost: list[Access] = []
-        for access in found.accesses:
-            words = self.tables.get(access.buffer)
-            if not words or not access.kind.writes:
-                continue
-            size = self.program.buffers[access.buffer].bytes
-            written = region_bytes(access.region, size)
-            for offset in list(words):
-                if len(intervals.intersect(written, intervals.interval(offset, offset + 8))):
-                    del words[offset]
-                    lost.append(access)
+    def _overwrite_tables(self, found: StepAccesses) -> StepAccesses:
+        """Forget words that a step may write, and say so."""
+        lost = self.words.overwrite(found.accesses)
         if not lost:
             return found
         pins = tuple(
             Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
             for a in dict.fromkeys(lost)
         )
-        more = anywhere(self.program, pins[0].reason, pins[0].span) if follows else ()
-        return StepAccesses(
-            id=found.id,
-            name=found.name,
-            accesses=(*found.accesses, *more),
-            pins=(*found.pins, *pins),
-            needs=found.needs,
-            diagnostics=(*found.diagnostics, *findings.overwritten_pointers(pins, found.name)),
-        )
+        told = findings.overwritten_pointers(pins, found.name)
+        return replace(found, pins=(*found.pins, *pins), diagnostics=(*found.diagnostics, *told))
 
     # --- launches --------------------------------------------------------------------------
 
-    def _launch(self, step: ir.Launch) -> StepAccesses:
-        """The accesses of a launch whichever variant of its module runs."""
+    def _settled_launch(self, step: ir.Launch) -> StepAccesses:
+        """The accesses of a launch that trusts no pointer which it may overwrite itself.
+
+        What it writes may hang on the pointers, so this goes on until nothing more is written.
+        """
+        own: Written = {}
+        while True:
+            found = self._launch(step, own)
+            new = self.words.written_by(found.accesses)
+            if not grows(own, new):
+                return found
+            own = merged(own, new)
+
+    def _launch(self, step: ir.Launch, own: Written) -> StepAccesses:
+        """The accesses of a launch whichever variant of its module runs, if it writes `own`."""
         variants = self.program.modules[step.module].variants
         try:
-            scenes = [(variant, self._scene(step, variant)) for variant in variants]
+            scenes = [(variant, self._scene(step, variant, own)) for variant in variants]
         except TooManyObjects:
             code = self._code(step, variants[0])
             return self._anything(step, code, "it has too many pointers")
@@ -228,8 +204,8 @@ class _Walker:
         contents = self._contents(step, scenes, buffers)
         self._note(contents, buffers)
         report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
-        own = {access.buffer for access in report.accesses} <= set(buffers)
-        if report.pins or report.diagnostics or not own:
+        inside = {access.buffer for access in report.accesses} <= set(buffers)
+        if report.pins or report.diagnostics or not inside:
             return report
         found = self._add_pattern(step, key, Pattern(report, buffers, contents))
         memory = self._memory(step)
@@ -251,13 +227,14 @@ class _Walker:
         self.patterns[step.module, step.kernel, key] = found
         return found
 
-    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant) -> Setting:
+    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant, own: Written) -> Setting:
         facts = self._facts(step, variant)
         function = _kernel(variant, step.kernel)
         variables = self.variables.get(step.module, {})
-        tables: dict[ir.BufferId, Words] = dict(self.tables)
+        tables: Mapping[ir.BufferId, Words] = self.words.intact(own)
         launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
-        return build_setting(launch, function, variables, tables, facts.odd, self.known)
+        written = self.words.spoiled(own)
+        return build_setting(launch, function, variables, tables, facts.odd, self.known, written)
 
     def _variant(
         self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting

@@ -22,8 +22,10 @@ from tessera.ir import program as ir
 from tessera.ir import ptx
 from tessera.ir.layout import alignment, size_bytes
 from tessera.ir.ptx_constants import integer_value
+from tessera.passes import intervals
 from tessera.passes.slices.scene import Scene, Table
 from tessera.passes.slices.zones import FIRST, MOST, Zones, choose_zones
+from tessera.passes.threads.lanes import Array
 
 Words = Mapping[int, ir.Pointer]
 
@@ -64,8 +66,11 @@ def build_setting(
     tables: Mapping[ir.BufferId, Words],
     odd: frozenset[str] = frozenset(),
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
+    written: Mapping[ir.BufferId, Array] = MappingProxyType({}),
 ) -> Setting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
+
+    `written` are the bytes of such buffers that may have been overwritten.
 
     `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
     `known` are weights whose contents may decide what the launch touches.
@@ -87,7 +92,7 @@ def build_setting(
     if layout.next + len(reached) >= FIRST + MOST:
         raise TooManyObjects
     image, offsets = _parameter_image(launch, function, zones, layout)
-    found, targets = _tables(reached, tables, zones, layout)
+    found, targets = _tables(reached, tables, written, zones, layout)
     symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
     scene = Scene(
         zones=zones,
@@ -115,8 +120,8 @@ def build_setting(
         image,
         zones.tag,
         tuple(
-            (zone, table.zone, table.offsets.tobytes(), table.targets.tobytes())
-            for zone, table in found.items()
+            (zone, t.zone, t.offsets.tobytes(), t.targets.tobytes(), t.written.tobytes())
+            for zone, t in found.items()
         ),
         tuple(symbols.items()),
         tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
@@ -192,6 +197,7 @@ def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list
 def _tables(
     reached: list[ir.BufferId],
     tables: Mapping[ir.BufferId, Words],
+    written: Mapping[ir.BufferId, Array],
     zones: Zones,
     layout: _Layout,
 ) -> tuple[dict[int, Table], dict[int, tuple[ir.BufferId, ...]]]:
@@ -205,6 +211,7 @@ def _tables(
             np.array([offset for offset, _ in words], dtype=np.int64),
             np.array(addresses, dtype=np.uint64),
             zone,
+            written.get(buffer, intervals.EMPTY),
         )
         targets[zone] = tuple(dict.fromkeys(p.buffer for _, p in words))
     return found, targets

@@ -19,6 +19,7 @@ from tessera.ir.launch_program import (
     Transfer,
 )
 from tessera.passes import intervals
+from tessera.passes.launches.pointer_words import moved_words
 from tessera.passes.lowering.moves import StepBytes, find_actions
 from tessera.passes.lowering.places import TraceUse, find_places
 from tessera.passes.lowering.queues import find_queues
@@ -39,13 +40,15 @@ def lower_replica(
     """The launch programs for a device per step of every trace.
 
     Traces share the weights and states of equal name. Where a launch may write a module variable,
-    requests run one after the other: the result has one slot, whatever `slots` says.
+    or addresses in a state, requests run one after the other: the result has one slot, whatever
+    `slots` says.
     """
     devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
     steps = [StepBytes(graph) for graph in graphs]
     written = [_written(one) for one in steps]
     homes = tuple(_homes(programs, placements, written))
-    if any(_writes_variable(*pair) for pair in zip(programs, written, strict=True)):
+    pairs = zip(programs, graphs, strict=True)
+    if any(map(_writes_variable, programs, written)) or any(any(moved_words(*p)) for p in pairs):
         slots = 1
     uses = []
     for trace, (program, one) in enumerate(zip(programs, steps, strict=True)):

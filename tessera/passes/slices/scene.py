@@ -30,11 +30,15 @@ _AXES = "xyz"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Words of an object that are addresses: offsets, sorted, and the made-up targets."""
+    """Words of an object that are addresses: offsets, sorted, and the made-up targets.
+
+    `written` are the bytes of the object that may hold something else by now, an address too.
+    """
 
     offsets: Array
     targets: Array
     zone: int
+    written: Array = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

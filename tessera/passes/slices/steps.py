@@ -26,6 +26,7 @@ from tessera.passes.slices.operands import Key, Operands
 from tessera.passes.slices.recorder import Recorder
 from tessera.passes.slices.scene import Box, Scene
 from tessera.passes.slices.shared_access import Follower, convert_shared, in_shared
+from tessera.passes.slices.table_words import table_word
 from tessera.passes.slices.tensor import tensor_access
 from tessera.passes.slices.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.threads import lanes
@@ -333,9 +334,10 @@ class StepRunner(Operands):
         for place, name in enumerate(step.targets):
             if name not in self.code.needed:
                 continue
-            value = self._table_word(address, place * width, step.index) if width == 8 else None
+            at = place * width
+            value = table_word(self.scene, address, at, step.index) if width == 8 else None
             if value is None:
-                value = self._known_word(address, place * width, types[0], name, step.index)
+                value = self._known_word(address, at, types[0], name, step.index)
             if value is None:
                 value = any_of_type(types[0], self.code.widths.get(name, 64), step.index)
             self.write(step, name, value, mask)
@@ -352,21 +354,6 @@ class StepRunner(Operands):
         self.recorder.looked_up.add(zone)
         bits = self.code.widths.get(name, 64)
         return contents_value(self.scene.zones, content, address, offset, type, bits, index)
-
-    def _table_word(self, address: Lanes, offset: int, index: int) -> Lanes | None:
-        zone, offsets = self.scene.zones.decode(address.lo)
-        first = int(zone.flat[0])
-        table = self.scene.tables.get(first)
-        if table is None or not (zone == first).all():
-            return None
-        anchored = lanes.unknown(64, index, self.scene.zones.address(table.zone))
-        if address.span is not None:
-            return anchored
-        wanted = offsets + offset
-        place = np.minimum(np.searchsorted(table.offsets, wanted), len(table.offsets) - 1)
-        if (table.offsets[place] == wanted).all():
-            return Lanes(table.targets[place])
-        return anchored
 
     def forget_words(self) -> None:
         """Nothing is known of local memory any more."""

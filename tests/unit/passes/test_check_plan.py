@@ -713,6 +713,25 @@ def test_a_table_keeps_its_place() -> None:
     assert judge([trace], lowered([trace[0]], last), "gg") == ()
 
 
+def test_a_state_whose_addresses_a_step_overwrites_is_for_one_request_at_a_time() -> None:
+    buffers = [("s", 64, Role.STATE), ("w", 64, Role.WEIGHT)]
+    words = {"s": {0: "w", 8: "w"}}
+    writer = build(buffers, [[("s", "must", Interval(4, 8))]], words=words)
+    reader = build(buffers, [[("s", "read", LOW)]], words=words)
+    beside = build(buffers, [[("s", "must", HIGH)]], words=words)
+    text = "place s g 0\nhome s g {}\ng compute: run 0"
+    own, other = text.format("4:8"), text.format("32:64")
+    assert judge([writer], lowered([writer[0]], own), "g") == ()
+    found = judge([writer], lowered([writer[0]], own, slots=2), "g")
+    assert codes(found) == ["TSR4011"]
+    assert "bytes 4:8" in said(found)
+    assert judge([beside], lowered([beside[0]], other, slots=2), "g") == ()
+    both = lowered([writer[0], reader[0]], own, own)
+    assert codes(judge([writer, reader], both, "g", "g")) == ["TSR4011"]
+    fine = lowered([beside[0], reader[0]], other, other, slots=2)
+    assert judge([beside, reader], fine, "g", "g") == ()
+
+
 def test_a_weight_cannot_point_into_slots() -> None:
     trace = build(
         [("w", 64, Role.WEIGHT), ("y", 64, Role.OUTPUT)],

@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, expected, model_of
 from tests.helpers.table_traces import table_trace
+from tests.helpers.word_traces import swap_trace
 from tests.unit.backend.cuda.test_emit_python import REQUESTS, run_files
 
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -28,3 +29,14 @@ def test_tables(
     for number, want in enumerate(wanted):
         for name, content in want.outputs.items():
             np.testing.assert_array_equal(found[f"{name}@{number}"], content)
+
+
+@pytest.mark.parametrize("role", ["state", "temp"])
+def test_states_carry_addresses_that_a_step_overwrites(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of([swap_trace(role)], [["a", "a", "b"]], slots=2, lanes=1)
+    found = run_files(model, TARGETS, FakeCuda(seed=1), tmp_path, monkeypatch)
+    wanted = expected(model, [Ask(number) for number in range(REQUESTS)])
+    for number, want in enumerate(wanted):
+        np.testing.assert_array_equal(found[f"y@{number}"], want.outputs["y"])

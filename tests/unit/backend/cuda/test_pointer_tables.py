@@ -11,6 +11,7 @@ from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
 from tests.helpers.table_traces import table_trace
 from tests.helpers.traces import trace
+from tests.helpers.word_traces import swap_trace
 from tests.unit.running.test_verify import STORE, STORE_BUFFERS
 
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -43,4 +44,16 @@ def test_words_of_states_that_steps_overwrite(target: str) -> None:
     backend = CudaBackend(model, options, driver=Driver(FakeCuda(seed=1)))
     done, states = serve(backend, model, asks)
     assert states[0]["s"][:16].any()
+    assert_equal(model, asks, expected(model, asks), done, states)
+
+
+@pytest.mark.parametrize("role", ["state", "temp"])
+@pytest.mark.parametrize("graphs", [True, False])
+def test_states_carry_addresses_that_a_step_overwrites(role: str, graphs: bool) -> None:
+    model = model_of([swap_trace(role)], [["a", "a", "b"]], slots=2, lanes=2)
+    asks = [Ask(n, lane=n % 2) for n in range(6)]
+    options = BackendOptions(targets=TARGETS, timeline=False)
+    driver = Driver(FakeCuda(seed=1))
+    backend = CudaBackend(model, options, cuda=CudaOptions(graphs=graphs), driver=driver)
+    done, states = serve(backend, model, asks)
     assert_equal(model, asks, expected(model, asks), done, states)
