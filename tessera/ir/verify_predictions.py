@@ -13,13 +13,12 @@ above the bound.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from tessera.ir.architecture import architecture
 from tessera.ir.plan import ENDINGS, OBJECTIVES, Plan, Replica
 from tessera.ir.verify_plan import Flaw
 
-ARCH = re.compile(r"sm_\d+[af]?")
 _HOUR_NS = 3600e9
 _SLACK = 1e-6
 
@@ -36,7 +35,7 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     yield from _money(plan, serving)
     yield from _latency(plan, [r for r in plan.replicas if r.policy == plan.replicas[0].policy])
     for card in plan.cards:
-        if not ARCH.fullmatch(card.arch):
+        if architecture(card.arch) is None:
             yield Flaw(card, f"`{card.arch}` is no architecture, such as `sm_80`")
     yield from _busy(plan, serving)
 

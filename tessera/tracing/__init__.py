@@ -7,7 +7,6 @@ its buffers before the call, and what PyTorch computed; `write_trace` makes file
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tessera.frontend.capture.routes import ROUTES
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
+from tessera.ir.architecture import arch_number
 from tessera.ir.trace_text import print_program
 from tessera.output import Kind, check_output, write_file
 from tessera.tracing.build import draft_program, settle_roles
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
     from tessera.frontend.capture.session import Call
 
-_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
@@ -110,7 +109,7 @@ def check_options(options: TraceOptions) -> None:
             error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(ROUTES)}")
         )
     for arch in options.archs:
-        if not _ARCH.fullmatch(arch):
+        if arch_number(arch) < 10:
             raise TesseraError(
                 error("TSR6007", f"`{arch}` is no architecture to compile for",
                       hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")

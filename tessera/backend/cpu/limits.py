@@ -6,24 +6,26 @@ Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 
 from __future__ import annotations
 
 import operator
-import re
 from typing import Any
 
 from tessera.backend.cpu.emit.compiled import KernelProgram
 from tessera.backend.cpu.emit.kinds import constant_value
 from tessera.backend.cpu.simt.faults import refuse
 from tessera.ir import ptx
+from tessera.ir.architecture import (
+    CLUSTERS_FROM,
+    LIMITS,
+    NEWER,
+    STATIC_SHARED_BYTES,
+    THREADS_PER_CTA,
+    arch_number,
+)
 
 Size = tuple[int, int, int]
 
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
-_THREADS = 1024
-_SHARED_STATIC = 48 << 10
-_SHARED_BY_TARGET = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 120: 99}
-_SHARED_DEFAULT = 227
 _CLUSTER = 16
-_CLUSTERS_FROM = 90
 
 
 def as_size(value: int | tuple[int, ...], what: str) -> Size:
@@ -58,8 +60,9 @@ def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
                     "TSR5008", f"{what}.{axis} of `{name}` is beyond the limit of {limit}: {value}"
                 )
     threads = block[0] * block[1] * block[2]
-    if threads > _THREADS:
-        raise refuse("TSR5008", f"block of `{name}` has more than {_THREADS} threads: {threads}")
+    if threads > THREADS_PER_CTA:
+        most = THREADS_PER_CTA
+        raise refuse("TSR5008", f"block of `{name}` has more than {most} threads: {threads}")
     for directive in program.kernel.directives:
         values = _integers(directive)
         if directive.name == "maxntid" and values and threads > _product(values):
@@ -96,11 +99,11 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
 def _check_target(program: KernelProgram) -> None:
     """Clusters that the code itself asks for; a launch may ask for them with older code."""
     number = _target_number(program.module.target)
-    if number is not None and number < _CLUSTERS_FROM:
+    if 0 < number < CLUSTERS_FROM:
         raise refuse(
             "TSR5008",
             f"`{program.kernel.name}` requires clusters: {program.module.target[0]} has none",
-            hint=f"they exist from sm_{_CLUSTERS_FROM} on",
+            hint=f"they exist from sm_{CLUSTERS_FROM} on",
         )
 
 
@@ -111,11 +114,11 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
     limit = shared_limit(program.module.target)
     total = program.shared_static + dynamic
     name = program.kernel.name
-    if program.shared_static > _SHARED_STATIC:
+    if program.shared_static > STATIC_SHARED_BYTES:
         raise refuse(
             "TSR5009",
             f"`{name}` declares {program.shared_static} bytes of static shared memory: "
-            f"{_SHARED_STATIC} at most",
+            f"{STATIC_SHARED_BYTES} at most",
             hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
         )
     if dynamic < 0:
@@ -130,14 +133,13 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
 
 def shared_limit(target: tuple[str, ...]) -> int:
     """Bytes of shared memory that a block may have on a target."""
-    number = _target_number(target)
-    kib = _SHARED_DEFAULT if number is None else _SHARED_BY_TARGET.get(number, _SHARED_DEFAULT)
-    return max(kib << 10, _SHARED_STATIC)
+    # Code for older GPUs than those of the table is compiled for the GPU that there is.
+    limits = LIMITS.get(_target_number(target), NEWER)
+    return max(limits.cta_shared_bytes, STATIC_SHARED_BYTES)
 
 
-def _target_number(target: tuple[str, ...]) -> int | None:
-    found = re.match(r"sm_(\d+)", target[0]) if target else None
-    return int(found.group(1)) if found else None
+def _target_number(target: tuple[str, ...]) -> int:
+    return arch_number(target[0]) if target else 0
 
 
 def _integers(directive: ptx.Directive) -> list[int]:

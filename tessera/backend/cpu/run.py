@@ -10,7 +10,6 @@ the one for the oldest architecture.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from tessera.backend.cpu.memory.memory import POISON, Array
 from tessera.backend.cpu.operators import run as operators
 from tessera.backend.cpu.steps import LoadedModules, StepRunner
 from tessera.ir import program as ir
+from tessera.ir.architecture import arch_number
 
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
@@ -204,7 +204,6 @@ def oldest(module: ir.Module) -> ir.ModuleVariant:
     """The variant for the oldest architecture, which is the most portable one."""
 
     def age(variant: ir.ModuleVariant) -> tuple[int, bool]:
-        found = re.match(r"sm_(\d+)", variant.arch)
-        return (int(found.group(1)) if found else 0, variant.arch.endswith("a"))
+        return arch_number(variant.arch), variant.arch.endswith("a")
 
     return min(module.variants, key=age)

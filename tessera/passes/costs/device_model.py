@@ -17,13 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from tessera.ir.architecture import WARP, arch_number, limits_of
 from tessera.ir.costs import LaunchWork
 from tessera.ir.machine import Gpu
 
-_THREADS_PER_SM = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536}
-_SHARED_PER_SM = {70: 98304, 72: 98304, 75: 65536, 80: 167936, 86: 102400, 87: 167936,
-                  89: 102400, 90: 233472, 100: 233472, 103: 233472, 120: 102400}  # fmt: skip
-_CTAS_PER_SM = {75: 16, 86: 16, 87: 16, 89: 24, 120: 24}
 _SPECIAL_PER_CYCLE = 16.0  # per SM
 
 
@@ -55,20 +52,14 @@ FITTED = Constants()
 CALIBRATED_ON = ("h200",)
 
 
-def arch_number(arch: str) -> int:
-    """90 of `sm_90a`; 0 if it is no architecture."""
-    digits = "".join(c for c in arch.removeprefix("sm_") if c.isdigit())
-    return int(digits) if digits else 0
-
-
 def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int) -> int:
     """CTAs that one SM holds at once, by threads and shared memory; 0 if not even one."""
-    number = arch_number(gpu.arch)
-    by_threads = _THREADS_PER_SM.get(number, 2048) // max(-(-threads // 32) * 32, 32)
+    limits = limits_of(gpu.arch)
+    by_threads = limits.threads // max(-(-threads // WARP) * WARP, WARP)
     # The system keeps 1 KiB of shared memory for each CTA from sm_80 on.
-    reserved = 1024 if number >= 80 else 0
-    by_shared = _SHARED_PER_SM.get(number, 98304) // (shared_bytes + reserved or 1)
-    return min(by_threads, by_shared, _CTAS_PER_SM.get(number, 32))
+    reserved = 1024 if arch_number(gpu.arch) >= 80 else 0
+    by_shared = limits.shared_bytes // (shared_bytes + reserved or 1)
+    return min(by_threads, by_shared, limits.ctas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

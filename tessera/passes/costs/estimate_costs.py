@@ -13,11 +13,17 @@ where blocks wait for each other, not enough room for all of them at once.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from math import prod
 
 from tessera.ir.access import NeedKind
+from tessera.ir.architecture import (
+    CLUSTERS_FROM,
+    THREADS_PER_CTA,
+    arch_number,
+    limits_of,
+    runs_on,
+)
 from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
 from tessera.ir.data_type import DataType
 from tessera.ir.graph import KernelGraph, Node
@@ -40,7 +46,6 @@ from tessera.passes.costs.device_model import (
     CALIBRATED_ON,
     CallWork,
     Traffic,
-    arch_number,
     call_ns,
     launch_ns,
     resident_ctas,
@@ -51,9 +56,6 @@ from tessera.passes.costs.device_model import (
 _ERROR = 0.9
 _ELSEWHERE = 1.5  # times that on a GPU that was not measured
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
-_SHARED_BYTES = {70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912,
-                 89: 101376, 90: 232448, 100: 232448, 103: 232448, 120: 101376}  # fmt: skip
-_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
 _PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _REDUCTIONS = ("softmax", "norm", "var", "std", "sort", "topk", "cumsum", "argmax", "argmin")
 _GATHERS = ("embedding", "index", "gather", "select", "take")
@@ -86,23 +88,6 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
             total += max(0, last - max(first, end))
             end = max(end, last)
     return total
-
-
-def runs_on(arch: str, device_arch: str) -> bool:
-    """Whether code for one architecture runs on a GPU of another.
-
-    Plain code runs on that generation and later ones; `a` code on its own alone; `f` code on later
-    ones of the same major number.
-    """
-    code, gpu = _ARCH.match(arch), _ARCH.match(device_arch)
-    if code is None or gpu is None:
-        return False
-    wanted, have = int(code[1]), int(gpu[1])
-    if code[2] == "a":
-        return wanted == have
-    if code[2] == "f":
-        return wanted <= have and wanted // 10 == have // 10
-    return wanted <= have
 
 
 def best_variant(program: Program, launch: Launch, device_arch: str) -> ModuleVariant | None:
@@ -204,15 +189,15 @@ def _too_large(
 ) -> str:
     """Why a launch cannot run on a device; empty if it can."""
     shared = launch.shared_bytes if counted is None else counted.shared_bytes
-    limit = _SHARED_BYTES.get(arch_number(gpu.arch), 49152)
+    limit = limits_of(gpu.arch).cta_shared_bytes
     if shared > limit:
         return f"{shared} bytes of shared memory per block, {gpu.arch} has {limit}"
     threads = prod(launch.block)
-    if threads > 1024:
-        return f"{threads} threads per block, at most 1024 can run"
+    if threads > THREADS_PER_CTA:
+        return f"{threads} threads per block, at most {THREADS_PER_CTA} can run"
     kinds = {need.kind for need in node.needs}
     cluster = launch.cluster is not None or NeedKind.CLUSTER in kinds
-    if cluster and arch_number(gpu.arch) < 90:
+    if cluster and arch_number(gpu.arch) < CLUSTERS_FROM:
         return f"a launch in clusters, {gpu.arch} has none"
     if launch.cooperative or NeedKind.GRID in kinds or NeedKind.WAIT in kinds:
         most = device.sms * resident_ctas(gpu, threads, shared)

@@ -25,16 +25,18 @@ from tessera.passes.judge.findings import Findings
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 _CLUSTERS_FROM = 90
 _THREADS_PER_BLOCK = 1024
-_BLOCKS_PER_SM = 32
 _WARP = 32
 _KIB = 1024
-# Per architecture: threads of a multiprocessor; KiB of shared memory of it, and of one block.
+# Per architecture: threads and blocks of a multiprocessor; KiB of shared memory of it, and of one
+# block. The same as in `ir.architecture`, which is not asked here; a test compares them.
 _LIMITS = {
-    70: (2048, 96, 96), 72: (2048, 96, 96), 75: (1024, 64, 64), 80: (2048, 164, 163),
-    86: (1536, 100, 99), 87: (1536, 164, 163), 89: (1536, 100, 99), 90: (2048, 228, 227),
-    100: (2048, 228, 227), 103: (2048, 228, 227), 120: (1536, 100, 99), 121: (1536, 100, 99),
+    70: (2048, 32, 96, 96), 72: (2048, 32, 96, 96), 75: (1024, 16, 64, 64),
+    80: (2048, 32, 164, 163), 86: (1536, 16, 100, 99), 87: (1536, 16, 164, 163),
+    88: (1536, 16, 100, 99), 89: (1536, 24, 100, 99), 90: (2048, 32, 228, 227),
+    100: (2048, 32, 228, 227), 101: (1536, 24, 228, 227), 103: (2048, 32, 228, 227),
+    110: (1536, 24, 228, 227), 120: (1536, 24, 100, 99), 121: (1536, 24, 100, 99),
 }  # fmt: skip
-_LARGEST = (2048, 228, 227)
+_LARGEST = (2048, 32, 228, 227)
 
 
 def check_fits(
@@ -77,7 +79,7 @@ def _foreign(step: PlacedStep, here: re.Match[str]) -> str:
 
 
 def _too_large(launch: Launch, node: Node, arch: int, sms: int) -> str:
-    threads_per_sm, shared_per_sm, shared_per_block = _LIMITS.get(arch, _LARGEST)
+    threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block = _LIMITS.get(arch, _LARGEST)
     threads, shared = prod(launch.block), launch.shared_bytes
     if threads > _THREADS_PER_BLOCK:
         return f"it has {threads} threads per block"
@@ -88,7 +90,7 @@ def _too_large(launch: Launch, node: Node, arch: int, sms: int) -> str:
         return "it is launched in clusters"
     if not launch.cooperative and not kinds & {NeedKind.GRID, NeedKind.WAIT}:
         return ""
-    resident = min(_BLOCKS_PER_SM, threads_per_sm // (-(-threads // _WARP) * _WARP))
+    resident = min(blocks_per_sm, threads_per_sm // (-(-threads // _WARP) * _WARP))
     if shared:
         resident = min(resident, shared_per_sm * _KIB // shared)
     if prod(launch.grid) > resident * sms:

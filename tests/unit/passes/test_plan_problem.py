@@ -11,11 +11,12 @@ from tessera import driver
 from tessera.frontend.gpus import machine_of
 from tessera.frontend.trace import parse_trace
 from tessera.ir.access import Pin
+from tessera.ir.architecture import runs_on
 from tessera.ir.costs import Barred, CostSource, Duration
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Program, Role
 from tessera.passes.base import AnalysisManager
-from tessera.passes.costs.estimate_costs import estimate_costs, runs_on
+from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.launches.dependences import Dependences
 from tessera.passes.partition.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
 from tessera.passes.partition.plans import candidate_of, choose, slots_needed

@@ -1,0 +1,106 @@
+"""GPU architectures: their names, which code runs where, and what one multiprocessor holds.
+
+In: names such as `sm_90a`. Out: numbers. This is the only table of hardware limits, but for the
+checker's, which shares no code with what it checks; a test compares the two.
+
+Source: CUDA C++ Programming Guide, table of technical specifications per compute capability; PTX
+ISA, `.target`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+THREADS_PER_CTA = 1024
+STATIC_SHARED_BYTES = 48 << 10
+CLUSTERS_FROM = 90
+WARP = 32
+
+_NAME = re.compile(r"sm_([1-9][0-9]{0,3})([af]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """`sm_90a` is number 90 with suffix `a`."""
+
+    number: int
+    suffix: str = ""
+
+    def runs_on(self, gpu: Architecture) -> bool:
+        """Whether code for this architecture runs on a GPU of another.
+
+        Plain code runs on that generation and later ones; `a` code on its own alone; `f` code on
+        later ones of the same major number.
+        """
+        if self.suffix == "a":
+            return self.number == gpu.number
+        if self.suffix == "f":
+            return self.number <= gpu.number and self.number // 10 == gpu.number // 10
+        return self.number <= gpu.number
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one multiprocessor holds at once, and one CTA of it at most."""
+
+    threads: int
+    ctas: int
+    shared_kib: int
+    cta_shared_kib: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a multiprocessor."""
+        return self.shared_kib << 10
+
+    @property
+    def cta_shared_bytes(self) -> int:
+        """Shared memory that one CTA may have."""
+        return self.cta_shared_kib << 10
+
+
+LIMITS = {
+    70: Limits(2048, 32, 96, 96),
+    72: Limits(2048, 32, 96, 96),
+    75: Limits(1024, 16, 64, 64),
+    80: Limits(2048, 32, 164, 163),
+    86: Limits(1536, 16, 100, 99),
+    87: Limits(1536, 16, 164, 163),
+    88: Limits(1536, 16, 100, 99),
+    89: Limits(1536, 24, 100, 99),
+    90: Limits(2048, 32, 228, 227),
+    100: Limits(2048, 32, 228, 227),
+    101: Limits(1536, 24, 228, 227),
+    103: Limits(2048, 32, 228, 227),
+    110: Limits(1536, 24, 228, 227),
+    120: Limits(1536, 24, 100, 99),
+    121: Limits(1536, 24, 100, 99),
+}
+# Of architectures before the table, and of those that it does not know yet.
+OLDER = Limits(2048, 32, 96, 48)
+NEWER = Limits(2048, 32, 228, 227)
+
+
+def architecture(name: str) -> Architecture | None:
+    """The architecture of that name; None if it is none."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else Architecture(int(found[1]), found[2])
+
+
+def arch_number(name: str) -> int:
+    """90 of `sm_90a`; 0 if it is no architecture."""
+    found = architecture(name)
+    return 0 if found is None else found.number
+
+
+def limits_of(name: str) -> Limits:
+    """The limits of an architecture; the largest of all where it is not in the table."""
+    number = arch_number(name)
+    return LIMITS.get(number, OLDER if 0 < number < min(LIMITS) else NEWER)
+
+
+def runs_on(code: str, gpu: str) -> bool:
+    """Whether code for one architecture runs on a GPU of another; False if either is none."""
+    made, there = architecture(code), architecture(gpu)
+    return made is not None and there is not None and made.runs_on(there)
