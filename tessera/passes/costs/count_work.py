@@ -10,15 +10,18 @@ rounds leaves; `sure` says that there was none. Work is the mean over the thread
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
 from tessera.ir import ptx
 from tessera.ir.costs import LaunchWork
+from tessera.ir.layout import packed_bytes
 from tessera.ir.opcodes import Kind, meaning_of
+from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_width
 from tessera.ir.program import Launch, Scalar
 from tessera.passes.costs.integer_values import OPERATIONS, Value
+from tessera.passes.kernels.operand_names import registers_in
 
 _MOST_STEPS = 60_000
 _ENOUGH_STEPS = 8_000  # after so many in all, no further threads are walked
@@ -26,7 +29,6 @@ _UNKNOWN_ROUNDS = 8
 _LOOK_AHEAD = 40
 _TYPE = re.compile(r"(?:([subf])(\d+)|pred)\Z")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
-_VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 _MATRIX_UNITS = {
     "f16": "fp16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8",
     "s8": "int8", "u8": "int8", "f64": "fp64",
@@ -48,7 +50,7 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     )
     if function is None or function.body is None:
         return None
-    code = list(_flat(function.body))
+    code = [s for s in ptx.walk_statements(function.body) if not isinstance(s, ptx.Block)]
     labels = {one.name: n for n, one in enumerate(code) if isinstance(one, ptx.Label)}
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
@@ -81,60 +83,12 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
 
 def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:
     """Shared memory that a kernel declares; arrays without a size are the launch's."""
-    body = function.body or ()
-    inner = [s for s in _flat(body) if isinstance(s, ptx.Variable)]
-    outer = [item for item in module.items if isinstance(item, ptx.Variable)]
-    used = _names(body)
-    total = 0
-    for variable in (*inner, *(one for one in outer if one.name in used)):
-        if variable.space == "shared":
-            total = _aligned(total, variable) + _size(variable)
-    return total
-
-
-def _names(statements: Iterable[ptx.Statement]) -> frozenset[str]:
-    """Every name that the operands of a body hold."""
-    found: set[str] = set()
-
-    def look(operand: object) -> None:
-        if isinstance(operand, ptx.Name | ptx.Subscript):
-            found.add(operand.name)
-        for part in getattr(operand, "__slots__", ()):
-            value = getattr(operand, part)
-            for one in value if isinstance(value, tuple) else (value,):
-                if hasattr(one, "__slots__"):
-                    look(one)
-
-    for statement in _flat(statements):
-        if isinstance(statement, ptx.Instruction):
-            for operand in statement.operands:
-                look(operand)
-    return frozenset(found)
-
-
-def _aligned(offset: int, variable: ptx.Variable) -> int:
-    align = variable.align or _bits(variable.type) // 8 * (variable.vector or 1)
-    return -(-offset // max(align, 1)) * max(align, 1)
-
-
-def _size(variable: ptx.Variable) -> int:
-    if any(size is None for size in variable.dimensions):
-        return 0
-    count = prod(size or 0 for size in variable.dimensions) * (variable.vector or 1)
-    return count * max(1, _bits(variable.type) // 8)
-
-
-def _bits(name: str) -> int:
-    found = re.search(r"(\d+)", name)
-    return int(found[1]) if found else 8
-
-
-def _flat(statements: Iterable[ptx.Statement]) -> Iterator[ptx.Statement]:
-    for statement in statements:
-        if isinstance(statement, ptx.Block):
-            yield from _flat(statement.statements)
-        else:
-            yield statement
+    body = tuple(ptx.walk_statements(function.body or ()))
+    inner = [s for s in body if isinstance(s, ptx.Variable)]
+    operands = (o for s in body if isinstance(s, ptx.Instruction) for o in s.operands)
+    used = {name for operand in operands for name in registers_in(operand)}
+    outer = [variable for variable in module.variables() if variable.name in used]
+    return packed_bytes(v for v in (*inner, *outer) if v.space == "shared")
 
 
 def _arguments(function: ptx.Function, launch: Launch) -> Registers:
@@ -362,6 +316,5 @@ def _plain(opcode: ptx.Opcode) -> tuple[str, float]:
 
 def _width(modifiers: tuple[str, ...]) -> int:
     """Bytes that an instruction moves for one thread."""
-    count = next((_VECTOR[m] for m in modifiers if m in _VECTOR), 1)
-    kind = next((m for m in reversed(modifiers) if re.match(r"[busf]\d+", m)), "b32")
-    return count * max(1, _bits(kind) // 8)
+    count = next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), 1)
+    return count * type_width(next((m for m in reversed(modifiers) if is_type(m)), "b32"))

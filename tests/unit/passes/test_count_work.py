@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.diagnostics import Source
 from tessera.frontend.gpus import machine_of
+from tessera.frontend.ptx import parse_source
 from tessera.frontend.trace import parse_trace
 from tessera.ir.access import Need, NeedKind
 from tessera.ir.costs import Barred, Cost, Duration, LaunchWork
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Launch, Program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.count_work import count_work, static_shared_bytes
 from tessera.passes.costs.device_model import Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.launches.dependences import Dependences
@@ -116,6 +118,15 @@ def test_matrix_instructions() -> None:
     )
     found = work(program(1, body))
     assert dict(found.units)["fp16"] == 2 * 16 * 8 * 16 * 4 * 4  # four warps in four CTAs
+
+
+def test_packed_elements_take_what_ptxas_gives_them() -> None:
+    """`ptxas -v` says 256 bytes for 64 elements of `.f16x2` (13.0, sm_80)."""
+    text = program(static=1000).modules[0].variants[0].text
+    packed = text.replace(".shared .align 16 .b8 tile[1000];", ".shared .align 4 .f16x2 tile[64];")
+    assert packed != text
+    module = parse_source(Source("packed.ptx", packed))
+    assert static_shared_bytes(module, next(iter(module.kernels()))) == 256
 
 
 def test_static_shared_memory_counts_and_bars() -> None:
