@@ -50,7 +50,9 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     )
     if function is None or function.body is None:
         return None
-    code = [s for s in ptx.walk_statements(function.body) if not isinstance(s, ptx.Block)]
+    code: list[ptx.Statement] = [
+        s for s in ptx.walk_statements(function.body) if not isinstance(s, ptx.Block)
+    ]
     labels = {one.name: n for n, one in enumerate(code) if isinstance(one, ptx.Label)}
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
