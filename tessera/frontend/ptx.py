@@ -13,6 +13,8 @@ from typing import Any
 
 from lark import Lark
 from lark.exceptions import UnexpectedInput
+from lark.lexer import LexerState, LexerThread, LineCounter
+from lark.utils import TextSlice
 
 from tessera.diagnostics import Diagnostic, Severity, Source, TesseraError, in_text_order
 from tessera.frontend.bulk import collector_paused
@@ -21,6 +23,7 @@ from tessera.frontend.grammar import grammar_text
 from tessera.frontend.ptx_build import ModuleBuilder
 from tessera.frontend.ptx_declarations import PARAMETER_LIST
 from tessera.frontend.ptx_run import RUN
+from tessera.frontend.ptx_scan import scan_module
 from tessera.frontend.ptx_terminals import NUMBER_LIST
 from tessera.frontend.readfile import source_of_text
 from tessera.frontend.syntax_errors import Recovery
@@ -55,6 +58,7 @@ def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
         text = text.replace(f"%declare {name}\n", f"{name}.10: /{pattern}/\n")
     dispatch = _Dispatch()
     parser = Lark(text, parser="lalr", lexer="contextual", transformer=dispatch,
+                  start=["start", "fragment"],
                   maybe_placeholders=True, propagate_positions=False)  # fmt: skip
     return parser, dispatch
 
@@ -66,13 +70,53 @@ def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
 
 def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
     """Read the module in a source; spans of its diagnostics point into it."""
+    with collector_paused():
+        module = _scan(source) if with_runs else None
+        return module or _parse_whole(source, with_runs=with_runs)
+
+
+def _scan(source: Source) -> ptx.Module | None:
+    """The module, read item by item, or None where that finds a fault."""
+    builder = ModuleBuilder(source)
+
+    def read_items(start: int, end: int) -> list[ptx.Item] | None:
+        items = _parse_fragment(builder, start, end)
+        return None if builder.faults.diagnostics else items
+
+    return scan_module(source, builder.splitter, read_items)
+
+
+def _parse_fragment(builder: ModuleBuilder, start: int, end: int) -> list[ptx.Item] | None:
+    """The items between two offsets, or None where they are not whole items."""
+    counter = LineCounter("\n")
+    counter.char_pos = start
+    state = LexerState(TextSlice(builder.source.text, start, end), counter)
+    with _ONE_AT_A_TIME:
+        parser, dispatch = _shared_parser(True)
+        dispatch.builder = builder
+        frontend: Any = parser.parser
+        try:
+            items: list[ptx.Item] = frontend.parser.parse(
+                LexerThread(frontend.lexer, state), "fragment"
+            )
+        except UnexpectedInput:
+            return None
+        finally:
+            dispatch.builder = None
+    return items
+
+
+def _parse_whole(source: Source, *, with_runs: bool) -> ptx.Module:
+    """The module by the grammar alone, or everything that is wrong with it."""
     builder, recovery = ModuleBuilder(source), Recovery(source)
     module: ptx.Module | None = None
-    with _ONE_AT_A_TIME, collector_paused():
+    with _ONE_AT_A_TIME:
         parser, dispatch = _shared_parser(with_runs)
         dispatch.builder = builder
         try:
-            module = parser.parse(source.text, on_error=recovery.resume)  # type: ignore[assignment]
+            module = parser.parse(  # type: ignore[assignment]
+                source.text, start="start", on_error=recovery.resume
+            )
         except UnexpectedInput:
             pass  # the recovery has reported it
         finally:

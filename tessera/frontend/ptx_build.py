@@ -14,7 +14,7 @@ from typing import Any
 from lark import Token
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx_constants import integer_constant, number_constant
+from tessera.frontend.ptx_constants import Numbers, integer_constant
 from tessera.frontend.ptx_declarations import OPAQUE_TYPES, TYPES, VECTORS, declare_parameters
 from tessera.frontend.ptx_expressions import MAX_DEPTH, ExpressionBuilder
 from tessera.frontend.ptx_faults import Faults
@@ -55,21 +55,26 @@ class ModuleBuilder(ExpressionBuilder):
         self.source = source
         self.faults = Faults(source)
         self.splitter = RunSplitter()
-        self._numbers: dict[str, ptx.Integer | ptx.Float] = {}
+        self.numbers = Numbers()
 
     # --- module ---------------------------------------------------------------------------
 
     def start(self, children: Sequence[Any]) -> ptx.Module:
         """The whole file."""
         (version, (target, *further), address_size), *items = children
-        flat: list[ptx.Item] = list(further)
-        for item in items:
-            flat += item if isinstance(item, list) else [item]
+        flat = [*further, *self.fragment(items)]
         major, minor = version.split()[1].split(".")
         return ptx.Module(
             version=(int(major[:9]), int(minor[:9])), target=target.names,
             address_size=address_size, items=tuple(flat), source=self.source,
         )  # fmt: skip
+
+    def fragment(self, children: Sequence[Any]) -> list[ptx.Item]:
+        """Items that were cut out of a file."""
+        flat: list[ptx.Item] = []
+        for item in children:
+            flat += item if isinstance(item, list) else [item]
+        return flat
 
     def header(self, children: Sequence[Any]) -> tuple[Token, list[ptx.Target], int | None]:
         """`.version`, `.target`, `.address_size`."""
@@ -245,14 +250,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     def number_list(self, children: Sequence[Token]) -> ptx.InitializerList:
         """`{ 1, 2, 3 }`, in one piece."""
-        known = self._numbers
-        elements = []
-        for word in children[0][1:-1].split(","):
-            text = word.strip()
-            if text not in known:
-                known[text] = number_constant(text)
-            elements.append(known[text])
-        return ptx.InitializerList(tuple(elements))
+        return self.numbers.table(str(children[0]))
 
     def initializer_field(self, children: Sequence[Any]) -> ptx.InitializerField:
         """`filter_mode = nearest`."""

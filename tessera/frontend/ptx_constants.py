@@ -49,3 +49,23 @@ def number_constant(text: str) -> ptx.Integer | ptx.Float:
     """An integer or a float, by its spelling."""
     is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
     return float_constant(text) if is_float else integer_constant(text)
+
+
+class Numbers(dict[str, ptx.Integer | ptx.Float]):
+    """Numbers by their spelling, built once each."""
+
+    def __missing__(self, text: str) -> ptx.Integer | ptx.Float:
+        found = self[text] = number_constant(text)
+        return found
+
+    def number(self, text: str) -> ptx.Integer | ptx.Float:
+        """One number."""
+        return self[text]
+
+    def table(self, text: str) -> ptx.InitializerList:
+        """`{ 1, 2, 3 }`, which holds nothing but numbers."""
+        words = text.translate(_BLANKS_AND_BRACES).split(",")
+        return ptx.InitializerList(tuple(map(self.__getitem__, words)))
+
+
+_BLANKS_AND_BRACES = str.maketrans("", "", " \t\r\n{}")

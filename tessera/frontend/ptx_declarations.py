@@ -7,10 +7,11 @@ is read token by token by the rules of `grammars/ptx.lark`, to the same records.
 
 from __future__ import annotations
 
+import functools
 import re
 
-from tessera.frontend.ptx_constants import integer_constant
-from tessera.frontend.ptx_terminals import BLANK, INTEGER, NAME
+from tessera.frontend.ptx_constants import Numbers, integer_constant
+from tessera.frontend.ptx_terminals import BLANK, INTEGER, NAME, NUMBER, NUMBER_LIST
 from tessera.ir import ptx
 
 TYPES = frozenset(
@@ -29,6 +30,15 @@ _ARRAY = rf"{NAME}(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
 _REGISTERS = rf"\.reg{_QUALIFIERS}{BLANK}{_RANGE}(?:{BLANK},{BLANK}{_RANGE})*+"
 _MEMORY = rf"\.(?:param|local|shared){_QUALIFIERS}{BLANK}{_ARRAY}(?:{BLANK},{BLANK}{_ARRAY})*+"
 DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?={BLANK};)"
+
+# One variable at module scope, with its `;`; the number or the table of numbers it may start with.
+MODULE_VARIABLE = (
+    rf"(?:\.(visible|extern|weak|common)(?![\w$]){BLANK})?\.(global|const|shared)(?![\w$:])"
+    rf"{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248])(?![A-Za-z0-9_:]){BLANK})?"
+    rf"\.({'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:]){BLANK}({NAME})"
+    rf"((?:\[{BLANK}(?:{INTEGER})?{BLANK}\])*+){BLANK}(?:={BLANK}({NUMBER}|{NUMBER_LIST}){BLANK})?;"
+)
+_SIZE = re.compile(r"\[\s*([^]\s]*)\s*\]")
 
 _POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
 _PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{_ARRAY}|_)"
@@ -57,11 +67,26 @@ def declare(text: str, at: int) -> list[ptx.Variable]:
             align=_natural(align) if align else None,
             vector=VECTORS[vector] if vector else None,
             count=_natural(count) if count else None,
-            dimensions=tuple(map(_natural, re.findall(r"[^][\s]+", sizes))) if sizes else (),
+            dimensions=_dimensions(sizes) if sizes else (),
             pointer_space=(pointer_space or "") if pointer else None,
             pointer_align=_natural(pointer_align) if pointer_align else None,
         )
         for name, count, sizes in _DECLARATOR.findall(text, parts.end())
+    ]  # fmt: skip
+
+
+def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable]:
+    """The variable that `MODULE_VARIABLE` matched."""
+    linkage, space, align, vector, kind, name, sizes, initializer = match.groups()
+    value: ptx.Initializer | None = None
+    if initializer:
+        value = numbers.table(initializer) if initializer[0] == "{" else numbers.number(initializer)
+    return [
+        ptx.Variable(
+            space=space, type=kind, name=name, at=match.start(), linkage=linkage,
+            align=_natural(align) if align else None, vector=int(vector) if vector else None,
+            dimensions=_dimensions(sizes) if sizes else (), initializer=value,
+        )
     ]  # fmt: skip
 
 
@@ -70,5 +95,12 @@ def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:
     return tuple(declare(match[0], base + match.start())[0] for match in _ENTRY.finditer(text))
 
 
+@functools.lru_cache(maxsize=10_000)
+def _dimensions(text: str) -> tuple[int | None, ...]:
+    """`[4][]`."""
+    return tuple(_natural(size) if size else None for size in _SIZE.findall(text))
+
+
+@functools.lru_cache(maxsize=10_000)
 def _natural(text: str) -> int:
     return integer_constant(text).value

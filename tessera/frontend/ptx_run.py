@@ -1,7 +1,7 @@
 """Runs of ordinary statements: the fast way through a function body.
 
 `RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
-statements, each a label, a `.loc` line, a plain declaration or an instruction whose operands are
+statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose operands are
 names, numbers, vectors, addresses, pairs and argument lists, spelled without comments inside a
 statement. All repeats are possessive, so matching is linear and keeps no stack. `RunSplitter`
 takes such a text apart again into records. Anything else is left to the rules of
@@ -43,6 +43,8 @@ INLINED = (
     rf"{SPACES}*+,{SPACES}*+inlined_at{SPACES}++{TRIPLE}"
 )
 LOCATION = rf"\.loc{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
+STRING = r'"[^"\n]*+"'
+PRAGMA = rf"\.pragma{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 # `name: .callprototype` and its like are statements of their own.
 LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b)"
 
@@ -54,11 +56,14 @@ def _statement(capture: str) -> str:
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
     declaration = rf"({capture}{DECLARATION}){BLANK};"
-    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration})"
+    pragma = rf"({capture}{PRAGMA}){BLANK};"
+    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration}|{pragma})"
 
 
-RUN = rf"(?:{_statement('?:')}){{1,{RUN_LENGTH}}}+"
-_STATEMENT = re.compile(_statement(""))
+ONE_STATEMENT = _statement("?:")
+RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
+_STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
+_STRING = re.compile(r'"([^"\n]*+)"')
 _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
 
@@ -103,15 +108,20 @@ class RunSplitter:
         self._operands = _Memo(self._operand)
         self._lists = _Memo(self._operand_list)
 
-    def split(self, text: str, base: int) -> list[ptx.Statement]:
-        """The statements of a run that starts at offset `base` of its source."""
+    def split(self, text: str, base: int, start: int = 0, end: int | None = None
+              ) -> list[ptx.Statement]:  # fmt: skip
+        """The statements of a run that starts at offset `base` of its source.
+
+        With `start` and `end`, of that part of the text only, which may hold blocks.
+        """
         statements: list[ptx.Statement] = []
         append = statements.append
         opcodes, guards, lists = self._opcodes, self._guards, self._lists
         locations = self._locations
         instruction = ptx.Instruction
-        for match in _STATEMENT.finditer(text):
-            label, guard, opcode, operands, location, declaration = match.groups()
+        outer: list[tuple[list[ptx.Statement], int]] = []
+        for match in _STATEMENT.finditer(text, start, len(text) if end is None else end):
+            label, guard, opcode, operands, location, declaration, pragma, brace = match.groups()
             if guard is not None:
                 at = base + match.start(2)
                 append(instruction(guards[guard], opcodes[opcode], lists[operands], at))
@@ -122,8 +132,20 @@ class RunSplitter:
                 append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
-            else:
+            elif location is not None:
                 append(locations[location](base + match.start(5)))
+            elif pragma is not None:
+                strings = tuple(_STRING.findall(pragma))
+                append(ptx.Pragma(strings, base + match.start(7)))
+            elif brace == "{":
+                outer.append((statements, base + match.start(8)))
+                statements = []
+                append = statements.append
+            else:
+                inside = tuple(statements)
+                statements, at = outer.pop()
+                append = statements.append
+                append(ptx.Block(inside, at))
         return statements
 
     def opcode(self, text: str) -> ptx.Opcode:

@@ -7,7 +7,7 @@ else that these do not match, are read token by token.
 
 NAME = r"(?:[A-Za-z][A-Za-z0-9_$]*+|[_$%][A-Za-z0-9_$]++)"
 MODIFIER = r"\.[A-Za-z0-9_]++(?:::[A-Za-z0-9_]++(?::[0-9]++)?)*+"
-INTEGER = r"(?:0[xX][0-9a-fA-F]{1,16}+U?|0[0-7]{0,20}+U?|[1-9][0-9]{0,17}+U?)(?![A-Za-z0-9_$.(])"
+INTEGER = r"(?:0[xX][0-9a-fA-F]{1,16}+U?|0[0-7]{0,20}+U?|[1-9][0-9]{0,18}+U?)(?![A-Za-z0-9_$.(])"
 HEX_FLOAT = r"(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})(?![A-Za-z0-9_$.])"
 DECIMAL = r"[0-9]++\.[0-9]++(?:[eE][+-]?[0-9]++)?(?![A-Za-z0-9_$.])"
 NUMBER = rf"(?:{HEX_FLOAT}|-?(?:{INTEGER}|{DECIMAL}))"

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessera.diagnostics import Source, Span
+from tessera.ir.unread import WithUnreadBody
 
 # --- constants -----------------------------------------------------------------------------
 
@@ -328,7 +329,7 @@ class Directive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(WithUnreadBody):
     """A kernel (`.entry`), a device function (`.func`), or the declaration of one (no body)."""
 
     is_entry: bool
@@ -398,7 +399,7 @@ class Module:
 
     def kernels(self) -> Iterator[Function]:
         """The entries that have a body, in file order."""
-        return (f for f in self.functions() if f.is_entry and f.body is not None)
+        return (f for f in self.functions() if f.is_entry and f.has_body)
 
     def variables(self) -> Iterator[Variable]:
         """The module-scoped variables in file order."""

@@ -15,6 +15,7 @@ good until a scope closes; that keeps this near the cost of a set look-up per in
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
@@ -50,6 +51,13 @@ class _Scope:
         self.names: dict[str, int] = {}
         self.ranges: dict[str, tuple[int, int]] = {}
         self.labels: dict[str, int] = {}
+
+    def copy(self) -> _Scope:
+        """A scope with the same names, to which others can be added."""
+        scope = _Scope()
+        scope.names, scope.ranges = dict(self.names), dict(self.ranges)
+        scope.labels = dict(self.labels)
+        return scope
 
     def declared(self, name: str) -> int | None:
         """Where a name is declared in this block, if it is."""
@@ -156,7 +164,7 @@ class _Verifier:
 
     def function(self, function: ptx.Function) -> None:
         self.check_directives(function)
-        if function.body is not None:
+        if function.has_body:
             if function.name in self.bodies:
                 earlier = self.globals.names[function.name]
                 self.duplicate("TSR1021", function.name, function.at, earlier)
@@ -166,9 +174,23 @@ class _Verifier:
         outer = _Scope()
         for variable in (*function.returns, *function.parameters):
             self.declare(outer, variable)
-        if function.body is None:
-            return
-        self.block(function.body, outer)
+        if not self.is_clean_by_sample(function, outer):
+            self.block(function.body or (), outer)
+
+    def is_clean_by_sample(self, function: ptx.Function, outer: _Scope) -> bool:
+        """Whether the statements that stand for all of an unread body have nothing wrong."""
+        sample = None if function.unread is None else function.unread.sample()
+        if sample is None:
+            return False
+        trial = copy.copy(self)  # what is found good stays good for the next function
+        trial.found, trial.scopes = [], []
+        trial.unknown_opcodes = set(self.unknown_opcodes)
+        with contextlib.suppress(_TooManyErrors):
+            trial.block(sample, outer.copy())
+        if trial.found:
+            for known in (self.good, self.known, self.kinds, self.good_opcodes):
+                known.clear()
+        return not trial.found
 
     def check_directives(self, function: ptx.Function) -> None:
         for directive in function.directives:
