@@ -88,7 +88,7 @@ def _scan(source: Source) -> ptx.Module | None:
 
 def _parse_fragment(builder: ModuleBuilder, start: int, end: int) -> list[ptx.Item] | None:
     """The items between two offsets, or None where they are not whole items."""
-    counter = LineCounter("\n")
+    counter = LineCounter("\n")  # type: ignore[no-untyped-call]
     counter.char_pos = start
     state = LexerState(TextSlice(builder.source.text, start, end), counter)
     with _ONE_AT_A_TIME:

@@ -1,9 +1,9 @@
 """Runs of ordinary statements: the fast way through a function body.
 
 `RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
-statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose operands are
-names, numbers, vectors, addresses, pairs and argument lists, spelled without comments inside a
-statement. All repeats are possessive, so matching is linear and keeps no stack. `RunSplitter`
+statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose
+operands are names, numbers, vectors, addresses, pairs and argument lists, spelled without comments
+inside a statement. All repeats are possessive, so matching is linear and keeps no stack. `RunSplitter`
 takes such a text apart again into records. Anything else is left to the rules of
 `grammars/ptx.lark`; a run must accept nothing that they refuse, nor read it differently.
 

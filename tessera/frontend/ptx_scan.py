@@ -111,9 +111,12 @@ class _Scanner:
             return self.function(function, at)
         if (file := _FILE.match(text, at)) is not None:
             index, name, timestamp, size = file.groups()
-            self.found.append(ptx.SourceFile(
-                _natural(index), name, timestamp and _natural(timestamp),
-                size and _natural(size), at))  # fmt: skip
+            self.found.append(
+                ptx.SourceFile(
+                    _natural(index), name, _natural(timestamp) if timestamp else None,
+                    _natural(size) if size else None, at,
+                )
+            )  # fmt: skip
             return file.end()
         if (section := _SECTION.match(text, at)) is not None:
             self.found.append(ptx.Section(section[0], at))

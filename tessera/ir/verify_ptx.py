@@ -52,13 +52,6 @@ class _Scope:
         self.ranges: dict[str, tuple[int, int]] = {}
         self.labels: dict[str, int] = {}
 
-    def copy(self) -> _Scope:
-        """A scope with the same names, to which others can be added."""
-        scope = _Scope()
-        scope.names, scope.ranges = dict(self.names), dict(self.ranges)
-        scope.labels = dict(self.labels)
-        return scope
-
     def declared(self, name: str) -> int | None:
         """Where a name is declared in this block, if it is."""
         found = self.names.get(name)
@@ -174,19 +167,17 @@ class _Verifier:
         outer = _Scope()
         for variable in (*function.returns, *function.parameters):
             self.declare(outer, variable)
-        if not self.is_clean_by_sample(function, outer):
+        sample = None if function.unread is None else function.unread.sample()
+        if sample is None or not self.is_clean(sample, outer):
             self.block(function.body or (), outer)
 
-    def is_clean_by_sample(self, function: ptx.Function, outer: _Scope) -> bool:
+    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: _Scope) -> bool:
         """Whether the statements that stand for all of an unread body have nothing wrong."""
-        sample = None if function.unread is None else function.unread.sample()
-        if sample is None:
-            return False
         trial = copy.copy(self)  # what is found good stays good for the next function
         trial.found, trial.scopes = [], []
         trial.unknown_opcodes = set(self.unknown_opcodes)
         with contextlib.suppress(_TooManyErrors):
-            trial.block(sample, outer.copy())
+            trial.block(sample, copy.deepcopy(outer))
         if trial.found:
             for known in (self.good, self.known, self.kinds, self.good_opcodes):
                 known.clear()

@@ -1,0 +1,138 @@
+"""A body that is verified by a sample gives the findings that all of its statements give."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tessera.diagnostics import Diagnostic, Source, TesseraError
+from tessera.frontend import ptx_body
+from tessera.frontend.ptx import parse_source
+from tessera.ir import ptx
+from tessera.ir.verify_ptx import verify_module
+from tests.helpers.corpus import extracted, manifest
+
+Change = Callable[[list[str], random.Random], None]
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n"
+REGISTERS = ".reg .pred %p<4>;\n.reg .b32 %r<9>;\n.reg .f32 %f<9>;\n"
+
+
+@pytest.fixture(autouse=True)
+def every_body_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_body, "MIN_SAMPLED", 0)
+
+
+def findings(text: str, *, read_all: bool) -> list[tuple[object, ...]] | str:
+    try:
+        module = parse_source(Source("t.ptx", text))
+    except TesseraError:
+        return "not PTX"
+    if read_all:
+        for function in module.functions():
+            assert function.body is None or function.unread is None
+    return [_told(one) for one in verify_module(module)]
+
+
+def _told(one: Diagnostic) -> tuple[object, ...]:
+    return (one.code, one.severity, one.headline, repr(one))
+
+
+def _pick(lines: list[str], chance: random.Random) -> int:
+    return chance.randrange(len(lines))
+
+
+def delete(lines: list[str], chance: random.Random) -> None:
+    del lines[_pick(lines, chance)]
+
+
+def repeat(lines: list[str], chance: random.Random) -> None:
+    at = _pick(lines, chance)
+    lines.insert(_pick(lines, chance), lines[at])
+
+
+def _within(pattern: str, replacement: str) -> Change:
+    def change(lines: list[str], chance: random.Random) -> None:
+        chosen = [at for at, line in enumerate(lines) if re.search(pattern, line)]
+        if chosen:
+            at = chance.choice(chosen)
+            lines[at] = re.sub(pattern, replacement, lines[at], count=1)
+
+    return change
+
+
+CHANGES: tuple[Change, ...] = (
+    delete,
+    repeat,
+    _within(r"(%[a-z]+)\d+", r"\g<1>99999"),
+    _within(r"%r(?=\d)", "%rd"),
+    _within(r"%f(?=\d)", "%r"),
+    _within(r"\.[suf]32", ".b7"),
+    _within(r"\b(add|mul|ld|st|mov)\b", r"\1x"),
+    _within(r", [^,;]+;", ";"),
+    _within(r"\$L__BB(\d+)_\d+", r"$L__BB\1_9999"),
+    _within(r"<\d+>", "<2>"),
+)
+
+
+def small_files() -> list[str]:
+    folder = extracted()
+    chosen = [e["file"] for e in manifest(folder) if 3_000 < e["bytes"] < 20_000]
+    return [(folder / name).read_bytes().decode() for name in chosen[::17]]
+
+
+def test_changed_files_give_the_findings_of_all_their_statements() -> None:
+    chance = random.Random(14)
+    different = 0
+    for text in small_files():
+        for change in CHANGES:
+            lines = text.splitlines(keepends=True)
+            change(lines, chance)
+            changed = "".join(lines)
+            fast = findings(changed, read_all=False)
+            assert fast == findings(changed, read_all=True), changed
+            different += bool(fast)
+    assert different > 30
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%r1 = 0;",
+        ".reg .b32 %r<9>;\nmov.u32 %r1, 0;\n.reg .b32 %r<9>;\n",
+        "mov.u32 %r1, 0;\n.reg .b32 %r<9>;\nmov.u32 %r2, 0;\n",
+        REGISTERS + "mov.u32 %r1, 0;\nmov.u32 %r9, 0;\n",
+        REGISTERS + ".reg .f32 %r<12>;\nmov.u32 %r1, 0;\nmov.u32 %r9, 0;\n",
+        REGISTERS + "{ .reg .f32 %r<9>; mov.u32 %r2, 0; }\n{ .reg .f32 %q<9>; }\nmov.u32 %q1, 0;\n",
+        REGISTERS + "L: mov.u32 %r1, 0;\nL: mov.u32 %r1, 0;\n",
+        REGISTERS + "bra A; bra B; A: ret;\n",
+        REGISTERS + "{ A: ret; }\nbra A;\n",
+        REGISTERS + "{ A: ret; } // callseq; }\n@%p1 bra B; @%p2 bra B; B: mov.u32 %r1, _;\n",
+        REGISTERS + 'mov.u32 %r1, 1;\n.pragma "a;b"; mov.u32 %r9, 1;\n',
+        REGISTERS + ".loc 1 2 3\nmov.u32 %r1, 0; .loc 1 3 3 mov.u32 %x, 0;\n",
+        ".reg .b32 %r1<20>;\n.reg .f32 %r<3>;\nmov.u32 %r15, 0; mov.u32 %r2, 0; mov.u32 %r3, 0;\n",
+        ".reg .b32 r<3>;\nmov.u32 r1, 0; mov.u32 r2, 0; mov.u32 r3, 0; mov.u32 xr1, 0;\n",
+        REGISTERS + "L: { M: { bra L; bra M; bra N; } N: ret; }\n",
+    ],
+)
+def test_what_a_sample_must_not_hide(body: str) -> None:
+    text = f"{HEAD}{body}}}\n"
+    assert findings(text, read_all=False) == findings(text, read_all=True)
+
+
+def test_a_sample_is_small_and_holds_what_stands_for_all() -> None:
+    lines = "".join(f"add.s32 %r{i % 8}, %r{i % 7}, {i % 3};\n" for i in range(3_000))
+    module = parse_source(Source("t.ptx", f"{HEAD}{REGISTERS}{lines}ret;\n}}\n"))
+    kernel = next(module.kernels())
+    assert kernel.unread is not None
+    sample = kernel.unread.sample()
+    assert sample is not None
+    assert [str(s.opcode) for s in sample if isinstance(s, ptx.Instruction)] == ["add.s32"] * 3 + [
+        "ret"
+    ]
+    assert not verify_module(module)
+    assert kernel.unread is not None, "nobody asked for the body"
+    assert len(kernel.body or ()) == 3 + 3_000 + 1
+    assert kernel.unread is None
