@@ -3,8 +3,8 @@
 `RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
 statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose
 operands are names, numbers, vectors, addresses, pairs and argument lists, spelled without comments
-inside a statement. All repeats are possessive, so matching is linear and keeps no stack. `RunSplitter`
-takes such a text apart again into records. Anything else is left to the rules of
+inside a statement. All repeats are possessive, so matching is linear and keeps no stack.
+`RunSplitter` takes such a text apart again into records. Anything else is left to the rules of
 `grammars/ptx.lark`; a run must accept nothing that they refuse, nor read it differently.
 
 Operands repeat: a splitter remembers the record of every operand text and every operand list, so

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from tessera.ir import ptx
 from tessera.ir.flatten import FlatFunction, flatten
 from tessera.ir.opcodes import Role, meaning_of
+from tessera.passes.kernels.call_graph import closed_names
 from tessera.passes.kernels.inline_calls import call_parts
 from tessera.passes.kernels.operand_names import registers_in
 
+_THROUGH_A_REGISTER = " "  # no function has this name
 _PLAIN = frozenset({"global", "const", "generic"})
 _OWN = frozenset({"local", "param", "param::entry", "param::func"})
 
@@ -60,15 +62,12 @@ def _bounded_functions(module: ptx.Module) -> frozenset[str]:
     }
     registers = {name: {r.name for r in flat.registers} for name, flat in bodies.items()}
     good = {name for name, flat in bodies.items() if not _loads_pointers(flat)}
-    while True:
-        fewer = {
-            name
-            for name in good
-            if all(c in good or (c in registers[name] and taken <= good) for c in calls[name])
-        }
-        if fewer == good:
-            return frozenset(good)
-        good = fewer
+    needs = {
+        name: {_THROUGH_A_REGISTER if c in registers[name] and c not in good else c for c in called}
+        for name, called in calls.items()
+        if name in good
+    }
+    return closed_names({**needs, _THROUGH_A_REGISTER: taken}) - {_THROUGH_A_REGISTER}
 
 
 def _loads_pointers(flat: FlatFunction) -> bool:
@@ -93,12 +92,7 @@ def _loads_pointers(flat: FlatFunction) -> bool:
 def _quiet_functions(module: ptx.Module) -> frozenset[str]:
     bodies = {f.name: f for f in module.functions() if f.body is not None and not f.is_entry}
     reached = {name: frozenset(_reaches(f)) for name, f in bodies.items()}
-    quiet = {name for name, found in reached.items() if "" not in found}
-    while True:
-        fewer = {name for name in quiet if reached[name] <= quiet}
-        if fewer == quiet:
-            return frozenset(quiet)
-        quiet = fewer
+    return closed_names({name: found for name, found in reached.items() if "" not in found})
 
 
 def _reaches(function: ptx.Function) -> Iterator[str]:

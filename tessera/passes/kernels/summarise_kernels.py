@@ -10,12 +10,13 @@ Source: PTX ISA 9.0, sections 5.1.6 and 5.1.7 (parameter and shared spaces), 7.1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.ir import ptx
 from tessera.ir.layout import alignment, packed_bytes, size_bytes
 from tessera.ir.opcodes import Kind, Role, meaning_of
+from tessera.passes.kernels.call_graph import gather
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +99,9 @@ def summarise_module(module: ptx.Module) -> ModuleSummary:
     )
     defined = [f for f in module.functions() if f.body is not None]
     facts = [_scan(function, shared, known) for function in defined]
-    by_name = {fact.function.name: fact for fact in facts}
     lines = _line_numbers(module, [function.at for function in defined])
-    summaries = [_summarise(fact, by_name, shared, lines) for fact in facts]
+    layouts = _shared_layouts(facts, shared)
+    summaries = [_summarise(fact, layouts[fact.function.name], lines) for fact in facts]
     bodies = {function.name for function in defined}
     return ModuleSummary(
         version=module.version,
@@ -188,17 +189,40 @@ def _names(operands: Iterable[ptx.Operand]) -> Iterator[str]:
 # --- the summary -------------------------------------------------------------------------------
 
 
-def _summarise(
-    facts: _Facts,
-    by_name: Mapping[str, _Facts],
-    shared: Mapping[str, ptx.Variable],
-    lines: Mapping[int, int],
-) -> FunctionSummary:
+@dataclass(frozen=True, slots=True)
+class _SharedLayout:
+    """The shared memory that a function takes, with all that it calls."""
+
+    bytes: int
+    is_open: bool
+
+
+def _shared_layouts(
+    facts: Sequence[_Facts], shared: Mapping[str, ptx.Variable]
+) -> dict[str, _SharedLayout]:
+    """The layout of each function: the module's variables first, then those of bodies, in order."""
+    table = list(shared.values())
+    numbers = {name: number for number, name in enumerate(shared)}
+    own: dict[str, list[int]] = {}
+    for fact in facts:
+        mine = own[fact.function.name] = [numbers[name] for name in fact.shared_names]
+        for variable in fact.variables:
+            if variable.space == "shared":
+                mine.append(len(table))
+                table.append(variable)
+    calls = {fact.function.name: [call.name for call in fact.calls] for fact in facts}
+    made: dict[int, _SharedLayout] = {}
+    gathered = gather(calls, own)
+    for used in gathered.values():
+        if id(used) not in made:  # functions that use the same share the set
+            variables = [table[number] for number in sorted(used)]
+            is_open = any(size_bytes(variable) is None for variable in variables)
+            made[id(used)] = _SharedLayout(packed_bytes(variables), is_open)
+    return {name: made[id(used)] for name, used in gathered.items()}
+
+
+def _summarise(facts: _Facts, layout: _SharedLayout, lines: Mapping[int, int]) -> FunctionSummary:
     function = facts.function
-    reached = _reach(facts, by_name)
-    named = _unique(name for fact in reached for name in fact.shared_names)
-    used = [shared[name] for name in named]
-    used += [v for fact in reached for v in fact.variables if v.space == "shared"]
     return FunctionSummary(
         name=function.name,
         is_entry=function.is_entry,
@@ -208,8 +232,8 @@ def _summarise(
         returns=tuple(map(_parameter, function.returns)),
         parameters=tuple(map(_parameter, function.parameters)),
         registers=_registers(facts.variables),
-        shared_bytes=packed_bytes(used),
-        uses_dynamic_shared=any(size_bytes(variable) is None for variable in used),
+        shared_bytes=layout.bytes,
+        uses_dynamic_shared=layout.is_open,
         local_bytes=packed_bytes(v for v in facts.variables if v.space == "local"),
         instructions=facts.instructions,
         mix=facts.mix,
@@ -230,19 +254,6 @@ def _line_numbers(module: ptx.Module, offsets: Iterable[int]) -> dict[int, int]:
         position = offset
         lines[offset] = line
     return lines
-
-
-def _reach(start: _Facts, by_name: Mapping[str, _Facts]) -> list[_Facts]:
-    """The function and all that it calls, directly or not, in this module; each once."""
-    reached = {start.function.name: start}
-    pending = [start]
-    while pending:
-        for call in pending.pop().calls:
-            callee = by_name.get(call.name)
-            if callee is not None and call.name not in reached:
-                reached[call.name] = callee
-                pending.append(callee)
-    return list(reached.values())
 
 
 def _parameter(variable: ptx.Variable) -> ParameterSummary:

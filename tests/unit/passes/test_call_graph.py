@@ -1,0 +1,64 @@
+"""Facts about all that a function calls."""
+
+from __future__ import annotations
+
+import random
+
+from tessera.passes.kernels.call_graph import closed_names, components, gather
+
+
+def reached(calls: dict[str, list[str]], name: str) -> set[str]:
+    found, pending = {name}, [name]
+    while pending:
+        for callee in calls[pending.pop()]:
+            if callee in calls and callee not in found:
+                found.add(callee)
+                pending.append(callee)
+    return found
+
+
+def random_calls(chance: random.Random) -> dict[str, list[str]]:
+    names = [f"f{i}" for i in range(chance.randint(1, 9))]
+    return {n: chance.choices([*names, "outside"], k=chance.randint(0, 3)) for n in names}
+
+
+def test_everything_that_is_reached_is_gathered() -> None:
+    chance = random.Random(11)
+    for _ in range(500):
+        calls = random_calls(chance)
+        own = {name: [name] for name in calls}
+        assert gather(calls, own) == {name: reached(calls, name) for name in calls}
+
+
+def test_components_hold_circles_and_come_callees_first() -> None:
+    chance = random.Random(12)
+    for _ in range(500):
+        calls = random_calls(chance)
+        groups = [set(group) for group in components(calls)]
+        assert sorted(name for group in groups for name in group) == sorted(calls)
+        done: set[str] = set()
+        for group in groups:
+            done |= group
+            for name in group:
+                assert reached(calls, name) <= done
+                assert group == {o for o in reached(calls, name) if name in reached(calls, o)}
+
+
+def test_closed_names_are_those_that_reach_only_names() -> None:
+    chance = random.Random(13)
+    for _ in range(500):
+        calls = random_calls(chance)
+        closed = {
+            name
+            for name in calls
+            if all(c in calls for other in reached(calls, name) for c in calls[other])
+        }
+        assert closed_names(calls) == closed
+
+
+def test_a_chain_shares_one_set() -> None:
+    calls = {f"f{i}": [f"f{i - 1}"] for i in range(20_000)}
+    found = gather(calls, {"f0": ["a"]})
+    assert found["f19999"] == {"a"}
+    assert len({id(one) for one in found.values()}) == 1
+    assert closed_names(calls) == frozenset()
