@@ -65,6 +65,13 @@ def unpack(e: Emitter, targets: tuple[ptx.Operand, ...], value: str, width: int)
         e.write(target, f"b{8 * part}", f"{parts}[{number}]")
 
 
+def _address(e: Emitter, i: ptx.Instruction, operand: ptx.Operand) -> tuple[str, str]:
+    """An address and its space. Parameters of a function lie in its frame."""
+    address, space = e.address(operand, space_of(i))
+    of_kernel = e.layout.is_entry or "param::entry" in i.opcode.modifiers
+    return address, "local" if space == "param" and not of_kernel else space
+
+
 def _emit_ld(e: Emitter, i: ptx.Instruction) -> None:
     if not _STRONG & set(i.opcode.modifiers):
         _emit_load(e, i)
@@ -87,7 +94,7 @@ def _emit_load(e: Emitter, i: ptx.Instruction) -> None:
         text = f"cx.chunk.launch.parameter({fixed}, {kind.width})"
         e.write(target, t, text if kind.form == "u" else f"{text}.view({kind.dtype})")
         return
-    address, space = e.address(i.operands[1], space_of(i))
+    address, space = _address(e, i, i.operands[1])
     targets = target.elements if isinstance(target, ptx.Vector) else (target,)
     if len(targets) == 1:
         load_one(e, i, targets[0], address, space)
@@ -167,7 +174,7 @@ def _emit_st(e: Emitter, i: ptx.Instruction) -> None:
     width = kind_of(t).width
     if t == "pred":
         raise Unsupported("store of a predicate")
-    address, space = e.address(i.operands[0], space_of(i))
+    address, space = _address(e, i, i.operands[0])
     source = i.operands[1]
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)
     values = ", ".join(e.value(element, t) for element in elements)

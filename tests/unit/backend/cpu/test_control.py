@@ -169,6 +169,36 @@ def test_register_parameters_and_indirect_calls():
     assert (out == (2 * n + np.where(n < 16, 5, -5)).astype(np.uint32)).all()
 
 
+def test_a_function_indexes_its_own_parameter():
+    """What clang makes of an array in a struct that is passed by value."""
+    before = """
+.func (.param .b32 d) pick(.param .align 16 .b8 all[16], .param .b32 i)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    mov.b64 %rd1, all;
+    ld.param.u32 %r1, [i];
+    mul.wide.u32 %rd2, %r1, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.param.u32 %r2, [%rd3];
+    st.param.b32 [d], %r2;
+    ret;
+}
+"""
+    out, _ = run(
+        """
+        and.b32 %r5, %r1, 3;
+        { .param .align 16 .b8 a[16]; .param .b32 i; .param .b32 b;
+        st.param.v4.b32 [a], {11, 22, 33, 44};
+        st.param.b32 [i], %r5;
+        call (b), pick, (a, i);
+        ld.param.b32 %r10, [b]; }
+        """
+        + STORE,
+        before=before,
+    )
+    assert (out == np.array([11, 22, 33, 44])[lanes(32) % 4]).all()
+
+
 def test_call_of_something_that_is_no_function():
     body = """
         { .param .b32 a; .param .b32 b;
