@@ -17,11 +17,12 @@ from benchmarks.gain_device import Prepared
 from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from tessera.backend.service import ServedTrace
 from tessera.frontend.profile import parse_profile
+from tessera.ir.choices import Strategy
 from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration
 from tessera.ir.plan import Plan
 from tessera.passes.costs.adjust_costs import merge_profiles
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.partition.plans import KERNEL, Candidate, Choice
+from tessera.passes.partition.plans import Candidate, Choice
 from tessera.passes.partition.problem import transfers_of
 from tessera.planning import PlanOptions, Setting, Watch
 from tessera.planning.assemble import Attempt, assemble
@@ -36,7 +37,7 @@ GRAPH, CALLS = True, False
 TRIED: dict[str, tuple[tuple[int, bool], ...]] = {
     "serial": ((1, GRAPH),),
     "streams": ((4, GRAPH),),
-    KERNEL: ((6, GRAPH), (6, CALLS)),
+    Strategy.KERNEL: ((6, GRAPH), (6, CALLS)),
     "attention": ((6, CALLS),),
     "layers": ((3, GRAPH),),
     "dp": ((2, GRAPH),),
@@ -146,7 +147,7 @@ def candidates(folder: Path, mix: Mix) -> Iterator[Found]:
         gpus = ",".join(f"{GPU}:{sms}sm" for sms in split)
         profile = (folder / f"{mix.name}_slices.json",)
         every = list(strategies_of(setting_of(sliced, gpus, profile), split))
-        yield from (one for one in every if one.strategy in (KERNEL, *BASELINES))
+        yield from (one for one in every if one.strategy in (Strategy.KERNEL, *BASELINES))
         if split == mix.tuned:
             yield from phase_of(folder, mix, phases, gpus, split)
 

@@ -20,8 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.model_graphs import FAMILIES, model_graph
+from tessera.ir.choices import Strategy
 from tessera.passes.partition.model import build_model
-from tessera.passes.partition.plans import KERNEL, choose
+from tessera.passes.partition.plans import choose
 from tessera.passes.partition.problem import Problem
 from tessera.passes.partition.relax import relax
 from tessera.passes.partition.solve import SolveOptions, solve
@@ -66,7 +67,7 @@ def measure_many(
     started = time.process_time()
     choice = choose(problem, "throughput", SolveOptions(gap=0.01))
     assert choice is not None
-    ours = (KERNEL, "replicas")
+    ours = (Strategy.KERNEL, "replicas")
     baseline = min(
         (one.period_ns for one in choice.candidates if not one.name.endswith(ours)), default=None
     )

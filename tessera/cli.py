@@ -32,7 +32,7 @@ from tessera import (
     codes,
     render,
 )
-from tessera.diagnostics import Diagnostic, Severity, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError, error, warning
 from tessera.messages import Messages, ReaderGone, form_option, silence, write_data
 from tessera.output import Kind, check_apart, check_output, is_regular, write_file
 from tessera.settings import read_settings
@@ -40,10 +40,6 @@ from tessera.settings import read_settings
 if TYPE_CHECKING:
     from tessera.driver import Report
 
-EXIT_ERRORS = 1
-EXIT_FAULT = 6
-EXIT_INTERNAL = 70
-EXIT_INTERRUPTED = 130
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -266,7 +262,7 @@ def _check_patterns(patterns: Iterable[str], names: Iterable[str]) -> None:
 
 def _exit_code(diagnostics: Iterable[Diagnostic], strict: bool) -> int:
     failing = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
-    return EXIT_ERRORS if any(d.severity in failing for d in diagnostics) else 0
+    return ExitCode.ERRORS if any(d.severity in failing for d in diagnostics) else 0
 
 
 def _complete_code(
@@ -349,7 +345,7 @@ def run(arguments: list[str]) -> int:
         usage.show()
         return usage.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         silence(sys.stdout)
         return 0
@@ -358,7 +354,7 @@ def run(arguments: list[str]) -> int:
     except MemoryError:
         hint = "close other programs, raise the limit of this shell (`ulimit -v`), or take less"
         Messages().show([error("TSR5020", "this machine is out of memory", hint=hint)])
-        return EXIT_FAULT
+        return ExitCode.FAULT
     except Exception as problem:
         return _internal_error(problem, arguments)
 
@@ -370,7 +366,7 @@ def _output_failed(problem: OSError) -> int:
     reason = (problem.strerror or str(problem)).lower()
     Messages().show([error("TSR1911", f"cannot write standard output: {reason}")])
     silence(sys.stdout)
-    return EXIT_ERRORS
+    return ExitCode.ERRORS
 
 
 def _internal_error(problem: Exception, arguments: list[str]) -> int:
@@ -388,4 +384,4 @@ def _internal_error(problem: Exception, arguments: list[str]) -> int:
             )
         ]
     )
-    return EXIT_INTERNAL
+    return ExitCode.INTERNAL

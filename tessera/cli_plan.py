@@ -11,16 +11,14 @@ import click
 
 from tessera import render
 from tessera.cli_watch import PlanWatch
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.ir.choices import Objective, Strategy
 from tessera.messages import Messages, at_terminal, form_option, write_data
 from tessera.output import Kind, check_folder, check_output, write_folder
 
 DEFAULT_LINK = "100Gb/s"
 DEFAULT_OUTPUT = "plan.tsp"
 DEFAULT_FOLDER = "plan_cuda"
-EXIT_INTERRUPTED = 130
-_OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
-_STRATEGIES = ("single", "dp", "layers", "phase", "attention", "kernel")
 
 if TYPE_CHECKING:
     from tessera.ir.machine import Machine
@@ -36,13 +34,15 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--objective",
-    type=click.Choice(_OBJECTIVES),
+    type=click.Choice([choice.value for choice in Objective]),
     default="throughput",
     show_default=True,
     help="What to make best.",
 )
 @click.option(
-    "--strategy", type=click.Choice(_STRATEGIES), help="Take the best plan of this form instead."
+    "--strategy",
+    type=click.Choice([choice.value for choice in Strategy]),
+    help="Take the best plan of this form instead.",
 )
 @click.option(
     "--placement", metavar="random:SEED|PATH", help="Take this placement instead, for experiments."
@@ -124,8 +124,8 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
         raise click.UsageError("a machine file says links, prices and memory itself")
     if given["strategy"] is not None and given["placement"] is not None:
         raise click.UsageError("`--strategy` and `--placement` exclude each other")
-    if given["objective"] == _OBJECTIVES[-1] and (given["strategy"] or given["placement"]):
-        raise click.UsageError(f"`--objective {_OBJECTIVES[-1]}` needs a search")
+    if given["objective"] == Objective.PAIR and (given["strategy"] or given["placement"]):
+        raise click.UsageError(f"`--objective {Objective.PAIR}` needs a search")
     if given["emit"] == "cuda-python" and given["output"] == "-":
         raise click.UsageError("`--emit cuda-python` writes to a folder, not to standard output")
     if not isfinite(given["gap"]) or not isfinite(given["time_limit"] or 0.0):
@@ -183,13 +183,13 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch, output: s
     write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output, Kind.PLAN)
     messages.show(found.diagnostics)
     if output == "-":
-        return EXIT_INTERRUPTED if watch.interrupted else 0
+        return ExitCode.INTERRUPTED if watch.interrupted else 0
     if given["as_json"]:
         text = report_plan_json.plan_json(found, given["steps"])
     else:
         text = safe_lines(report_plan.plan_text(found, output) + "".join(explained))
     write_data(text.encode(errors="replace"), "-")
-    return EXIT_INTERRUPTED if watch.interrupted else 0
+    return ExitCode.INTERRUPTED if watch.interrupted else 0
 
 
 def _write_programs(found: PlanReport, folder: str) -> int:

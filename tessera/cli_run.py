@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.messages import (
     Forgiving,
     Messages,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tessera.running import PlanRunOptions
     from tessera.running.outcome import Outcome
 
-EXIT_INTERRUPTED = 130
 _ENDS = [getattr(signal, one) for one in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, one)]
 _SAME_WISH_S = 2.0
 
@@ -227,13 +226,13 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             code = code or failure.exit_code
-    if given["verify"] and outcome.done and code != EXIT_INTERRUPTED:
+    if given["verify"] and outcome.done and code != ExitCode.INTERRUPTED:
         try:
             with progress(messages, "requests verified") as on_progress:
                 verdict = verify_run(outcome, prepared, on_progress)
         except KeyboardInterrupt:
             messages.show([error("TSR5056", "interrupted before all requests were verified")])
-            code = EXIT_INTERRUPTED
+            code = ExitCode.INTERRUPTED
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             code = code or failure.exit_code

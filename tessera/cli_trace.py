@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tessera.diagnostics import TesseraError, error
+from tessera.ir.choices import Route
 from tessera.messages import Messages, form_option, write_data
 from tessera.output import Kind, check_apart, check_output
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tessera.tracing import TraceOptions
 
 _WORDS = {"true": True, "false": False}
-_ROUTES = ("ptx", "library", "eager", "as-is")
 
 
 @click.command(short_help="Capture a PyTorch model as a trace (needs a GPU).")
@@ -27,7 +27,8 @@ _ROUTES = ("ptx", "library", "eager", "as-is")
     help="The trace to write; contents and reference outputs go beside it.",
 )  # fmt: skip
 @click.option(
-    "--route", type=click.Choice(_ROUTES), default="ptx", show_default=True,
+    "--route", type=click.Choice([choice.value for choice in Route]), default=Route.PTX.value,
+    show_default=True,
     help="Who computes: torch.compile with everything in Triton (ptx), torch.compile with library"
     " calls as `op` records (library), PyTorch without a compiler (eager), or the callable as it"
     " is (as-is).",

@@ -140,10 +140,26 @@ def note(
     return replace(found, severity=Severity.NOTE)
 
 
+class ExitCode(enum.IntEnum):
+    """What `tessc` ends with."""
+
+    OK = 0
+    ERRORS = 1
+    USAGE = 2
+    NO_PLAN = 3
+    NO_DEVICE = 4
+    MISMATCH = 5
+    FAULT = 6
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
 class TesseraError(Exception):
     """Input that cannot be used. `exit_code` is what the command line ends with."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, exit_code: int = 1) -> None:
+    def __init__(
+        self, diagnostics: Iterable[Diagnostic] | Diagnostic, exit_code: int = ExitCode.ERRORS
+    ) -> None:
         if isinstance(diagnostics, Diagnostic):
             diagnostics = (diagnostics,)
         self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, Source, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, error
 from tessera.frontend.analysis_cache import AnalysisCache
 from tessera.frontend.bulk import collector_paused
 from tessera.frontend.cache import ModuleCache
@@ -164,7 +164,6 @@ def run(
     """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
     from tessera.backend.cpu.launch_state import DEFAULT_STEPS
     from tessera.backend.cpu.run import run_program
-    from tessera.backend.cpu.simt.faults import RUN_FAULT
 
     options = options or RunOptions()
     source = read_source(path)
@@ -185,7 +184,7 @@ def run(
         )  # fmt: skip
     except MemoryError:
         found = error("TSR5020", "the machine has no memory for the buffers of the trace")
-        raise TesseraError(found, exit_code=RUN_FAULT) from None
+        raise TesseraError(found, exit_code=ExitCode.FAULT) from None
     seconds = time.perf_counter() - started
     return RunReport(
         name=source.name, program=program, result=result, seconds=seconds, diagnostics=diagnostics

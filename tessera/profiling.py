@@ -25,7 +25,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver import analysis_manager, load
 from tessera.frontend.contents import open_contents, open_contents_file
 from tessera.frontend.gpus import Entry, parse_gpus
@@ -151,7 +151,7 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
         error("TSR6009", f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
               notes=(f"it has {found}",),
               hint="profile on a machine that has one; `tessc plan` takes several profiles"),
-        exit_code=4,
+        exit_code=ExitCode.NO_DEVICE,
     )  # fmt: skip
 
 
@@ -234,7 +234,7 @@ class Bench:
         arches = tuple(variant_on(self.program, step, gpu.arch) for step in work)
         for step, arch in zip(work, arches, strict=True):
             if isinstance(step, Launch) and not arch:
-                raise TesseraError(_no_variant(step, gpu), exit_code=4)
+                raise TesseraError(_no_variant(step, gpu), exit_code=ExitCode.NO_DEVICE)
         return arches
 
     def measure(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tessera.frontend.gpus import describe_card
 from tessera.frontend.quantities import format_bytes
+from tessera.ir.choices import Ending
 from tessera.ir.costs import Barred, Duration
 from tessera.ir.graph import KernelGraph
 from tessera.ir.launch_program import HOST
@@ -77,14 +78,14 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     split = any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
     many = len(plan.devices) > 1
-    searched = plan.ended != "given"
+    searched = plan.ended != Ending.GIVEN
     said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
         f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us, "
         f"${plan.usd_per_request * 1e6:.4f} per million requests"
     )
-    if plan.ended == "given":
+    if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         ended = _ENDED.get(plan.ended, plan.ended)

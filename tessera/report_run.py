@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.frontend.quantities import format_bytes
+from tessera.ir.choices import BackendName
 from tessera.running.compare_runs import Verdict
 from tessera.running.outcome import Figures, Outcome
 
@@ -16,7 +17,7 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
     """The report of a run."""
     figures = outcome.figures()
     total, done = len(outcome.turns), len(outcome.done)
-    where = "the CPU backend" if outcome.backend == "cpu" else "GPUs"
+    where = "the CPU backend" if outcome.backend == BackendName.CPU else "GPUs"
     lines = [
         f"ran {_count(done, 'request')} of {outcome.opened.name} on {where} "
         f"in {figures.seconds:.2f} s"

@@ -33,6 +33,7 @@ from tessera.backend.service import (
 )
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.contents_write import as_array, numpy_type
+from tessera.ir.choices import BackendName
 from tessera.ir.plan import Plan
 from tessera.ir.program import Buffer, Program, Role
 from tessera.running.backends import check_asked, choose_backend
@@ -103,7 +104,7 @@ class Runtime:
         self,
         plan: Plan | str | os.PathLike[str],
         *,
-        backend: str = "auto",
+        backend: str = BackendName.AUTO,
         targets: Mapping[str, str] | None = None,
         slots: int | None = None,
         lanes: int | None = None,

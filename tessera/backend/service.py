@@ -32,15 +32,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.ir.launch_program import LoweredReplica, Queue
 from tessera.ir.program import LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
 """The bytes of a buffer: flat, contiguous."""
 
-RUN_FAULT = 6
-NO_DEVICE = 4
 DEFAULT_LIMIT_S = 60.0
 LONGEST_S = 1e6
 """What a slowed down transfer takes at most: one that takes longer has ended the run before."""
@@ -171,7 +169,7 @@ class ServiceFault(TesseraError):
         request: int | None = None,
         step: LaunchId | None = None,
         name: str = "",
-        exit_code: int = RUN_FAULT,
+        exit_code: int = ExitCode.FAULT,
     ) -> None:
         self.device = device
         self.request = request

@@ -17,10 +17,6 @@ from dataclasses import dataclass, field
 
 from tessera.ir.launch_program import AreaKind, LoweredReplica
 
-OBJECTIVES = ("throughput", "latency", "cost", "latency+throughput")
-ENDINGS = ("gap", "nodes", "search", "clock", "interrupted", "given")
-"""Why a search stopped."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
@@ -131,7 +127,7 @@ class Baseline:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that was decided. `bound` is in the unit of the objective; `ended` says why the
-    search stopped (`ENDINGS`)."""
+    search stopped (`choices.Ending`)."""
 
     objective: str
     strategy: str

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir.architecture import architecture
-from tessera.ir.plan import ENDINGS, OBJECTIVES, Plan, Replica
+from tessera.ir.choices import Ending, Objective
+from tessera.ir.plan import Plan, Replica
 from tessera.ir.verify_plan import Flaw
 
 _HOUR_NS = 3600e9
@@ -25,11 +26,11 @@ _SLACK = 1e-6
 
 def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     """Every contradiction, in the order of the text."""
-    if plan.objective not in OBJECTIVES:
-        yield Flaw(plan, f"`{plan.objective}` is no objective: one of {', '.join(OBJECTIVES)}")
+    if plan.objective not in [*Objective]:
+        yield Flaw(plan, f"`{plan.objective}` is no objective: one of {', '.join(Objective)}")
         return
-    if plan.ended not in ENDINGS:
-        yield Flaw(plan, f"no search ends by `{plan.ended}`: one of {', '.join(ENDINGS)}")
+    if plan.ended not in [*Ending]:
+        yield Flaw(plan, f"no search ends by `{plan.ended}`: one of {', '.join(Ending)}")
     yield from _gap(plan)
     serving = [one for one in plan.replicas if one.policy == plan.replicas[-1].policy]
     yield from _money(plan, serving)
@@ -41,10 +42,10 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
 
 
 def _gap(plan: Plan) -> Iterator[Flaw]:
-    values = {
-        "throughput": plan.period_ns,
-        "latency": plan.latency_ns,
-        "cost": plan.usd_per_request,
+    values: dict[str, float | None] = {
+        Objective.THROUGHPUT: plan.period_ns,
+        Objective.LATENCY: plan.latency_ns,
+        Objective.COST: plan.usd_per_request,
     }
     value = values.get(plan.objective)
     if value is None or plan.bound <= 0:

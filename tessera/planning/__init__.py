@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
+from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.costs import CostSource
 from tessera.ir.machine import Machine
-from tessera.ir.plan import OBJECTIVES, Baseline, Plan
+from tessera.ir.plan import Baseline, Plan
 from tessera.output import Kind, mark
 from tessera.passes.costs.measured_links import with_measured_copies
 from tessera.passes.partition.solve import write_lp
@@ -23,7 +24,7 @@ from tessera.planning.alternatives import alone, frontier
 from tessera.planning.assemble import Setting
 from tessera.planning.durations import find_costs, read_profiles, unmeasured
 from tessera.planning.insight import Insight, find_insight
-from tessera.planning.options import PAIR, PlanOptions, Watch
+from tessera.planning.options import PlanOptions, Watch
 from tessera.planning.pair import find_pair
 from tessera.planning.refusals import no_plan
 from tessera.planning.search import Decision, attempts, find_plan
@@ -31,7 +32,6 @@ from tessera.planning.traces import TraceName, graphs_in, load_traces
 from tessera.planning.whole import do_not_slice, is_better, plan_whole, row_of
 
 __all__ = [
-    "OBJECTIVES",
     "Decision",
     "PlanOptions",
     "PlanReport",
@@ -73,17 +73,17 @@ def plan(
     """
     watch = watch or Watch()
     setting = _setting(traces, options, watch)
-    find = find_pair if options.objective == PAIR else find_plan
+    find = find_pair if options.objective == Objective.PAIR else find_plan
     watch = watch.within(options.seconds)
     decision = find(setting, watch)
-    other = plan_whole(setting, watch) if options.objective != PAIR else None
+    other = plan_whole(setting, watch) if options.objective != Objective.PAIR else None
     notes: tuple[Diagnostic, ...] = ()
     if other is not None and is_better(other, decision):
         notes = (do_not_slice(other, decision),)
         decision, other = other, decision
     setting = decision.setting
     pieces = (row_of(other),) if other is not None else ()
-    whole = decision.choice.ended not in ("clock", "interrupted", "given")
+    whole = decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
     compare = compare and whole
     if compare:
         watch.tell("comparing with other GPUs")

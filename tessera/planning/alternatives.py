@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.gpus import Entry, build_machine
+from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
 from tessera.ir.costs import Costs
 from tessera.ir.machine import Card, Machine
 from tessera.ir.plan import Baseline
 from tessera.planning.assemble import Attempt, Setting, baseline_of
 from tessera.planning.durations import find_costs
-from tessera.planning.options import PAIR, Watch
+from tessera.planning.options import Watch
 from tessera.planning.search import Decision, build_problem, choose_best
 
 _ALONE_GAP = 0.01  # a comparison needs no more
@@ -37,7 +38,9 @@ def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline,
         other = replace(setting, machine=machine, costs=costs, options=options)
         slots, lanes = decision.attempt.slots, decision.attempt.lanes
         attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
-        objective = "throughput" if options.objective == PAIR else options.objective
+        objective = (
+            Objective.THROUGHPUT if options.objective == Objective.PAIR else options.objective
+        )
         best = choose_best(other, attempt, objective, quiet(watch))
         if best is not None:
             found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
@@ -104,7 +107,7 @@ def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseli
     attempt: Attempt = decision.attempt
     plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
     every = list(decision.choice.candidates)
-    for objective in ("throughput", "latency", "cost"):
+    for objective in SINGLE_OBJECTIVES:
         if objective != decision.choice.objective:
             found = choose_best(plain, attempt, objective, quiet(watch))
             every += found.candidates if found is not None else ()

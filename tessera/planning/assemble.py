@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tessera.ir.choices import Ending
 from tessera.ir.costs import Costs, Duration, Profile
 from tessera.ir.launch_program import LoweredReplica
 from tessera.ir.machine import CardId, Machine
@@ -88,7 +89,7 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
 
 def _ended(choice: Choice, gap: float, wanted: float) -> str:
     """Why the search stopped: a gap that was not reached is not the reason."""
-    return "search" if choice.ended == "gap" and gap > wanted + 1e-9 else choice.ended
+    return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
 
 
 def baseline_of(one: Candidate) -> Baseline:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import mul
 
+from tessera.ir.choices import CUT_SHORT, Objective
 from tessera.ir.costs import Costs, Duration
 from tessera.ir.machine import Machine
 from tessera.passes.costs.adjust_costs import beside_neighbours, longer
@@ -64,7 +65,7 @@ class Settled:
 
 def has_neighbours(setting: Setting) -> bool:
     """Whether times are known to depend on what else is at work."""
-    if setting.options.objective != "throughput":
+    if setting.options.objective != Objective.THROUGHPUT:
         return False
     return bool(_measured_together(setting)) or any(
         isinstance(cost, Duration) and cost.beside is not None
@@ -113,7 +114,7 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     for one in choice.candidates:  # of those with the same placements, the first
         if _key(one) not in pool:
             pool[_key(one)] = settle(setting, attempt, one)
-    again = search is not None and choice.ended not in ("clock", "interrupted")
+    again = search is not None and choice.ended not in CUT_SHORT
     for _ in range(_SEARCHES if again else 0):
         split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)

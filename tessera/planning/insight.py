@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.costs import Duration, StepCosts
 from tessera.ir.machine import Device, Machine
 from tessera.ir.plan import Plan
 from tessera.passes.partition.sensitivity import Sensitivity, sensitivities
 from tessera.planning.assemble import Setting
-from tessera.planning.placements import GIVEN
 from tessera.planning.search import Decision
 
 FACTOR = 2.0
@@ -96,8 +96,8 @@ def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
 
 def find_insight(decision: Decision) -> Insight:
     """What limits the plan that was decided on, and what more of it would bring."""
-    searched = decision.choice.ended not in (GIVEN, "clock", "interrupted")
-    if not searched or decision.choice.objective != "throughput":
+    searched = decision.choice.ended not in (Ending.GIVEN, *CUT_SHORT)
+    if not searched or decision.choice.objective != Objective.THROUGHPUT:
         return Insight(limits=decision.chosen.limits)
     found = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
     return Insight(limits=decision.chosen.limits, helpers=tuple(map(_said, found[:_MOST_HELPERS])))

@@ -9,11 +9,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tessera.frontend.gpus import DEFAULT_LINK, machine_of
+from tessera.ir.choices import Objective, Strategy
 from tessera.ir.machine import Machine
-from tessera.ir.plan import OBJECTIVES
-from tessera.passes.partition.plans import STRATEGY_NAMES
-
-PAIR = "latency+throughput"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ class PlanOptions:
     gpus: str = ""
     machine: Machine | None = None
     link: str = DEFAULT_LINK
-    objective: str = "throughput"
+    objective: str = Objective.THROUGHPUT
     strategy: str | None = None
     placement: str | None = None
     slots: int | None = None
@@ -43,19 +40,19 @@ class PlanOptions:
     forbids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"`objective` is one of {', '.join(OBJECTIVES)}")
+        if self.objective not in [*Objective]:
+            raise ValueError(f"`objective` is one of {', '.join(Objective)}")
         counts = [count for count in (self.slots, self.lanes) if count is not None]
         if min(counts, default=1) < 1 or not self.gap >= 0:
             raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
-        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
-            raise ValueError(f"`strategy` is one of {', '.join(STRATEGY_NAMES)}")
+        if self.strategy is not None and self.strategy not in [*Strategy]:
+            raise ValueError(f"`strategy` is one of {', '.join(Strategy)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
             raise ValueError("`seconds` is a number above 0")
         if self.strategy is not None and self.placement is not None:
             raise ValueError("`strategy` and `placement` exclude each other")
-        if self.objective == PAIR and (self.strategy or self.placement):
-            raise ValueError(f"`{PAIR}` needs a search: no `strategy`, no `placement`")
+        if self.objective == Objective.PAIR and (self.strategy or self.placement):
+            raise ValueError(f"`{Objective.PAIR}` needs a search: no `strategy`, no `placement`")
 
     def text(self) -> str:
         """The one text form of what decides the plan, but for machine and traces."""

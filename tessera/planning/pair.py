@@ -11,14 +11,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
+from tessera.ir.choices import POLICIES, Objective
 from tessera.ir.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan import Plan, Replica
 from tessera.ir.program import Program
 from tessera.passes.partition.plans import Candidate, Choice
 from tessera.planning.assemble import Attempt, Setting, assemble, lower_candidate, used_bytes
-from tessera.planning.options import PAIR, Watch
-from tessera.planning.refusals import NO_PLAN, no_plan
+from tessera.planning.options import Watch
+from tessera.planning.refusals import no_plan
 from tessera.planning.search import (
     PROVING,
     Decision,
@@ -32,7 +33,6 @@ from tessera.planning.search import (
     was_ended,
 )
 
-POLICIES = ("latency", "throughput")
 _MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
 
 
@@ -62,8 +62,8 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
             slots=slots, lanes=attempt.lanes,
             planning=build_problem(setting, slots, attempt.lanes),
         )  # fmt: skip
-        fast = choose_best(setting, quick, "latency", watch)
-        wide = choose_best(setting, attempt, "throughput", watch)
+        fast = choose_best(setting, quick, Objective.LATENCY, watch)
+        wide = choose_best(setting, attempt, Objective.THROUGHPUT, watch)
         if fast is None or wide is None:
             continue
         for first, second in itertools.islice(_pairs(quick, fast, attempt, wide), _MOST_PAIRS):
@@ -78,7 +78,7 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
             refused.append(refusal_of(plan.strategy, findings))
     assert attempt is not None
     if refused:
-        raise TesseraError(refused[0], exit_code=NO_PLAN)
+        raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
     raise no_plan(attempt.planning, setting.costs, setting.machine)
 
 
@@ -108,7 +108,7 @@ def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
     gap = fast.chosen.latency_ns / fast.choice.bound - 1.0 if fast.choice.bound > 0 else 0.0
     return replace(
         base,
-        objective=PAIR,
+        objective=Objective.PAIR,
         strategy=f"{fast.chosen.name} + {wide.chosen.name}",
         latency_ns=fast.chosen.latency_ns,
         gap=max(base.gap, gap, 0.0),

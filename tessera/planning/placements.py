@@ -11,27 +11,27 @@ import random
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from tessera.diagnostics import Source, Span, TesseraError, error
+from tessera.diagnostics import ExitCode, Source, Span, TesseraError, error
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import parse_plan
+from tessera.ir.choices import Ending, Strategy
 from tessera.ir.plan import Plan
 from tessera.ir.plan_text import FORMAT
 from tessera.passes.costs.adjust_costs import names_device
 from tessera.passes.partition.plans import Candidate, Choice, candidate_of, strategy_candidate
 from tessera.passes.partition.problem import INFINITY, Placement, measure
 from tessera.planning.assemble import Attempt, Setting
-from tessera.planning.refusals import NO_PLAN, STAY_TOGETHER
+from tessera.planning.refusals import STAY_TOGETHER
 
 RANDOM = "random:"
-GIVEN = "given"
 _LINES = "write a line `STEP=GPU` for each: `*=a100` (all steps), `m0.linear=l40s`, `#3=l40s-0`"
-"""How a search ended that there was none of."""
 
-_NEEDS = {
-    "phase": "it puts each of several traces on a GPU of its own",
-    "attention": "it needs kernels with attention in their names, and two GPUs that can run them",
-    "dp": "it needs two GPUs that have room for everything",
-    "single": "no GPU can run everything, or none has the memory",
+_NEEDS: dict[str, str] = {
+    Strategy.PHASE: "it puts each of several traces on a GPU of its own",
+    Strategy.ATTENTION: "it needs kernels with attention in their names, "
+    "and two GPUs that can run them",
+    Strategy.DP: "it needs two GPUs that have room for everything",
+    Strategy.SINGLE: "no GPU can run everything, or none has the memory",
 }
 
 
@@ -51,7 +51,7 @@ def given_choice(setting: Setting, attempt: Attempt) -> Choice | None:
             )
     else:
         chosen = _placed(setting, attempt)
-    return Choice(objective=options.objective, candidates=(chosen,), bound=0.0, ended=GIVEN)
+    return Choice(objective=options.objective, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)
 
 
 def _placed(setting: Setting, attempt: Attempt) -> Candidate:
@@ -167,5 +167,5 @@ def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str)
     return tuple(found[task] for task in range(len(planning.problem.tasks)))
 
 
-def _unusable(headline: str, hint: str | None = None, code: int = NO_PLAN) -> TesseraError:
+def _unusable(headline: str, hint: str | None = None, code: int = ExitCode.NO_PLAN) -> TesseraError:
     return TesseraError(error("TSR3017", headline, hint=hint), exit_code=code)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.quantities import format_bytes
 from tessera.ir.costs import Costs, Duration, StepCosts
 from tessera.ir.machine import Machine
 from tessera.passes.partition.infeasible import Obstacle, find_obstacle
 from tessera.passes.partition.plan_problem import RESERVED_BYTES, Planning
 
-NO_PLAN = 3
 STAY_TOGETHER = (
     "steps stay together that share a state from one request to the next, and with a step that may "
     "touch anything all that it depends on"
@@ -33,7 +32,7 @@ def no_plan(
         )  # fmt: skip
     else:
         found = _no_memory(obstacle, machine, fitting)
-    return TesseraError(found, exit_code=NO_PLAN)
+    return TesseraError(found, exit_code=ExitCode.NO_PLAN)
 
 
 def _no_gpu(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.ir.access import AccessKind
+from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.ir.verify_plan import verify_plan
@@ -19,14 +20,14 @@ from tessera.passes.check_plan import check_plan
 from tessera.passes.launches.pointer_words import moved_words
 from tessera.passes.partition.candidates import Candidate, busiest_ns, slots_needed
 from tessera.passes.partition.plan_problem import Planning, TracePart, problem_of_mix
-from tessera.passes.partition.plans import KERNEL, Choice, choose, first_of_names
+from tessera.passes.partition.plans import Choice, choose, first_of_names
 from tessera.passes.partition.problem import Problem
 from tessera.passes.partition.solve import SolveOptions
 from tessera.planning.assemble import Attempt, Setting, assemble, overflows
 from tessera.planning.contention import has_neighbours, settle, settle_all
 from tessera.planning.options import Watch
-from tessera.planning.placements import GIVEN, given_choice
-from tessera.planning.refusals import NO_PLAN, no_plan
+from tessera.planning.placements import given_choice
+from tessera.planning.refusals import no_plan
 
 AUTO_SLOTS = (4, 2, 1)
 MOST_SLOTS = 64
@@ -66,7 +67,7 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
                 return decision
     assert tried is not None
     if refused:
-        raise TesseraError(refused[0], exit_code=NO_PLAN)
+        raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
     raise no_plan(tried.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
@@ -79,7 +80,7 @@ def _what_fits(setting: Setting) -> str:
         middle = (low + high) // 2
         slots, lanes = min(options.slots or 1, middle), min(options.lanes or 1, middle)
         problem = build_problem(setting, slots, lanes).problem
-        if choose(problem, "throughput", SolveOptions(gap=1.0, max_nodes=1)) is None:
+        if choose(problem, Objective.THROUGHPUT, SolveOptions(gap=1.0, max_nodes=1)) is None:
             high = middle
         else:
             low = middle
@@ -93,7 +94,7 @@ def _first_proved(
     setting: Setting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
-    for chosen in choice.candidates[: 1 if choice.ended == GIVEN else None]:
+    for chosen in choice.candidates[: 1 if choice.ended == Ending.GIVEN else None]:
         timed, tried = setting, attempt
         if has_neighbours(setting):
             settled = settle(setting, attempt, chosen)
@@ -121,9 +122,9 @@ def _with_more_slots(
     options = setting.options
     ahead = [one for one in _rivals(choice) if busiest_ns(one) < choice.best.period_ns]
     wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
-    fixed = options.slots is not None or options.objective == "latency"
+    fixed = options.slots is not None or options.objective == Objective.LATENCY
     fixed = fixed or bool(runs_alone(setting))
-    if fixed or wanted <= attempt.slots or choice.ended in ("clock", "interrupted"):
+    if fixed or wanted <= attempt.slots or choice.ended in CUT_SHORT:
         return
     lanes = options.lanes or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
@@ -138,7 +139,7 @@ def attempts(setting: Setting) -> Iterator[Attempt]:
     """Slots and lanes to try, the most wanted first."""
     options = setting.options
     counts: tuple[int, ...] = AUTO_SLOTS
-    if runs_alone(setting) or (options.objective == "latency" and options.slots is None):
+    if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
         counts = (1,)
     elif options.slots is not None:
         counts = (options.slots,)
@@ -167,7 +168,7 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
     """The best plans for an objective, best first, or the one that the user asks for."""
     # Requests that run one at a time follow each other as fast as each is done.
     alone = bool(runs_alone(setting))
-    sought = "latency" if alone and objective == "throughput" else objective
+    sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
 
     def search(problem: Problem) -> Choice | None:
         return choose(
@@ -183,7 +184,7 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
             lone = tuple(one for one in searched.candidates if len(one.replicas) == 1)
             searched = replace(searched, candidates=lone, objective=objective) if lone else None
         choice = searched if choice is None else _beside(choice, searched)
-    if choice is not None and objective == "throughput" and has_neighbours(setting):
+    if choice is not None and objective == Objective.THROUGHPUT and has_neighbours(setting):
         return settle_all(setting, attempt, choice, None if given or alone else search)
     if choice is None:
         return None
@@ -202,10 +203,10 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
     if searched is None:
         return given
     chosen = given.best
-    if chosen.name == KERNEL:
+    if chosen.name == Strategy.KERNEL:
         splits = (one for one in searched.candidates if _splits_requests(one))
         best = min((chosen, *splits), key=lambda one: one.value(searched.objective))
-        chosen = replace(best, name=KERNEL)
+        chosen = replace(best, name=Strategy.KERNEL)
     others = tuple(
         one
         for one in searched.candidates
@@ -216,9 +217,9 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
 
 def _rivals(choice: Choice) -> tuple[Candidate, ...]:
     """What may be chosen in place of the best."""
-    if choice.ended != GIVEN:
+    if choice.ended != Ending.GIVEN:
         return choice.candidates
-    if choice.best.name == KERNEL:
+    if choice.best.name == Strategy.KERNEL:
         return tuple(one for one in choice.candidates if _splits_requests(one))
     return (choice.best,)
 
@@ -257,11 +258,11 @@ def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
 
 def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
     """A search that was cut short says so."""
-    if choice.ended not in ("clock", "interrupted"):
+    if choice.ended not in CUT_SHORT:
         return []
     value = chosen.value(choice.objective)
     gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
-    why = "the time limit" if choice.ended == "clock" else "an interrupt"
+    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
     return [
         warning(
             "TSR3019", f"{why} ended the search: the plan is `{chosen.name}`, the best so far",

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.request_handle import RequestHandle
-from tessera.backend.service import DEFAULT_LIMIT_S, RUN_FAULT, Completion
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.backend.service import DEFAULT_LIMIT_S, Completion
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.ir.choices import BackendName
 from tessera.ir.launch_program import Await, Record
 from tessera.ir.plan import Plan
 from tessera.ir.program import Role
@@ -29,7 +30,6 @@ from tessera.running.serving import Serving, ServingOptions
 
 DEFAULT_REQUESTS = 8
 MOST_REQUESTS = 1_000_000
-INTERRUPTED = 130
 _LOOK_S = 0.1
 _EVENT_BYTES = 280
 
@@ -39,7 +39,7 @@ class PlanRunOptions:
     """What to run and how; `targets` says what stands for devices of the plan."""
 
     requests: int | None = None
-    backend: str = "auto"
+    backend: str = BackendName.AUTO
     targets: Mapping[str, str] = field(default_factory=dict)
     slots: int | None = None
     lanes: int | None = None
@@ -87,7 +87,11 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     notes = list(opened.diagnostics)
     if options.inputs is not None and (missing := materials.not_given()):
         notes.append(_not_given(options.inputs, missing))
-    if choice.backend == "cpu" and options.backend == "auto" and not options.targets:
+    if (
+        choice.backend == BackendName.CPU
+        and options.backend == BackendName.AUTO
+        and not options.targets
+    ):
         notes.append(rehearsal(cpu_seconds(opened, turns)))
     return Prepared(
         opened=opened, choice=choice, materials=materials, turns=turns, options=options,
@@ -112,7 +116,7 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
             error("TSR5020", f"the machine has no memory for the outputs of {requests} requests: "
                   f"{needed} bytes, with what devices did when",
                   notes=(f"{free} bytes are available",), hint="run with fewer `--requests`"),
-            RUN_FAULT,
+            ExitCode.FAULT,
         )  # fmt: skip
 
 
@@ -192,7 +196,7 @@ def run_prepared(
 
 def _interrupted(done: int, total: int) -> TesseraError:
     found = error("TSR5056", f"interrupted after {done} of {total} requests")
-    return TesseraError(found, exit_code=INTERRUPTED)
+    return TesseraError(found, exit_code=ExitCode.INTERRUPTED)
 
 
 class _Feeder:
@@ -270,6 +274,8 @@ class _Feeder:
             if isinstance(problem, TesseraError):
                 return problem
             if isinstance(problem, MemoryError):
-                return TesseraError(error("TSR5020", "this machine is out of memory"), RUN_FAULT)
+                return TesseraError(
+                    error("TSR5020", "this machine is out of memory"), ExitCode.FAULT
+                )
             raise problem
         return None

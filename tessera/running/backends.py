@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.backend.service import NO_DEVICE, Backend, BackendOptions, Model
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.backend.service import Backend, BackendOptions, Model
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.ir.choices import BackendName
 from tessera.ir.plan import Plan
 from tessera.running.open_plan import OpenPlan
 
-BACKENDS = ("auto", "cpu", "cuda")
 _TARGET = re.compile(r"cpu|cuda:\d{1,3}(:[1-9]\d{0,3}sm)?")
 
 
@@ -48,7 +48,7 @@ def parse_map(text: str | None) -> dict[str, str]:
                 error("TSR5055", f"`{part.strip()}` in `--map` cannot be used",
                       hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
                       "`cuda:0:48sm` or `cpu`, each device once"),
-                exit_code=2,
+                exit_code=ExitCode.USAGE,
             )  # fmt: skip
         found[device] = target
     return found
@@ -56,18 +56,18 @@ def parse_map(text: str | None) -> dict[str, str]:
 
 def check_asked(backend: str, targets: Mapping[str, str]) -> None:
     """Refuse a backend or a target that there cannot be, on whatever machine."""
-    if backend not in BACKENDS:
-        known = ", ".join(f"`{one}`" for one in BACKENDS)
+    if backend not in [*BackendName]:
+        known = ", ".join(f"`{one}`" for one in BackendName)
         raise TesseraError(
             error("TSR5055", f"there is no backend `{backend}`", hint=f"choose one of: {known}"),
-            exit_code=2,
+            exit_code=ExitCode.USAGE,
         )
     for device, target in targets.items():
         if not _TARGET.fullmatch(target):
             raise TesseraError(
                 error("TSR5055", f"`{target}` cannot stand for `{device}`",
                       hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`"),
-                exit_code=2,
+                exit_code=ExitCode.USAGE,
             )  # fmt: skip
 
 
@@ -82,16 +82,16 @@ def choose_backend(
             raise TesseraError(
                 error("TSR5055", f"`--map` names `{name}`, which the plan does not use",
                       hint=f"its devices are: {', '.join(devices)}"),
-                exit_code=2,
+                exit_code=ExitCode.USAGE,
             )  # fmt: skip
     kinds = {target.split(":")[0] for target in targets.values()}
-    if asked != "auto":
+    if asked != BackendName.AUTO:
         kinds.add(asked)
     if len(kinds) > 1:
         raise TesseraError(
             error("TSR5055", "the devices of a run are all on GPUs or all on the CPU",
                   hint="map every device to the same kind, and leave `--backend` out"),
-            exit_code=2,
+            exit_code=ExitCode.USAGE,
         )  # fmt: skip
     if kinds == {"cpu"}:
         return Choice(backend="cpu", targets={})
@@ -105,7 +105,7 @@ def choose_backend(
         return Choice(backend="cuda", targets=whole)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
-        raise TesseraError(_missing(opened.plan, devices, here), exit_code=NO_DEVICE)
+        raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
     return Choice(backend="cuda", targets=matched)
 
 
@@ -119,7 +119,7 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
                   notes=(f"hosts: {', '.join(nodes)}",),
                   hint="rehearse it with `--backend cpu`, or put every device on what is here "
                   "with `--map`"),
-            exit_code=NO_DEVICE,
+            exit_code=ExitCode.NO_DEVICE,
         )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:
     """The backend of one replica."""
-    if choice.backend == "cuda":
+    if choice.backend == BackendName.CUDA:
         from tessera.backend.cuda.backend import CudaBackend
 
         return CudaBackend(model, options)

@@ -17,12 +17,11 @@ import numpy as np
 from tessera.backend.cpu_plan.engine import step_name
 from tessera.backend.cpu_plan.reference import Expected
 from tessera.backend.service import Bytes, Model
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir import program as ir
 from tessera.ir.access import NeedKind
 from tessera.running import Prepared
 from tessera.running.diverge import find_divergence
-from tessera.running.launches import MISMATCH
 from tessera.running.materials import Materials
 from tessera.running.outcome import Outcome
 from tessera.running.schedule import Turn
@@ -139,7 +138,7 @@ class _Judge:
                 hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
                 "trace, are where to look",
             ),
-            MISMATCH,
+            ExitCode.MISMATCH,
         )  # fmt: skip
 
     def _excuses(self, turn: Turn) -> Iterator[str]:

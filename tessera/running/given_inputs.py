@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
-from tessera.backend.service import RUN_FAULT, Bytes
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.contents import open_arrays
 from tessera.frontend.contents_files import ArrayType
 from tessera.frontend.trace_findings import did_you_mean
@@ -72,7 +72,7 @@ def _check_room(path: str, needed: int) -> None:
             error("TSR5020", f"the machine has no memory for the inputs in `{path}`: {needed} "
                   "bytes", notes=(f"{free} bytes are available",),
                   hint="a `.safetensors` file is mapped, not read"),
-            RUN_FAULT,
+            ExitCode.FAULT,
         )  # fmt: skip
 
 

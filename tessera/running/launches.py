@@ -19,13 +19,11 @@ from tessera.backend.cpu.run import OneDevice, oldest
 from tessera.backend.cpu_plan.engine import step_name
 from tessera.backend.cpu_plan.reference import Reference
 from tessera.backend.service import Bytes, Model
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir import program as ir
 from tessera.running import Prepared
 from tessera.running.diverge import written
 from tessera.running.tolerance import nearest
-
-MISMATCH = 5
 
 OtherWay = Callable[[int, ir.Work, Mapping[str, Bytes]], Mapping[str, Bytes] | None]
 """The buffers after a step of a trace, from those before it; None where there is no other way."""
@@ -133,7 +131,7 @@ class _Comparison:
             raise TesseraError(
                 error("TSR5054", f"a launch differs from {self.against} by more than the tolerance",
                       notes=(label,)),
-                MISMATCH,
+                ExitCode.MISMATCH,
             )  # fmt: skip
         if self.found.worst is None or result.error > self.found.worst[0]:
             self.found.worst = result.error, label

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
-from tessera.backend.service import RUN_FAULT, Bytes
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.contents import Contents, open_arrays, open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.program import Buffer, Program, Role
@@ -180,7 +180,7 @@ def _check_room(opened: OpenPlan, lanes: int) -> None:
             error("TSR5020", f"the machine has no memory for the contents of `{opened.name}`: "
                   f"{needed} bytes", notes=(f"{free} bytes are available",),
                   hint="run with fewer `--lanes`, or on a machine with more memory"),
-            RUN_FAULT,
+            ExitCode.FAULT,
         )  # fmt: skip
 
 

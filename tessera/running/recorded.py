@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tessera.backend.service import Bytes
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.contents import open_contents_file
 from tessera.frontend.quantities import format_bytes
 from tessera.ir.graph import KernelGraph
@@ -24,7 +24,6 @@ from tessera.ir.program import Buffer, Program, Role
 from tessera.passes import intervals
 from tessera.passes.regions import regions_bytes
 from tessera.running import Prepared
-from tessera.running.launches import MISMATCH
 from tessera.running.outcome import Outcome
 from tessera.running.schedule import Turn, first_lanes
 from tessera.running.tolerance import Distance, distance
@@ -131,7 +130,7 @@ def _compare(
             continue
         apart = distance(buffer.dtype, recorded, found[buffer.name])
         if not apart.is_within:
-            raise TesseraError(_differs(request, buffer, name, apart), MISMATCH)
+            raise TesseraError(_differs(request, buffer, name, apart), ExitCode.MISMATCH)
         if worst is None or apart.error > worst[1].error:
             worst = buffer, apart
     if not compared:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tessera.backend.cpu_plan.reference import Reference
 from tessera.backend.service import Model
+from tessera.ir.choices import BackendName
 from tessera.running import Prepared
 from tessera.running.compare_runs import Verdict, compare_runs, variants_used
 from tessera.running.launches import compare_launches, in_oldest_variant
@@ -36,7 +37,7 @@ def _verify_on_one(
     outcome: Outcome, prepared: Prepared, on_progress: Callable[[int, int], None] | None
 ) -> Verdict:
     models = models_of(prepared.opened, prepared.materials)
-    if outcome.backend != "cpu":
+    if outcome.backend != BackendName.CPU:
         from tessera.running.verify_devices import verify_on_devices
 
         return verify_on_devices(outcome, prepared, models, on_progress)

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.backend.service import NO_DEVICE
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
-from tessera.frontend.capture.routes import ROUTES
 from tessera.frontend.contents import Bytes
 from tessera.frontend.contents_write import write_contents
 from tessera.ir import program as ir
 from tessera.ir.architecture import arch_number
+from tessera.ir.choices import Route
 from tessera.ir.trace_text import print_program
 from tessera.output import Kind, check_output, write_file
 from tessera.tracing.build import draft_program, settle_roles
@@ -46,7 +45,7 @@ class TraceOptions:
     model's memory holds stays on the GPU: the trace has sizes only.
     """
 
-    route: str = "ptx"
+    route: str = Route.PTX
     archs: tuple[str, ...] = ()
     warm_ups: int = 3
     ptx: tuple[tuple[str, str], ...] = ()
@@ -104,9 +103,9 @@ def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptio
 
 def check_options(options: TraceOptions) -> None:
     """Refuse a route or an architecture that there is not."""
-    if options.route not in ROUTES:
+    if options.route not in [*Route]:
         raise TesseraError(
-            error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(ROUTES)}")
+            error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(Route)}")
         )
     for arch in options.archs:
         if arch_number(arch) < 10:
@@ -206,7 +205,7 @@ def require_gpu() -> None:
         raise TesseraError(
             error("TSR6000", "tracing needs a GPU, and torch finds none on this machine",
                   hint="`--dry-run` says what would be captured"),
-            exit_code=NO_DEVICE,
+            exit_code=ExitCode.NO_DEVICE,
         )  # fmt: skip
 
 
@@ -218,7 +217,7 @@ def _no_package(problem: ImportError) -> TesseraError:
         error("TSR6000", f"tracing needs the package `{package}`",
               notes=() if is_missing else (f"it cannot be imported: {problem}",),
               hint="install Tessera with its extras `cuda` and `torch`"),
-        exit_code=NO_DEVICE,
+        exit_code=ExitCode.NO_DEVICE,
     )  # fmt: skip
 
 

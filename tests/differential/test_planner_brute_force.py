@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tessera.ir.choices import SINGLE_OBJECTIVES
 from tessera.passes.partition.balance import balance
 from tessera.passes.partition.classes import classes_of
-from tessera.passes.partition.plans import OBJECTIVES, choose
+from tessera.passes.partition.plans import choose
 from tessera.passes.partition.problem import Problem, measure, memory_of
 from tessera.passes.partition.search import State, improve, splice
 from tessera.passes.partition.solve import SolveOptions, lower_bound, solve
@@ -78,7 +79,7 @@ def compare_objectives(seed: int, most: int) -> tuple[bool, bool]:
     problem = constrained(seed, rng.randrange(3, most + 1 - 2 * (devices == 3)), devices)
     everything = list(every_placement(problem))
     split = binds = False
-    for objective in OBJECTIVES:
+    for objective in SINGLE_OBJECTIVES:
         choice = choose(problem, objective, EXACT)
         if not everything:
             assert choice is None or len(choice.best.replicas) > 1, (seed, objective)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.ir.choices import SINGLE_OBJECTIVES
 from tessera.passes.partition.baselines import STRATEGIES, best_baseline
 from tessera.passes.partition.infeasible import find_obstacle
 from tessera.passes.partition.many import aggregate, equal_parts, solve_many, types_of
 from tessera.passes.partition.plans import (
-    OBJECTIVES,
     choose,
 )
 from tessera.passes.partition.problem import Problem, Tensor
@@ -79,7 +79,7 @@ def instance(seed: int, most: int) -> Problem:
     return random_problem(seed, tasks, devices)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
 def test_never_above_a_baseline_or_memory(objective: str) -> None:
     for seed in range(30):
         check(instance(seed, 24), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
@@ -88,7 +88,7 @@ def test_never_above_a_baseline_or_memory(objective: str) -> None:
 @pytest.mark.slow
 def test_never_above_a_baseline_or_memory_in_a_thousand() -> None:
     for seed in range(1000, 2000):
-        objective = OBJECTIVES[seed % 3]
+        objective = SINGLE_OBJECTIVES[seed % 3]
         check(instance(seed, 40), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessera.backend.cuda.api import DriverError
-from tessera.backend.service import NO_DEVICE, RUN_FAULT, ServiceFault
-from tessera.diagnostics import Span, TesseraError, error
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import ExitCode, Span, TesseraError, error
 from tessera.ir.program import LaunchId
 
 # Faults of a kernel: the context is lost with them.
@@ -71,11 +71,11 @@ def start_failed(problem: DriverError, what: str, span: Span | None = None) -> T
             "TSR5102", f"the GPU has too little memory for {what}", span,
             hint="end other programs on the GPU, or plan with less memory (`--memory`) or slots",
         )  # fmt: skip
-        return TesseraError(found, RUN_FAULT)
+        return TesseraError(found, ExitCode.FAULT)
     found = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}", span)
-    return TesseraError(found, RUN_FAULT)
+    return TesseraError(found, ExitCode.FAULT)
 
 
 def missing(code: str, headline: str, *, notes: tuple[str, ...] = (), hint: str) -> TesseraError:
     """Hardware, a driver or a package that is not there."""
-    return TesseraError(error(code, headline, notes=notes, hint=hint), NO_DEVICE)
+    return TesseraError(error(code, headline, notes=notes, hint=hint), ExitCode.NO_DEVICE)

@@ -29,8 +29,8 @@ from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
-from tessera.backend.service import RUN_FAULT, BackendOptions, Model, ServiceFault
-from tessera.diagnostics import TesseraError, error
+from tessera.backend.service import BackendOptions, Model, ServiceFault
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.launch_program import AreaKind, Queue, Run
 from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
 from tessera.settings import read_settings
@@ -205,7 +205,7 @@ class CudaReplica:
                     "TSR5102",
                     f"device `{device}` may use {limit} bytes, and the plan needs {needed} bytes",
                 )
-                raise TesseraError(found, RUN_FAULT)
+                raise TesseraError(found, ExitCode.FAULT)
 
     def _module_arches(self) -> dict[tuple[int, str, int], str]:
         """Which variant of a module a device runs, by trace, device and module."""

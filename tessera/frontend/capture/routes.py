@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-ROUTES = ("ptx", "library", "eager", "as-is")
+from tessera.ir.choices import Route
 
 _COMMON: dict[str, Any] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
@@ -33,12 +33,12 @@ _BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
 
 def attempts(route: str) -> tuple[str, ...]:
     """The compilers to try in turn for products and convolutions."""
-    return ("TRITON", "TRITON,ATEN") if route == "ptx" else ("",)
+    return ("TRITON", "TRITON,ATEN") if route == Route.PTX else ("",)
 
 
 def compiled(function: Callable[..., Any], route: str, backends: str) -> Callable[..., Any]:
     """The callable by a route; one that is compiled already stays as it is."""
-    if route in ("eager", "as-is") or _is_compiled(function):
+    if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
     import torch
 
@@ -66,7 +66,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def plain_attention(route: str) -> Iterator[None]:
     """By the route `ptx`, have `scaled_dot_product_attention` taken apart."""
-    if route != "ptx":
+    if route != Route.PTX:
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel

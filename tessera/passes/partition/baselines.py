@@ -11,20 +11,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from tessera.ir.choices import Strategy
 from tessera.passes.partition.problem import Placement, Problem, runs
 from tessera.passes.partition.search import best_of, splice
 
-STRATEGIES = ("single", "layers", "phase", "attention", "kernel")
+STRATEGIES = tuple(strategy for strategy in Strategy if strategy is not Strategy.DP)
 _MOST_ORDERS = 24
 
 
 def placements_of(problem: Problem, strategy: str) -> Iterator[Placement]:
     """The placements of a strategy that can run, fitting or not."""
     makers = {
-        "single": _single, "layers": _layers, "phase": _phase,
-        "attention": _attention, "kernel": _kernel,
-    }  # fmt: skip
-    return (one for one in makers[strategy](problem) if runs(problem, one))
+        Strategy.SINGLE: _single,
+        Strategy.LAYERS: _layers,
+        Strategy.PHASE: _phase,
+        Strategy.ATTENTION: _attention,
+        Strategy.KERNEL: _kernel,
+    }
+    return (one for one in makers[Strategy(strategy)](problem) if runs(problem, one))
 
 
 def best_baseline(problem: Problem, strategy: str) -> Placement | None:

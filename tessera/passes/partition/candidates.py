@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from tessera.ir.choices import Objective
 from tessera.passes.partition.problem import INFINITY, Measure, Placement, Problem, measure
 from tessera.passes.partition.schedule import request_times
 
@@ -48,9 +49,11 @@ class Candidate:
 
     def value(self, objective: str) -> float:
         """What the objective minimises."""
-        return {"throughput": self.period_ns, "latency": self.latency_ns, "cost": self.usd}[
-            objective
-        ]
+        return {
+            Objective.THROUGHPUT: self.period_ns,
+            Objective.LATENCY: self.latency_ns,
+            Objective.COST: self.usd,
+        }[Objective(objective)]
 
 
 def one_placement(problem: Problem, name: str, placement: Placement) -> Candidate:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tessera.ir.choices import Ending, Objective, Strategy
 from tessera.passes.partition.baselines import best_baseline
 from tessera.passes.partition.bounds import spread_bound
 from tessera.passes.partition.candidates import (
@@ -52,17 +53,15 @@ from tessera.passes.partition.small import best_small
 from tessera.passes.partition.solve import Progress, SolveOptions, lower_bound
 
 __all__ = [
-    "KERNEL", "OBJECTIVES", "STRATEGY_NAMES", "Candidate", "Choice", "ReplicaPlan",
+    "Candidate", "Choice", "ReplicaPlan",
     "alone_candidates", "candidate_of", "choose", "first_of_names", "slots_needed",
     "strategy_candidate",
 ]  # fmt: skip
 
-OBJECTIVES = ("throughput", "latency", "cost")
 _NEAR = 0.01  # of the bound; larger parts are not tried then
 _NEAR_ENOUGH = 0.05
 _LARGE_TASKS = 2_000
-KERNEL = "kernel"
-STRATEGY_NAMES = ("single", "dp", "layers", "phase", "attention", KERNEL)
+_COARSE = (Strategy.LAYERS, Strategy.PHASE, Strategy.ATTENTION, Strategy.KERNEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +111,7 @@ class _Found:
 
 def choose(
     problem: Problem,
-    objective: str = "throughput",
+    objective: str = Objective.THROUGHPUT,
     options: SolveOptions | None = None,
     *,
     on_progress: Progress | None = None,
@@ -125,7 +124,11 @@ def choose(
         options=options or SolveOptions(), on_progress=on_progress, should_stop=should_stop
     )
     baselines = _baselines(problem)
-    look = {"throughput": _fastest, "latency": _shortest, "cost": _cheapest}[objective]
+    look = {
+        Objective.THROUGHPUT: _fastest,
+        Objective.LATENCY: _shortest,
+        Objective.COST: _cheapest,
+    }[Objective(objective)]
     found = look(problem, search, baselines)
     everything = baselines + found.candidates
     small = best_small(problem, objective)
@@ -144,18 +147,18 @@ def choose(
 
 def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
     """A baseline by name; None if it has no plan here. A split by kernels is one without search."""
-    if strategy == "dp":
+    if strategy == Strategy.DP:
         return _data_parallel(problem)
     placement = best_baseline(problem, strategy)
     if placement is None:
         return None
-    name = f"single:{problem.devices[placement[0]]}" if strategy == "single" else strategy
+    name = f"single:{problem.devices[placement[0]]}" if strategy == Strategy.SINGLE else strategy
     found = one_placement(problem, name, placement)
     return found if found.period_ns < INFINITY else None
 
 
 def alone_candidates(
-    problem: Problem, objective: str = "throughput", options: SolveOptions | None = None
+    problem: Problem, objective: str = Objective.THROUGHPUT, options: SolveOptions | None = None
 ) -> list[Candidate]:
     """The best plan for the devices of each type alone, named `2x a100-0`."""
     found = []
@@ -171,7 +174,7 @@ def alone_candidates(
 def _searched(problem: Problem, placement: Placement) -> Candidate:
     """What a search has found: a split of single requests, or a device that serves them alone."""
     used = set(placement)
-    name = KERNEL if len(used) > 1 else f"single:{problem.devices[placement[0]]}"
+    name = Strategy.KERNEL if len(used) > 1 else f"single:{problem.devices[placement[0]]}"
     return one_placement(problem, name, placement)
 
 
@@ -204,7 +207,7 @@ def _baselines(problem: Problem) -> list[Candidate]:
     devices = usable_devices(problem)
     if len(devices) > 1:
         found.append(_data_parallel(problem))
-        found += [strategy_candidate(problem, name) for name in STRATEGY_NAMES[2:]]
+        found += [strategy_candidate(problem, name) for name in _COARSE]
     return [one for one in found if one is not None and one.period_ns < INFINITY]
 
 
@@ -226,7 +229,7 @@ def _data_parallel(problem: Problem) -> Candidate | None:
             parts.append((alone, 1.0 / max(measure(problem, alone).period_ns, 1e-9)))
     if len(parts) < 2:
         return None
-    found = candidate_of(problem, "dp", tuple(parts))
+    found = candidate_of(problem, Strategy.DP, tuple(parts))
     return found if found.period_ns < INFINITY else None
 
 
@@ -244,7 +247,7 @@ def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
     candidates = []
     if found.placement is not None:
         candidates.append(_searched(problem, found.placement))
-    return _Found(candidates=candidates, bound=found.bound_ns, ended="gap")
+    return _Found(candidates=candidates, bound=found.bound_ns, ended=Ending.GAP)
 
 
 def _starts(candidates: list[Candidate]) -> tuple[Placement, ...]:
@@ -261,7 +264,7 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
         if min((one.period_ns for one in baselines), default=INFINITY) <= least * (
             1 + search.options.gap
         ):
-            return _Found(candidates=found, bound=least, ended="gap")
+            return _Found(candidates=found, bound=least, ended=Ending.GAP)
     if many:
         bound = lower_bound(aggregate(problem)[0], watch)
         for number in _part_counts(problem):
@@ -269,12 +272,14 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
             best = min((one.period_ns for one in baselines + found), default=INFINITY)
             if best <= bound * (1 + max(search.options.gap, _NEAR)):
                 near = best <= bound * (1 + search.options.gap)
-                return _Found(candidates=found, bound=bound, ended="gap" if near else "search")
+                return _Found(
+                    candidates=found, bound=bound, ended=Ending.GAP if near else Ending.SEARCH
+                )
             if watch.over():
                 return _Found(candidates=found, bound=bound, ended=watch.over())
         if found and best <= bound * (1 + _NEAR_ENOUGH):
             # One placement over all devices has more boundaries than replicas have.
-            return _Found(candidates=found, bound=bound, ended="search")
+            return _Found(candidates=found, bound=bound, ended=Ending.SEARCH)
     solved = solve_many(
         problem, search.within(watch).options, _starts(baselines), on_progress=search.on_progress,
         should_stop=search.should_stop,
@@ -346,7 +351,8 @@ def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
     """Plans for subsets of the cards, a bound on the money per request, and how it ended."""
     found: list[Candidate] = []
     least = min((one.usd for one in baselines), default=INFINITY)
-    bound, ended = INFINITY, "gap"
+    bound = INFINITY
+    ended: str = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
     for cards in _subsets(problem):
         devices = tuple(sorted(d for card in cards for d in problem.rooms[card].devices))
@@ -364,7 +370,7 @@ def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
         inside = _baselines(part)
         solved = _fastest(part, search.within(watch), inside)
         inside += solved.candidates
-        if solved.ended != "gap":
+        if solved.ended != Ending.GAP:
             ended = solved.ended
         found += inside
         least = min([least, *(one.usd for one in inside)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.ir.choices import Objective
 from tessera.passes.partition.candidates import HOUR_NS, one_placement
 from tessera.passes.partition.latency import all_placements
 from tessera.passes.partition.problem import INFINITY, Placement, Problem
@@ -25,13 +26,13 @@ Grid = NDArray[np.int64]
 
 def best_small(problem: Problem, objective: str) -> Placement | None:
     """The placement with the least value of an objective; None if that is not known here."""
-    if objective == "latency" or (problem.slots is None and problem.lanes is None):
+    if objective == Objective.LATENCY or (problem.slots is None and problem.lanes is None):
         return None  # `solve_latency` and `solve` are exact for these
     grid = all_placements([task.allowed() for task in problem.tasks], _MOST_PLACEMENTS)
     if grid is None:
         return None
     least = _periods(problem, grid)
-    if objective == "cost":
+    if objective == Objective.COST:
         least = least * _prices(problem, grid) / HOUR_NS
     best, value = None, INFINITY
     for look, row in enumerate(np.argsort(least, kind="stable")):

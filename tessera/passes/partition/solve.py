@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.ir.choices import Ending
 from tessera.passes.partition.balance import balance
 from tessera.passes.partition.bounds import spread_bound
 from tessera.passes.partition.classes import classes_of
@@ -91,7 +92,7 @@ class Solution:
 
 Progress = Callable[[float, float], None]
 _NOTHING = Solution(
-    placement=None, period_ns=INFINITY, bound_ns=INFINITY, relaxation_ns=INFINITY, ended="gap"
+    placement=None, period_ns=INFINITY, bound_ns=INFINITY, relaxation_ns=INFINITY, ended=Ending.GAP
 )
 
 
@@ -119,15 +120,16 @@ def solve(
     incumbent = _round(problem, model, relaxed, starts, options, watch)
     if on_progress:
         on_progress(relaxed.bound_ns, _period(problem, incumbent))
-    best, proven, ended = incumbent, relaxed.bound_ns, "gap"
+    best, proven = incumbent, relaxed.bound_ns
+    ended: str = Ending.GAP
     if best is not None and not options.thorough:
-        ended = "search"
+        ended = Ending.SEARCH
     elif not relaxed.solved and best is not None:
-        ended = watch.over() or "nodes"  # what branching would have to solve again and again
+        ended = watch.over() or Ending.NODES  # what branching would have to solve again and again
     elif classes and not _near(problem, best, proven, options.gap):
         best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
     if ended == "whole" or (
-        ended == "gap" and not classes and not _near(problem, best, proven, options.gap)
+        ended == Ending.GAP and not classes and not _near(problem, best, proven, options.gap)
     ):
         best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
     period = _period(problem, best)
@@ -163,7 +165,8 @@ def _solve_coarse(
     near = best is not None and _near(problem, best, bound, options.gap)
     return Solution(
         placement=best, period_ns=period, bound_ns=min(bound, period),
-        relaxation_ns=min(bound, period), ended="gap" if near else watch.over() or "search",
+        relaxation_ns=min(bound, period),
+        ended=Ending.GAP if near else watch.over() or Ending.SEARCH,
         duals=found.duals,
     )  # fmt: skip
 

@@ -10,8 +10,9 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.machine_file import parse_machine
+from tessera.ir.choices import Objective
 from tessera.ir.launch_program import Send
-from tessera.ir.plan import OBJECTIVES, Plan
+from tessera.ir.plan import Plan
 from tessera.ir.trace_text import print_program
 from tessera.planning import PlanOptions
 from tessera.planning import plan as make_plan
@@ -188,7 +189,7 @@ def test_devices_with_more_sms_or_less_time_than_their_card_has(plan: Plan) -> N
         open_plan(replace(plan, replicas=replicas, latency_ns=0.1))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", [*Objective])
 def test_what_the_planner_predicts_holds_together(tmp_path: Path, objective: str) -> None:
     """Also for several traces, and for GPUs of the user's own, whatever their memory."""
     machine = (

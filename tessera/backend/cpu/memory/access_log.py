@@ -14,6 +14,7 @@ import numpy as np
 
 from tessera.backend.cpu.memory.memory import AddressSpace, Allocation, Array, reserve
 from tessera.backend.cpu.simt.faults import refuse
+from tessera.diagnostics import ExitCode
 
 _MERGE_ABOVE = 1 << 16
 
@@ -50,7 +51,7 @@ class Direction:
                     "TSR5020",
                     "not enough address space to log what a launch touches",
                     hint="give the device less memory: `Device(memory_bytes=...)`",
-                    exit_code=6,
+                    exit_code=ExitCode.FAULT,
                 )
             self.maps[width] = flags
         return flags

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.cpu.simt.faults import refuse
+from tessera.diagnostics import ExitCode
 
 Array = npt.NDArray[Any]
 
@@ -118,7 +119,7 @@ class AddressSpace:
                 f"the machine has no memory for `{name}`: {size} bytes",
                 notes=(f"{free} bytes are available",),
                 hint="run a smaller trace, or on a machine with more memory",
-                exit_code=6,
+                exit_code=ExitCode.FAULT,
             )
 
     def _find_room(self, room: int, size: int, name: str) -> int:
@@ -136,7 +137,7 @@ class AddressSpace:
             f"device {self.index} is out of memory allocating `{name}`: {size} bytes",
             notes=(f"the device has {self.capacity} bytes of address space",),
             hint="free buffers that are no longer needed",
-            exit_code=6,
+            exit_code=ExitCode.FAULT,
         )
 
     def free(self, allocation: Allocation) -> None:

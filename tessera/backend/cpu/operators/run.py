@@ -20,7 +20,8 @@ from tessera.backend.cpu.operators.matrix import MATRIX
 from tessera.backend.cpu.operators.movement import MOVEMENT, MOVES, IndexOutOfRange
 from tessera.backend.cpu.operators.reduce import REDUCTIONS
 from tessera.backend.cpu.operators.values import COMPLEX, Array, Call, round_to, storage
-from tessera.backend.cpu.simt.faults import RUN_FAULT, refuse
+from tessera.backend.cpu.simt.faults import refuse
+from tessera.diagnostics import ExitCode
 from tessera.ir import program as ir
 from tessera.ir.operators import bind
 from tessera.ir.operators_records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
@@ -92,7 +93,7 @@ def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchRe
             "TSR5002",
             f"the operator `{call.operator}` reaches outside a tensor: {reason}",
             call.span,
-            exit_code=RUN_FAULT,
+            exit_code=ExitCode.FAULT,
         ) from None
     return LaunchResult(accesses=device.log.finish(), output="", steps=1)
 
@@ -212,7 +213,7 @@ def _need_written(
                 "TSR5015",
                 f"the operator `{record.operator}` reads memory that nothing has written",
                 record.span,
-                exit_code=RUN_FAULT,
+                exit_code=ExitCode.FAULT,
             )
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from tessera.diagnostics import Span, TesseraError, error
 
-RUN_FAULT = 6
-
 
 @dataclass(slots=True)
 class Fault(Exception):

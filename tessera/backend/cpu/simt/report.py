@@ -9,9 +9,9 @@ import numpy as np
 
 from tessera.backend.cpu.memory.memory import Array
 from tessera.backend.cpu.simt.chunk import Chunk
-from tessera.backend.cpu.simt.faults import RUN_FAULT, Fault, refuse
+from tessera.backend.cpu.simt.faults import Fault, refuse
 from tessera.backend.cpu.simt.lanes import WARP, Lanes
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import ExitCode, TesseraError
 
 if TYPE_CHECKING:
     from tessera.backend.cpu.emit.compiled import CompiledBlock
@@ -40,7 +40,7 @@ def explain(chunk: Chunk, fault: Fault, lanes: Lanes) -> TesseraError:
         program.span(fault.site),
         notes=(*notes, *fault.notes),
         hint=fault.hint,
-        exit_code=RUN_FAULT,
+        exit_code=ExitCode.FAULT,
     )
 
 
@@ -59,7 +59,7 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: Lanes) -> TesseraE
             f"{lanes.count} lanes stood here",
         ),
         hint="raise the limit with `max_steps` (`--max-steps`) if the kernel is only long",
-        exit_code=RUN_FAULT,
+        exit_code=ExitCode.FAULT,
     )
 
 
@@ -77,7 +77,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
             f"{int(np.count_nonzero(flags))} threads stood here",
             "no path leads out of the loop, or a round changes neither registers nor memory",
         ),
-        exit_code=RUN_FAULT,
+        exit_code=ExitCode.FAULT,
     )
 
 
@@ -89,7 +89,7 @@ def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
         f"the CPU backend cannot run an instruction of `{program.kernel.name}`: {reason}",
         program.span(block.site),
         "in the instructions from here",
-        exit_code=RUN_FAULT,
+        exit_code=ExitCode.FAULT,
     )
 
 
@@ -117,7 +117,7 @@ def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
         program.span(first_site),
         "some wait here",
         notes=tuple(notes[:8]),
-        exit_code=RUN_FAULT,
+        exit_code=ExitCode.FAULT,
     )
 
 
