@@ -7,10 +7,11 @@ and all elements of one may be changed alike. Anything else depends on the layou
 registers, handing them to other lanes or to `mma.sync`, adding up elements, changing only some,
 making fragments of other values. What `mma.sync` takes and gives is specified.
 
-`fragment_values` has the values; they are followed along the flow of control until nothing changes.
-Where lanes part at a branch, what they change on the way to its end counts as changed by a
-condition, unless `wmma` is used there: then the branch is one that all lanes take alike. It is a
-hint for people, no proof: values in shared memory are not followed.
+`fragment_slice` says which instructions matter, `fragment_values` what registers hold; that is
+followed along the flow of control until nothing changes. Where lanes part at a branch, what they
+change on the way to its end counts as changed by a condition, unless `wmma` is used there: then all
+lanes take the branch alike. It is a hint for people, no proof: values are not followed through
+shared memory, nor through local memory whose address is computed (code without optimisation).
 
 Source: PTX ISA 9.0, section 9.7.14.4 (wmma).
 """
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 from tessera.diagnostics import Diagnostic, warning
 from tessera.ir import program as ir
 from tessera.ir import ptx
-from tessera.ir.control_flow import EXIT, ControlFlow, build_control_flow
+from tessera.ir.control_flow import build_control_flow
 from tessera.ir.flatten import FlatFunction
+from tessera.passes.kernels.fragment_slice import between, fragment_slice
 from tessera.passes.kernels.fragment_steps import State, Steps, Use
 from tessera.passes.kernels.fragment_values import JOINED, Holds, Value, combine, join
 from tessera.passes.kernels.inline_calls import inline_calls
@@ -89,6 +91,11 @@ class _Walk:
         self.flat = flat
         self.flow = build_control_flow(flat)
         self.steps = Steps(flat)
+        matters = fragment_slice(flat, self.flow, self.steps.meanings)
+        self.indices = [
+            [index for index in range(block.start, block.end) if index in matters]
+            for block in self.flow.blocks
+        ]
         self.before: dict[int, State] = {0: {}}
         self.conditions: dict[int, Value] = {}
 
@@ -113,10 +120,9 @@ class _Walk:
         return changed
 
     def _block(self, number: int, found: list[Use]) -> State:
-        block = self.flow.blocks[number]
         state = dict(self.before.get(number, {}))
         condition = self.conditions.get(number, Value())
-        for index in range(block.start, block.end):
+        for index in self.indices[number]:
             self.steps.step(index, state, condition, found)
         return state
 
@@ -127,6 +133,8 @@ class _Walk:
             return True
         changed = False
         for name in {**known, **after}:
+            if known.get(name) is after.get(name):
+                continue
             met = join(self.steps.held(known, name), self.steps.held(after, name))
             if met != known.get(name):
                 known[name] = met
@@ -141,7 +149,7 @@ class _Walk:
         condition = self.steps.held(after, last.guard.register)
         if condition.holds is Holds.UNIFORM:
             return False
-        inside = list(_between(self.flow, number))
+        inside = list(between(self.flow, number))
         if any(self._has_wmma(block) for block in inside):
             return False
         changed = False
@@ -157,16 +165,3 @@ class _Walk:
         return any(
             one.opcode.name == "wmma" for one in self.flat.instructions[block.start : block.end]
         )
-
-
-def _between(flow: ControlFlow, number: int) -> Iterator[int]:
-    """The blocks that a branch at the end of a block may lead to before its paths meet."""
-    end = flow.post_dominators[number]
-    seen = {number, EXIT if end is None else end}
-    pending = list(flow.blocks[number].successors)
-    while pending:
-        block = pending.pop()
-        if block not in seen:
-            seen.add(block)
-            yield block
-            pending.extend(flow.blocks[block].successors)

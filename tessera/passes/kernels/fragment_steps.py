@@ -15,6 +15,7 @@ from tessera.ir.opcodes import Meaning, Role, Scope, Varies, special_register
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes.kernels.fragment_values import (
     JOINED,
+    UNKNOWN,
     Holds,
     Shape,
     Value,
@@ -253,7 +254,7 @@ class Steps:
                 yield key, self._operand(one, state)
                 continue
             for name in registers_in(one):
-                yield name, state.get(key, Value())
+                yield name, state.get(key, Value(recipe=UNKNOWN))
 
 
 def _elements(operand: ptx.Operand) -> tuple[ptx.Operand, ...]:
@@ -269,7 +270,7 @@ def _misfit(shape: Shape, values: Sequence[Value]) -> str | None:
             return "values that no `wmma.load` or `wmma.mma` made"
         if value.holds is Holds.FRAGMENT and value.element != (shape, number, -1):
             return "elements of another fragment, or in another order"
-    if len({value.recipe for value in values} - {JOINED}) > 1:
+    if len({value.recipe for value in values} - {UNKNOWN}) > 1:
         return "elements that were not all treated alike"
     return None
 

@@ -9,7 +9,8 @@ from lane to lane, it depends on the layout.
 
 A value also has a recipe, a number for how it was made without regard to the register of the
 fragment: elements of one fragment that were treated alike have equal recipes. Where paths meet all
-recipes become one; so a difference may be missed, and none is made up.
+recipes become one, and what comes from memory that is not followed has none; so a difference may
+be missed, and none is made up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 JOINED = 0
+UNKNOWN = -1
 
 
 class Holds(enum.IntEnum):

@@ -8,7 +8,11 @@ import pytest
 
 from tessera import analyze
 from tessera.frontend.trace import parse_trace
+from tessera.ir.control_flow import build_control_flow
+from tessera.ir.flatten import flatten
 from tessera.passes.kernels.fragment_layout import layout_warnings
+from tessera.passes.kernels.fragment_slice import fragment_slice
+from tessera.passes.kernels.kernel_code import known_meaning
 from tests.helpers.command import tessc
 
 F = "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}"
@@ -119,6 +123,12 @@ DEPENDS = {
         "lane by lane",
     ),
     "one register only": (f"{LOAD} mul.f32 %f0, %f0, %s; {STORE}", "not all treated alike"),
+    "one register only, behind a loop": (
+        f"{each('mov.f32 %f#, 0f00000000;')} mov.u32 %t, 0;\nL: {LOAD_A}{LOAD_B}{MULTIPLY}"
+        "add.u32 %t, %t, 1; setp.lt.u32 %p0, %t, 4; @%p0 bra L;\n"
+        f"add.f32 %f0, %f0, %f0; {STORE}",
+        "not all treated alike",
+    ),
     "by the number of the register": (
         f"{LOAD}{each('add.f32 %f#, %f#, 0f4000000#;')}{STORE}",
         "not all treated alike",
@@ -201,3 +211,16 @@ def test_running_says_so_too(tmp_path: Path) -> None:
     outcome = tessc("run", str(path))
     assert outcome.code == 0
     assert outcome.err.count("TSR2016") == 1
+
+
+def test_code_that_fragments_do_not_hang_on_is_left_out() -> None:
+    """Kernels are long, and most of them computes addresses: the work grows with the rest only."""
+    addresses = each("add.s64 %rd#, %rd1, #; setp.lt.u64 %p1, %rd#, %rd2; @%p1 bra N#;\nN#:", 8)
+    text = module(f"{LOAD}{addresses}{each('mul.f32 %f#, %f#, %s;')}{STORE}")
+    code = parse_trace(text).modules[0].variants[0].ptx
+    flat = flatten(next(code.kernels()))
+    meanings = [known_meaning(one) for one in flat.instructions]
+    kept = fragment_slice(flat, build_control_flow(flat), meanings)
+    opcodes = {str(flat.instructions[index].opcode) for index in kept}
+    assert {"mul.f32", "ld.param.f32"} <= opcodes
+    assert not {"add.s64", "setp.lt.u64", "bra"} & opcodes
