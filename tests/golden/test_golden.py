@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.golden import made_anew, print_golden, read_golden
+from tests.helpers.golden import edit, made_anew, print_golden, read_golden
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.rglob("*.ptx"))
@@ -79,3 +79,12 @@ def test_the_concepts_point_to_every_file(kind: str) -> None:
         p.name for p in (HERE / kind).glob("*.ptx") if f"golden/{kind}/{p.name})" not in pages
     ]
     assert missing == []
+
+
+def test_edits() -> None:
+    text = "a\n  b 1\n  c\nb 1\n"
+    assert edit(text, "- b 1\n") == "a\n  c\nb 1\n"
+    assert edit(text, "@ c\n+ d\n") == "a\n  b 1\n  d\n  c\nb 1\n"
+    assert edit(text, "@ b\n~ 1 -> 2\n") == "a\n  b 2\n  c\nb 1\n"
+    with pytest.raises(StopIteration):
+        edit(text, "- z\n")
