@@ -1,8 +1,9 @@
 """The parts of a cubin that decide what runs, so that two of them can be compared.
 
-In: the bytes of an ELF64 little-endian file. Out: its sections by name. Everything is compared
-(code, constants, kernel information, symbols, relocations, DWARF from the PTX itself) except
-sections that describe the *PTX text*, which printing rewrites on purpose:
+In: the bytes of a little-endian ELF file, of 64 bits, or of 32 for PTX with 32-bit addresses. Out:
+its sections by name. Everything is compared (code, constants, kernel information, symbols,
+relocations, DWARF from the PTX itself) except sections that describe the *PTX text*, which printing
+rewrites on purpose:
 
 - `.nv_debug_ptx_txt*` is a copy of the PTX;
 - `.nv_debug_line_sass` maps machine code to PTX lines (these two also as `.rel*` and
@@ -22,11 +23,12 @@ SCOPED = re.compile(rb"^(\$__.*)__\d+$")
 
 def sections(cubin: bytes) -> dict[str, bytes]:
     """Contents by section name; a name that repeats gets `#2` and so on."""
-    if cubin[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    table = struct.unpack_from("<Q", cubin, 0x28)[0]
-    size, count, names_at = struct.unpack_from("<HHH", cubin, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count)]
+    if cubin[:6] not in (b"\x7fELF\x02\x01", b"\x7fELF\x01\x01"):
+        raise ValueError("not a little-endian ELF file")
+    at, counts_at, row = (0x28, 0x3A, "<IIQQQQ") if _is_wide(cubin) else (0x20, 0x2E, "<IIIIII")
+    table = struct.unpack_from("<Q" if _is_wide(cubin) else "<I", cubin, at)[0]
+    size, count, names_at = struct.unpack_from("<HHH", cubin, counts_at)
+    headers = [struct.unpack_from(row, cubin, table + i * size) for i in range(count)]
     names = _content(cubin, headers[names_at])
     found: dict[str, bytes] = {}
     for header in headers:
@@ -51,7 +53,11 @@ def symbols(cubin: bytes) -> list[bytes]:
     found = sections(cubin)
     table, names = found.get(".symtab", b""), found.get(".strtab", b"")
     rows = []
-    for name_at, info, other, _, _, size in struct.iter_unpack("<IBBHQQ", table):
+    for entry in struct.iter_unpack("<IBBHQQ" if _is_wide(cubin) else "<IIIBBH", table):
+        if _is_wide(cubin):
+            name_at, info, other, _, _, size = entry
+        else:
+            name_at, _, size, info, other, _ = entry
         name = names[name_at : names.index(b"\0", name_at)]
         if info & 15 != 3 and not any(part.encode() in name for part in ABOUT_THE_TEXT):
             name = SCOPED.sub(rb"\1", name)
@@ -63,6 +69,10 @@ def differences(first: bytes, second: bytes) -> list[str]:
     """The names of the sections in which two cubins differ; none if they run the same code."""
     left, right = code_sections(first), code_sections(second)
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
+
+
+def _is_wide(cubin: bytes) -> bool:
+    return cubin[4] == 2
 
 
 def _content(cubin: bytes, header: tuple[int, ...]) -> bytes:

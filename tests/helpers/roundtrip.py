@@ -13,7 +13,7 @@ from tessera.diagnostics import TesseraError, summarise
 from tessera.frontend.ptx import parse_module
 from tessera.ir.ptx_text import print_module
 from tests.helpers.cubin import differences
-from tests.helpers.ptxas import assemble
+from tests.helpers.ptxas import Assembly, assemble
 
 RUNS = 12
 
@@ -31,8 +31,10 @@ class Trip:
         return self.stage == "ok"
 
 
-def check_text(text: str, name: str, *, with_ptxas: bool = True) -> Trip:
-    """Take one text through the round trip."""
+def check_text(
+    text: str, name: str, *, with_ptxas: bool = True, extra: tuple[str, ...] = ()
+) -> Trip:
+    """Take one text through the round trip; `extra` are options that ptxas gets both times."""
     try:
         module = parse_module(text, name)
     except TesseraError as failure:
@@ -46,23 +48,28 @@ def check_text(text: str, name: str, *, with_ptxas: bool = True) -> Trip:
         return Trip("equal", f"{name}: the printed text parses to another module")
     if print_module(again) != printed:
         return Trip("stable", f"{name}: printing twice gives different text")
-    return _assemble_both(text, printed) if with_ptxas else Trip("ok")
+    return _assemble_both(text, printed, extra) if with_ptxas else Trip("ok")
 
 
-def _assemble_both(text: str, printed: str) -> Trip:
-    original = assemble(text)
+def _assemble_both(text: str, printed: str, extra: tuple[str, ...]) -> Trip:
+    original = _assembled(text, extra)
     if original.cubin is None:
         return Trip("refused", original.output.strip())
-    copy = assemble(printed, original.options)
+    copy = assemble(printed, original.options, executable=original.executable)
     if copy.cubin is None:
         return Trip("ptxas", copy.output.strip())
     different = differences(original.cubin, copy.cubin)
-    if different and not _same_in_some_run(text, printed, original.options):
+    if different and not _same_in_some_run(text, printed, original):
         return Trip("code", ", ".join(different))
     return Trip("ok")
 
 
-def _same_in_some_run(text: str, printed: str, options: tuple[str, ...]) -> bool:
+def _assembled(text: str, extra: tuple[str, ...]) -> Assembly:
+    plain = assemble(text, extra) if extra else assemble(text)
+    return plain if plain.accepted or not extra else assemble(text, (*extra, "--compile-only"))
+
+
+def _same_in_some_run(text: str, printed: str, judged: Assembly) -> bool:
     """Whether some run of ptxas gives both texts the same code.
 
     ptxas is not a function of its input: for a few large kernels it picks one of several
@@ -72,8 +79,9 @@ def _same_in_some_run(text: str, printed: str, options: tuple[str, ...]) -> bool
     originals: list[bytes] = []
     copies: list[bytes] = []
     for _ in range(RUNS):
-        originals += filter(None, [assemble(text, options).cubin])
-        copies += filter(None, [assemble(printed, options).cubin])
+        for sample, made in ((text, originals), (printed, copies)):
+            again = assemble(sample, judged.options, executable=judged.executable)
+            made += filter(None, [again.cubin])
         if any(not differences(one, other) for one in originals for other in copies):
             return True
     return False

@@ -1,11 +1,16 @@
 """Compile `nvrtc/*.cu` with one NVRTC: `python nvrtc_kernels.py libnvrtc.so INCLUDE OUT ARCH,...`.
 
+With `functions` as a fifth argument the sources are those of `device_functions.py`, each for one of
+the architectures by turns.
+
 The library is called through ctypes, so no GPU, driver or Python package is needed.
 """
 
 import ctypes
 import pathlib
 import sys
+
+import device_functions
 
 OPTIONS = {"": [], ".lineinfo": ["-lineinfo"], ".debug": ["-G"], ".rdc": ["-rdc=true"]}
 
@@ -55,5 +60,34 @@ def main(library, include, out, archs):
                 (folder / f"{path.stem}.sm_{arch}{suffix}.ptx").write_bytes(text)
 
 
+def compile_functions(library, include, out, archs):
+    """Every source of `device_functions`, the architectures and forms by turns."""
+    nvrtc = ctypes.CDLL(library)
+    folder = pathlib.Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    forms = [[], [], [], ["-lineinfo"], ["-use_fast_math"], ["-rdc=true"], ["-G"], ["-fmad=false"]]
+    for number, (name, text) in enumerate(device_functions.sources()):
+        arch, extra = archs[number % len(archs)], forms[number // len(archs) % len(forms)]
+        flags = [
+            f"--gpu-architecture=compute_{arch}",
+            "-default-device",
+            "-std=c++17",
+            "-w",
+            "-device-int128",
+        ]
+        try:
+            made = compile_ptx(
+                nvrtc,
+                text.encode(),
+                f"{name}.cu".encode(),
+                [*flags, f"-I{include}", f"-I{include}/cccl", *extra],
+            )
+        except RuntimeError as failure:
+            print(f"left out {name}.sm_{arch}: {str(failure)[:150]}", flush=True)
+            continue
+        (folder / f"{name}.sm_{arch}.ptx").write_bytes(made)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4].split(","))
+    chosen = compile_functions if sys.argv[5:] == ["functions"] else main
+    chosen(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4].split(","))
