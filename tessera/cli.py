@@ -33,7 +33,14 @@ from tessera import (
     render,
 )
 from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError, error, warning
-from tessera.messages import Messages, ReaderGone, form_option, silence, write_data
+from tessera.messages import (
+    Messages,
+    ReaderGone,
+    data_root_option,
+    form_option,
+    silence,
+    write_data,
+)
 from tessera.output import Kind, check_apart, check_output, is_regular, write_file
 from tessera.settings import read_settings
 
@@ -98,6 +105,7 @@ def cli(context: click.Context, color: str) -> None:
     metavar="A:B",
     help="Explain why step B depends on step A, by numbers as the report shows them.",
 )
+@data_root_option
 @form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option(
@@ -118,6 +126,7 @@ def analyze(
     emit: str | None,
     dot: bool,
     why: str | None,
+    data_root: str | None,
     form: str,
     strict: bool,
     output: str,
@@ -158,7 +167,7 @@ def analyze(
                 "choose another name; `--emit graph -o FILE` writes the graph alone",
             )
         with messages.waiting(file):
-            found = driver.analyze(file)
+            found = driver.analyze(file, data_root=data_root)
         if kernels:
             _check_patterns(kernels, report.function_names(found))
             found = report.only(found, kernels)

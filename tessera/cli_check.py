@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from tessera.diagnostics import Severity, TesseraError
-from tessera.messages import Messages, form_option, write_data
+from tessera.messages import Messages, data_root_option, form_option, write_data
 from tessera.render import safe
 
 
@@ -16,13 +16,19 @@ from tessera.render import safe
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option(
     "--data",
+    multiple=True,
     type=click.Path(),
-    metavar="PATH",
-    help="Take the contents that decide accesses from this file, not from the one beside a plan.",
+    metavar="[TRACE=]PATH",
+    help="Take the contents that decide accesses from this file, not from the one beside a plan; "
+    "of one trace of several, if it is named. May be repeated.",
 )
+@data_root_option
 @form_option
 @click.pass_obj
-def check(messages: Messages, file: str, as_json: bool, data: str | None, form: str) -> int:
+def check(
+    messages: Messages, file: str, as_json: bool, data: tuple[str, ...], data_root: str | None,
+    form: str,
+) -> int:  # fmt: skip
     """Check FILE: a plan (`.tsp`), or a trace or PTX file; `-` reads a trace or PTX.
 
     The traces inside a plan are analysed again, and its launch programs are proved against them by
@@ -43,10 +49,10 @@ def check(messages: Messages, file: str, as_json: bool, data: str | None, form: 
     messages = replace(messages, form=form)
     try:
         if file != "-" and is_plan(file):
-            return _check_plan(messages, file, as_json, data)
-        if data is not None:
+            return _check_plan(messages, file, as_json, data, data_root)
+        if data:
             raise click.UsageError("`--data` is for plans only", click.get_current_context())
-        return _check_trace(messages, file, as_json)
+        return _check_trace(messages, file, as_json, data_root)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         if as_json:
@@ -56,23 +62,25 @@ def check(messages: Messages, file: str, as_json: bool, data: str | None, form: 
         return failure.exit_code
 
 
-def _check_plan(messages: Messages, file: str, as_json: bool, data: str | None) -> int:
+def _check_plan(
+    messages: Messages, file: str, as_json: bool, data: tuple[str, ...], data_root: str | None
+) -> int:
     from tessera.report_check import check_json, check_text
     from tessera.running.open_plan import open_plan
 
     with messages.waiting(file):
-        opened = open_plan(file, data=data)
+        opened = open_plan(file, data=data, data_root=data_root)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
     text = check_json(opened) if as_json else check_text(opened)
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
-def _check_trace(messages: Messages, file: str, as_json: bool) -> int:
+def _check_trace(messages: Messages, file: str, as_json: bool, data_root: str | None) -> int:
     from tessera import driver, report
 
     with messages.waiting(file):
-        found = driver.analyze(file)
+        found = driver.analyze(file, data_root=data_root)
     messages.show(found.diagnostics)
     counts = {
         severity: sum(one.severity is severity for one in found.diagnostics)

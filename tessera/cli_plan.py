@@ -13,7 +13,7 @@ from tessera import render
 from tessera.cli_watch import PlanWatch
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.choices import Objective, Strategy
-from tessera.messages import Messages, at_terminal, form_option, write_data
+from tessera.messages import Messages, at_terminal, data_root_option, form_option, write_data
 from tessera.output import Kind, check_folder, check_output, write_folder
 
 DEFAULT_LINK = "100Gb/s"
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     help=f"Where to write the plan (default {DEFAULT_OUTPUT}), or what `--emit` makes; `-` is "
     "standard output, in place of the report.",
 )
+@data_root_option
 @form_option
 @click.pass_obj
 def plan(messages: Messages, /, form: str, **given: Any) -> int:
@@ -200,8 +201,8 @@ def _write_programs(found: PlanReport, folder: str) -> int:
     data = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
     write_folder(folder, data, WRITTEN_BY.encode())
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
-    said = ", ".join(f"`python {path} --help`" for path in runs)
-    write_data(f"programs written to {folder}: {said}\n".encode(errors="replace"), "-")
+    said = ", ".join(f"`python {render.safe(str(path))} --help`" for path in runs)
+    write_data(f"programs written to {render.safe(folder)}: {said}\n".encode(errors="replace"), "-")
     return 0
 
 
@@ -241,6 +242,7 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         profiles=given["profiles"],
         pins=given["pins"],
         forbids=given["forbids"],
+        data_root=given["data_root"],
     )
 
 

@@ -10,8 +10,9 @@ import click
 
 from tessera.cli_run import progress
 from tessera.diagnostics import TesseraError
-from tessera.messages import Messages, form_option, write_data
+from tessera.messages import Messages, data_root_option, form_option, write_data
 from tessera.output import Kind, check_output, write_file
+from tessera.render import safe
 
 
 @click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
@@ -29,6 +30,7 @@ from tessera.output import Kind, check_output, write_file
     help="How often each time is taken; the median counts.",
 )  # fmt: skip
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
+@data_root_option
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Give up when a step does not end for so long; 60 unless given.",
@@ -37,7 +39,7 @@ from tessera.output import Kind, check_output, write_file
 @click.pass_obj
 def profile(
     messages: Messages, file: str, devices: str, output: str, repeats: int, data: str | None,
-    time_limit: float | None, form: str,
+    data_root: str | None, time_limit: float | None, form: str,
 ) -> int:  # fmt: skip
     """Measure every step of the trace FILE on GPUs and slices of GPUs.
 
@@ -53,7 +55,9 @@ def profile(
     from tessera import profiling
 
     messages = replace(messages, form=form)
-    options = profiling.ProfileOptions(devices=devices, repeats=repeats, data=data)
+    options = profiling.ProfileOptions(
+        devices=devices, repeats=repeats, data=data, data_root=data_root
+    )
     if time_limit is not None:
         if not isfinite(time_limit):
             raise click.UsageError("`--time-limit` must be a finite number of seconds")
@@ -66,7 +70,7 @@ def profile(
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    write_data((_text(found) + f"wrote {output}\n").encode(), "-")
+    write_data((_text(found) + f"wrote {safe(output)}\n").encode(errors="replace"), "-")
     return 0
 
 

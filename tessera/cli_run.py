@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import signal
 import sys
@@ -24,6 +22,7 @@ from tessera.messages import (
     Messages,
     ReaderGone,
     at_terminal,
+    data_root_option,
     form_option,
     silence,
     write_data,
@@ -31,7 +30,6 @@ from tessera.messages import (
 from tessera.output import Kind, check_apart, check_output
 
 if TYPE_CHECKING:
-    from tessera.driver import RunReport
     from tessera.running import PlanRunOptions
     from tessera.running.outcome import Outcome
 
@@ -50,10 +48,13 @@ _SAME_WISH_S = 2.0
 @click.option("--arch", metavar="ARCH", help="Run this variant of a trace's modules, say sm_90a.")
 @click.option(
     "--data",
+    multiple=True,
     type=click.Path(),
-    metavar="PATH",
-    help="Take the contents of buffers from this file instead of the one the trace names.",
+    metavar="[TRACE=]PATH",
+    help="Take the contents of buffers from this file instead of the one the trace names; of one "
+    "trace of a plan's several, if it is named. May be repeated.",
 )
+@data_root_option
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -174,14 +175,18 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
 def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
     from tessera import driver
     from tessera.frontend.contents_write import check_format
+    from tessera.report_trace_run import ran_json, ran_text
 
-    outputs = given["outputs"]
+    outputs, data = given["outputs"], given["data"]
+    if len(data) > 1:
+        raise click.UsageError("a trace has one file of contents: give `--data` once")
     if outputs is not None:
         check_format(outputs)
-        check_output(outputs, Kind.RESULTS, (file, given["data"]))
+        check_output(outputs, Kind.RESULTS, (file, *data))
     options = driver.RunOptions(
-        arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"], data=given["data"]
-    )
+        arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"],
+        data=data[0] if data else None, data_root=given["data_root"],
+    )  # fmt: skip
     with progress(messages, "steps") as on_step:
         report = driver.run(file, options, on_step)
     if outputs is not None:
@@ -190,7 +195,7 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
             check_output(outputs, Kind.RESULTS, [resident])
         driver.write_outputs(report, outputs)
     messages.show(report.diagnostics)
-    text = _json(report) if as_json else report.result.output + _text(report, outputs)
+    text = ran_json(report) if as_json else report.result.output + ran_text(report, outputs)
     write_data(text.encode(errors="replace"), "-")
     return 0
 
@@ -202,12 +207,13 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     from tessera import report_run
     from tessera.report import safe_lines
     from tessera.running import prepare_run, run_prepared
+    from tessera.running.data_files import data_paths
     from tessera.running.recorded import check_recorded, files_of
     from tessera.running.verify import verify_run
 
     if given["timeline"] == "-":
         raise click.UsageError("`--timeline` names a file: the report is on standard output")
-    targets = _targets(given, (file, given["data"], given["inputs"]))
+    targets = _targets(given, (file, *data_paths(given["data"]), given["inputs"]))
     with messages.waiting(file):
         prepared = prepare_run(file, _plan_options(given))
         for path, kind in targets:
@@ -307,7 +313,8 @@ def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
     return PlanRunOptions(
         requests=given["requests"], backend=given["backend"] or "auto",
         targets=parse_map(given["mapping"]), slots=given["slots"], lanes=given["lanes"],
-        policy=given["policy"], inputs=given["inputs"], data=given["data"], seed=given["seed"],
+        policy=given["policy"], inputs=given["inputs"], data=given["data"] or None,
+        data_root=given["data_root"], seed=given["seed"],
         max_steps=given["max_steps"], limit_s=given["time_limit"] or DEFAULT_LIMIT_S,
         throttle_bytes_per_s=throttle,
     )  # fmt: skip
@@ -351,51 +358,3 @@ def progress(messages: Messages, what: str) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("run", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _kept(report: RunReport) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": buffer.name,
-            "role": buffer.role.value,
-            "bytes": buffer.bytes,
-            "dtype": None if buffer.dtype is None else buffer.dtype.value,
-            "shape": None if buffer.shape is None else list(buffer.shape),
-            "sha256": hashlib.sha256(content.data).hexdigest(),
-        }
-        for buffer, content in report.kept()
-    ]
-
-
-def _json(report: RunReport) -> str:
-    launches = [
-        {"id": record.id, "kernel": record.kernel, "steps": record.result.steps}
-        for record in report.result.launches
-    ]
-    data = {
-        "schema": "tessera-run/1",
-        "trace": report.name,
-        "backend": "cpu",
-        "seconds": round(report.seconds, 3),
-        "launches": launches,
-        "buffers": _kept(report),
-        "printed": report.result.output,
-    }
-    return json.dumps(data, indent=2) + "\n"
-
-
-def _text(report: RunReport, outputs: str | None) -> str:
-    count = len(report.result.launches)
-    launches = "1 launch" if count == 1 else f"{count} launches"
-    lines = [f"ran {launches} of {report.name} on the CPU backend in {report.seconds:.2f} s"]
-    kept = _kept(report)
-    width = max((len(row["name"]) for row in kept), default=0)
-    for row in kept:
-        shape = "" if row["shape"] is None else " " + "x".join(map(str, row["shape"]))
-        kind = "" if row["dtype"] is None else f", {row['dtype']}{shape}"
-        digest = row["sha256"][:16]
-        size = f"{row['bytes']} bytes{kind}"
-        lines.append(f"  {row['role']:<6} {row['name']:<{width}}  {size}, sha256 {digest}")
-    if outputs is not None:
-        lines.append(f"wrote {outputs}")
-    return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import Route
 from tessera.messages import Messages, form_option, write_data
 from tessera.output import Kind, check_apart, check_output
+from tessera.render import safe
 
 if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
@@ -71,7 +72,7 @@ def trace(messages: Messages, /, form: str, **given: Any) -> int:
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    write_data(text.encode(), "-")
+    write_data(text.encode(errors="replace"), "-")
     return 0
 
 
@@ -109,7 +110,7 @@ def _trace(
     for buffer in program.declared_buffers():
         roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
     lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
-    lines += [f"wrote {name}" for name in names]
+    lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
 
 

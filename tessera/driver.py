@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, error
@@ -69,8 +70,11 @@ def load(path: str | os.PathLike[str]) -> Program:
     return read_program(read_source(path))[0]
 
 
-def analyze(path: str | os.PathLike[str]) -> Report:
-    """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph."""
+def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Report:
+    """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph.
+
+    The trace's file of contents may be a link that leads to a file below `data_root`.
+    """
     source = read_source(path)
     program, diagnostics = read_program(source)
     graph: KernelGraph | None = None
@@ -80,7 +84,8 @@ def analyze(path: str | os.PathLike[str]) -> Report:
         from tessera.passes.launches.stored_addresses import stored_addresses
 
         with collector_paused():
-            manager = analysis_manager(program, os.path.dirname(source.name) or ".")
+            folder = os.path.dirname(source.name) or "."
+            manager = analysis_manager(program, folder, data_root)
             found = manager.get(Dependences)
             stored = stored_addresses(program, found.graph)
         graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics, *stored)
@@ -88,19 +93,26 @@ def analyze(path: str | os.PathLike[str]) -> Report:
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
 
 
-def analysis_manager(program: Program, folder: str) -> AnalysisManager:
+def analysis_manager(
+    program: Program,
+    folder: str,
+    data_root: str | None = None,
+    open_data: Callable[[], Contents] | None = None,
+) -> AnalysisManager:
     """The analyses of a program; contents of weights in `folder` count where they decide accesses.
 
-    A file of contents that is missing or cannot be used is left to whoever needs it.
+    They may be in a file below `data_root` that a link there leads to, or in what `open_data`
+    opens. A file of contents that is missing or cannot be used is left to whoever needs it.
     """
     from tessera.passes.launches.access_regions import AccessRegions
 
     manager = _remembering(program)
     tried: set[int] = set()
-    while program.resident is not None:
+    opener = open_data or partial(open_contents, program, folder, root=data_root)
+    while program.resident is not None or open_data is not None:
         wanted = [b for b in manager.get(AccessRegions).wanted if b not in tried]
         tried.update(wanted)
-        found = _look_up(program, folder, wanted) if wanted else ()
+        found = _look_up(program, opener, wanted) if wanted else ()
         if not found:
             break
         program = replace(program, known=(*program.known, *found))
@@ -121,9 +133,11 @@ def _remembering(program: Program) -> AnalysisManager:
     return manager
 
 
-def _look_up(program: Program, folder: str, wanted: list[BufferId]) -> tuple[KnownContents, ...]:
+def _look_up(
+    program: Program, open_data: Callable[[], Contents], wanted: list[BufferId]
+) -> tuple[KnownContents, ...]:
     try:
-        with open_contents(program, folder) as contents:
+        with open_data() as contents:
             return tuple(known_contents(program, contents, wanted))
     except TesseraError:
         return ()
@@ -137,6 +151,7 @@ class RunOptions:
     seed: int = 0
     max_steps: int | None = None
     data: str | None = None
+    data_root: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +213,9 @@ def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
 
 def _open_data(program: Program, source: Source, options: RunOptions) -> Contents:
     if options.data is not None:
-        return open_contents_file(program, options.data, seed=options.seed)
-    return open_contents(program, os.path.dirname(source.name) or ".", seed=options.seed)
+        return open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
+    folder = os.path.dirname(source.name) or "."
+    return open_contents(program, folder, seed=options.seed, root=options.data_root)
 
 
 def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
@@ -227,7 +243,8 @@ def with_trace(report: Report) -> KernelGraph:
     if report.name == STDIN_NAME:
         return report.graph
     try:
-        path = os.path.relpath(report.name)
+        # Where links lead to: whoever reads a graph does not follow them.
+        path = os.path.relpath(os.path.realpath(report.name), os.path.realpath("."))
     except ValueError:
         path = os.path.basename(report.name)
     digest = text_digest(print_program(report.program))

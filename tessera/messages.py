@@ -112,6 +112,17 @@ def form_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def data_root_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The `--data-root` option of a command that reads contents."""
+    return click.option(
+        "--data-root",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="Follow files of contents that are links, as in caches of model hubs, to files below "
+        "this folder.",
+    )(command)
+
+
 class ReaderGone(Exception):
     """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
 

@@ -151,7 +151,7 @@ def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
     there = _status(path)
     if there is not None:
         for given in inputs:
-            if given and (found := _status(given)) and os.path.samestat(found, there):
+            if given and _is_at(given, there):
                 raise _cannot(path, "it is an input of this command", "choose another name")
         if not stat.S_ISREG(there.st_mode):
             return
@@ -223,6 +223,14 @@ def _status(path: str) -> os.stat_result | None:
         return os.stat(path)
     except FileNotFoundError:
         return None
+
+
+def _is_at(path: str, there: os.stat_result) -> bool:
+    """Whether a path leads to a file; one that leads nowhere does not."""
+    try:
+        return os.path.samestat(os.stat(path), there)
+    except (OSError, ValueError):
+        return False
 
 
 def _is_special(path: str) -> bool:

@@ -65,6 +65,7 @@ class ProfileOptions:
     devices: str
     repeats: int = 9
     data: str | None = None
+    data_root: str | None = None
     seed: int = 0
     limit_s: float = DEFAULT_LIMIT_S
 
@@ -200,9 +201,9 @@ def _contents(
     program: Program, path: str | os.PathLike[str], options: ProfileOptions
 ) -> dict[str, Bytes]:
     opened = (
-        open_contents(program, _folder(path), seed=options.seed)
+        open_contents(program, _folder(path), seed=options.seed, root=options.data_root)
         if options.data is None
-        else open_contents_file(program, options.data, seed=options.seed)
+        else open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
     )
     with opened as contents:
         return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
@@ -212,7 +213,7 @@ def bench_of(
     program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
 ) -> Bench:
     """What measures a trace, with its contents."""
-    graph = analysis_manager(program, _folder(path)).get(Dependences).graph
+    graph = analysis_manager(program, _folder(path), options.data_root).get(Dependences).graph
     return Bench(driver, program, graph, _contents(program, path, options), options)
 
 

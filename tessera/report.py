@@ -71,11 +71,13 @@ def only(report: Report, patterns: tuple[str, ...]) -> Report:
 def report_text(report: Report) -> str:
     """The report as text."""
     summary = report.summary
-    blocks = [_trace_block(report.name, summary)] if _is_trace(summary) else []
+    blocks = [_trace_block(safe(report.name), summary)] if _is_trace(summary) else []
     if report.graph is not None:
         blocks += graph_blocks(report.graph)
     for variant in summary.variants:
-        title = f"module {variant.module} ({variant.arch})" if _is_trace(summary) else report.name
+        title = (
+            f"module {variant.module} ({variant.arch})" if _is_trace(summary) else safe(report.name)
+        )
         blocks += _module_blocks(title, variant.summary)
     return safe_lines("\n\n".join(blocks) + "\n")
 

@@ -23,6 +23,7 @@ from tessera.planning import PlanReport
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.planning.search import runs_alone
+from tessera.render import safe
 
 _MOST_CLASSES = 12
 _MOST_KINDS = 4
@@ -52,12 +53,13 @@ def plan_text(report: PlanReport, output: str) -> str:
 
 
 def _written(report: PlanReport, output: str) -> Iterator[str]:
-    yield f"wrote {output}"
+    yield f"wrote {safe(output)}"
     here = os.path.realpath(os.path.dirname(output) or ".")
     for trace in report.setting.traces:
         contents = trace.program.resident
         if contents is not None and os.path.realpath(trace.folder or ".") != here:
-            yield f"  to run it, copy {os.path.join(trace.folder, contents)} there, or use `--data`"
+            place = safe(os.path.join(trace.folder, contents))
+            yield f"  to run it, copy {place} there, or use `--data`"
 
 
 def _machine(report: PlanReport) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.frontend.quantities import format_bytes
 from tessera.ir.choices import BackendName
+from tessera.render import safe
 from tessera.running.compare_runs import Verdict
 from tessera.running.outcome import Figures, Outcome
 
@@ -19,7 +20,7 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
     total, done = len(outcome.turns), len(outcome.done)
     where = "the CPU backend" if outcome.backend == BackendName.CPU else "GPUs"
     lines = [
-        f"ran {_count(done, 'request')} of {outcome.opened.name} on {where} "
+        f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
         f"in {figures.seconds:.2f} s"
     ]
     if done < total:
@@ -29,8 +30,8 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
     lines += [f"  {row}" for row in _digest_lines(outcome)]
     if verdict is not None:
         lines.append(verdict_text(verdict))
-        lines += [f"  {note}" for note in verdict.notes]
-    lines += [f"wrote {path}" for path in written]
+        lines += [f"  {safe(note)}" for note in verdict.notes]
+    lines += [f"wrote {safe(path)}" for path in written]
     return "\n".join(lines) + "\n"
 
 
@@ -46,7 +47,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 def _figure_lines(outcome: Outcome, figures: Figures) -> list[str]:
     latency = ", ".join(f"{k} {v / 1e6:.1f} ms" for k, v in figures.latency_ns.items())
-    busy = ", ".join(f"{name} {share:.0%}" for name, share in figures.busy.items())
+    busy = ", ".join(f"{safe(name)} {share:.0%}" for name, share in figures.busy.items())
     replicas = outcome.opened.replicas
     slots = sum(replica.lowered.slots for replica in replicas)
     lanes = sum(replica.lowered.lanes for replica in replicas)
@@ -68,7 +69,7 @@ def _digest_lines(outcome: Outcome) -> list[str]:
     rows = []
     for request in _outputs(outcome):
         for name, digest in request["sha256"].items():
-            rows.append(f"request {request['request']:<4} {name}  sha256 {digest[:16]}")
+            rows.append(f"request {request['request']:<4} {safe(name)}  sha256 {digest[:16]}")
     shown = 8
     more = [f"and {len(rows) - shown} more"] if len(rows) > shown else []
     return [*rows[:shown], *more]

@@ -16,7 +16,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from math import isfinite
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +35,19 @@ from tessera.frontend.contents_write import as_array, numpy_type
 from tessera.ir.choices import BackendName
 from tessera.ir.plan import Plan
 from tessera.ir.program import Buffer, Program, Role
+from tessera.running.arguments import (
+    check_amounts,
+    check_counts,
+    check_flags,
+    check_number,
+    check_paths,
+    check_plan_given,
+    check_targets,
+    check_texts,
+    wrong_type,
+)
 from tessera.running.backends import check_asked, choose_backend
+from tessera.running.data_files import Data
 from tessera.running.materials import read_materials
 from tessera.running.open_plan import open_plan
 from tessera.running.serving import Serving, ServingOptions
@@ -109,25 +120,34 @@ class Runtime:
         slots: int | None = None,
         lanes: int | None = None,
         policy: str | None = None,
-        data: str | os.PathLike[str] | None = None,
+        data: Data | None = None,
+        data_root: str | os.PathLike[str] | None = None,
         seed: int = 0,
         max_steps: int | None = None,
         time_limit_s: float = DEFAULT_LIMIT_S,
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
     ) -> None:
-        """Check the plan, load it onto its devices; the options are those of `tessc run`."""
-        _check_options(
-            {"slots": slots, "lanes": lanes, "max_steps": max_steps},
-            {"time_limit_s": time_limit_s, "throttle_bytes_per_s": throttle_bytes_per_s},
-            seed,
-        )
+        """Check the plan, load it onto its devices; the options are those of `tessc run`.
+
+        A `Plan` that was never a file finds contents beside its traces.
+        """
+        check_plan_given(plan)
+        check_counts({"slots": slots, "lanes": lanes, "max_steps": max_steps}, least=1)
+        check_counts({"seed": seed}, least=0, optional=False)
+        check_amounts({"time_limit_s": time_limit_s}, optional=False)
+        check_amounts({"throttle_bytes_per_s": throttle_bytes_per_s})
+        check_texts({"policy": policy})
+        check_texts({"backend": backend}, optional=False)
+        check_flags({"timeline": timeline})
+        check_targets(targets)
+        check_paths({"data": data, "data_root": data_root})
         check_asked(backend, targets or {})
-        source = None if data is None else os.fspath(data)
-        opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy, data=source)
+        root = None if data_root is None else os.fspath(data_root)
+        opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy, data=data, data_root=root)
         choice = choose_backend(opened, backend, targets or {})
         count = sum(replica.lowered.lanes for replica in opened.replicas)
-        materials = read_materials(opened, lanes=count, seed=seed, data=source)
+        materials = read_materials(opened, lanes=count, seed=seed, data=data, data_root=root)
         self.plan = opened.plan
         self.backend = choice.backend
         self.lanes = count
@@ -153,7 +173,7 @@ class Runtime:
         What is called when the handle is done holds up those that end after it.
         """
         self._check_process()
-        self._check_lane(lane)
+        lane = self._check_lane(lane)
         index = self._trace(trace)
         program = self._programs[index]
         locate = partial(self._serving.locate, lane=lane)
@@ -166,7 +186,7 @@ class Runtime:
     def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Copies of a lane's states by name, once its requests are done."""
         self._check_process()
-        self._check_lane(lane)
+        lane = self._check_lane(lane)
         found = self._serving.read_states(lane)
         buffers = {b.name: b for program in self._programs for b in program.buffers}
         return {name: as_array(buffers[name], content) for name, content in found.items()}
@@ -195,35 +215,25 @@ class Runtime:
                       hint="make a `Runtime` in this process, or submit where it was made")
             )  # fmt: skip
 
-    def _check_lane(self, lane: int) -> None:
+    def _check_lane(self, lane: int) -> int:
+        lane = check_number("lane", lane)
         if not 0 <= lane < self.lanes:
             raise TesseraError(
                 error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
             )
+        return lane
 
     def _trace(self, trace: str | int | None) -> int:
         if trace is None and len(self.traces) == 1:
             return 0
         if isinstance(trace, str) and trace in self.traces:
             return self.traces.index(trace)
-        if isinstance(trace, int) and 0 <= trace < len(self.traces):
-            return trace
+        if trace is not None and not isinstance(trace, str):
+            trace = check_number("trace", trace)
+            if 0 <= trace < len(self.traces):
+                return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
         raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
-
-
-def _check_options(
-    counts: Mapping[str, int | None], amounts: Mapping[str, float | None], seed: int
-) -> None:
-    """Refuse numbers that the command line would not take either."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise TesseraError(error("TSR5053", f"`{name}` must be 1 or more, not {count}"))
-    for name, amount in amounts.items():
-        if amount is not None and not (isfinite(amount) and amount > 0):
-            raise TesseraError(error("TSR5053", f"`{name}` must be above 0, not {amount}"))
-    if seed < 0:
-        raise TesseraError(error("TSR5053", f"`seed` must be 0 or more, not {seed}"))
 
 
 Locate = Callable[[Any, int], DeviceBytes | None]
@@ -241,6 +251,8 @@ def read_inputs(
 
     `locate` finds those that need not go through the host.
     """
+    if not isinstance(inputs, Mapping):
+        raise wrong_type("inputs", inputs, "a mapping of names to arrays")
     for name in inputs:
         if name not in wanted:
             known = ", ".join(f"`{one}`" for one in wanted) or "none"

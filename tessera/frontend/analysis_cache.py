@@ -20,10 +20,10 @@ from tessera import __version__
 from tessera.frontend.grammar import PACKAGE
 from tessera.frontend.private_files import (
     CHECKSUM_BYTES,
+    TRIMMER,
     checksum,
     is_private,
     read_private,
-    trim,
     write_whole,
 )
 
@@ -76,7 +76,7 @@ class AnalysisCache:
             if is_private(self.folder):
                 whole = b"".join((magic(), checksum(text), text))
                 write_whole(self.folder / (name + SUFFIX), whole)
-                trim(self.folder)
+                TRIMMER.wrote(self.folder, len(whole))
 
 
 def _decode(data: bytes) -> object:

@@ -29,10 +29,10 @@ from tessera.frontend.cache_codec import decode_body, decode_record, encode_body
 from tessera.frontend.grammar import PACKAGE, grammar_text
 from tessera.frontend.private_files import (
     CHECKSUM_BYTES,
+    TRIMMER,
     checksum,
     is_private,
     read_private,
-    trim,
     write_whole,
 )
 from tessera.ir import ptx
@@ -127,8 +127,9 @@ class ModuleCache:
             if not is_private(self.folder):
                 return
             name = content_key(source.text) + SUFFIX
-            write_whole(self.folder / name, _encode_file(module, is_clean))
-            trim(self.folder)
+            data = _encode_file(module, is_clean)
+            write_whole(self.folder / name, data)
+            TRIMMER.wrote(self.folder, len(data))
 
 
 def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:

@@ -3,9 +3,10 @@
 In: a `Program` and the folder of its trace. Out: `Contents`, which gives the bytes of any buffer:
 from the file where it has an array of that name, otherwise seeded (`contents_seeded`). The file is
 not trusted. It is a plain `.npz` or `.safetensors` file beside the trace, opened without following
-links; nothing in it is unpickled; the size of every array is checked from its header against its
-buffer before any data is decompressed, and no more than that is ever read. `.safetensors` data is
-mapped into memory, not read.
+links, unless the user names a folder (`root`) and the link stays below it (`plain_files`); nothing
+in it is unpickled; the size of every array is checked from its header against its buffer before any
+data is decompressed, and no more than that is ever read. `.safetensors` data is mapped into memory,
+not read.
 
 Source: NumPy's `.npy` format versions 1 and 2; the safetensors format (an 8-byte length, a JSON
 header with byte ranges, data).
@@ -14,7 +15,6 @@ header with byte ranges, data).
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
@@ -22,17 +22,15 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
-from tessera.frontend.contents_files import ArrayType, NpzFile, SafetensorsFile
+from tessera.diagnostics import TesseraError, error
+from tessera.frontend.contents_files import ArrayType, NpzFile
+from tessera.frontend.contents_safetensors import SafetensorsFile
 from tessera.frontend.contents_seeded import seeded_bytes
+from tessera.frontend.plain_files import open_plain
 from tessera.frontend.trace_findings import did_you_mean
 from tessera.ir.program import Buffer, Program
 
 Bytes = npt.NDArray[np.uint8]
-
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not wait for a writer
-_BINARY = getattr(os, "O_BINARY", 0)
 
 
 class ArrayFile(Protocol):
@@ -86,11 +84,16 @@ _BESIDE_TRACE = "put it beside the trace; without the `resident` record, content
 
 
 def open_contents(
-    program: Program, folder: str | os.PathLike[str], *, seed: int = 0, hint: str = _BESIDE_TRACE
+    program: Program,
+    folder: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    hint: str = _BESIDE_TRACE,
+    root: str | None = None,
 ) -> Contents:
     """The contents of a program whose trace stands in `folder`; headers are checked here.
 
-    `hint` is what to do where the file does not exist.
+    `hint` is what to do where the file does not exist; links are followed below `root`.
     """
     if program.resident is None:
         return Contents(None, seed)
@@ -98,15 +101,15 @@ def open_contents(
         message = f"`{program.resident}` is not a plain file name"
         raise TesseraError(error("TSR1180", message))
     name = os.fspath(Path(folder) / program.resident)
-    return _checked(program, open_arrays(name, hint), name, seed)
+    return _checked(program, open_arrays(name, hint, root), name, seed)
 
 
 def open_contents_file(
-    program: Program, path: str | os.PathLike[str], *, seed: int = 0
+    program: Program, path: str | os.PathLike[str], *, seed: int = 0, root: str | None = None
 ) -> Contents:
     """The contents of a program from a file that the user names."""
     name = os.fspath(path)
-    return _checked(program, open_arrays(name), name, seed)
+    return _checked(program, open_arrays(name, root=root), name, seed)
 
 
 def _checked(program: Program, arrays: ArrayFile, name: str, seed: int) -> Contents:
@@ -118,48 +121,19 @@ def _checked(program: Program, arrays: ArrayFile, name: str, seed: int) -> Conte
     return Contents(arrays, seed)
 
 
-def open_arrays(name: str, hint: str | None = None) -> ArrayFile:
+def open_arrays(name: str, hint: str | None = None, root: str | None = None) -> ArrayFile:
     """The arrays of a plain `.npz` or `.safetensors` file; sizes are not held against anything.
 
-    `hint` is what to do where the file does not exist.
+    `hint` is what to do where the file does not exist; links are followed below `root`.
     """
     if not name.endswith((".npz", ".safetensors")):
         raise TesseraError(error("TSR1180", f"`{name}` is not a `.npz` or `.safetensors` file"))
-    descriptor = _open_plain(name, hint)
-    stream = os.fdopen(descriptor, "rb")
+    stream = os.fdopen(open_plain(name, hint, root), "rb")
     try:
         return NpzFile(stream, name) if name.endswith(".npz") else SafetensorsFile(stream, name)
     except TesseraError:
         stream.close()
         raise
-
-
-def _open_plain(name: str, hint: str | None) -> int:
-    """A descriptor of a regular file that is not a link."""
-    try:
-        if os.path.islink(name):
-            raise TesseraError(_not_plain(name, "a link"))
-        descriptor = os.open(name, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
-    except FileNotFoundError:
-        missing = error("TSR1181", f"the file of contents does not exist: `{name}`", hint=hint)
-        raise TesseraError(missing) from None
-    except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        message = f"the file of contents cannot be read: `{name}`: {reason}"
-        raise TesseraError(error("TSR1181", message)) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise TesseraError(_not_plain(name, "not a regular file"))
-    return descriptor
-
-
-def _not_plain(name: str, what: str) -> Diagnostic:
-    return error(
-        "TSR1182",
-        f"the file of contents is {what}: `{name}`",
-        notes=("a trace may only name a plain file in its own folder",),
-        hint="copy the file itself beside the trace",
-    )
 
 
 def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:

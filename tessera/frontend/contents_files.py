@@ -1,14 +1,12 @@
-"""Files of named arrays, read with suspicion: `.npz` and `.safetensors`.
+"""Files of named arrays, read with suspicion: `.npz` (`contents_safetensors` has the others).
 
 In: an open binary file. Out: the size of each array from headers alone, and its bytes on demand.
-A header that lies is an error, never an allocation: `.npz` members are read up to the size that
-their header states and must end there; `.safetensors` ranges must lie in the file.
+A header that lies is an error, never an allocation: members are read up to the size that their
+header states and must end there.
 """
 
 from __future__ import annotations
 
-import json
-import mmap
 import tokenize
 import warnings
 import zipfile
@@ -26,17 +24,12 @@ from tessera.diagnostics import TesseraError, error
 Bytes = npt.NDArray[np.uint8]
 
 _MAX_NPY_HEADER = 10_000
-_MAX_JSON_HEADER = 100_000_000
 _CHUNK = 1 << 20
 _ZIP_FAULTS = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
     RuntimeError, SyntaxError, TypeError, KeyError, OverflowError, MemoryError,
-    tokenize.TokenError,
+    tokenize.TokenError, RecursionError,
 )  # fmt: skip
-_SAFETENSORS_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
-    "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +60,13 @@ class NpzFile:
             self._zip = zipfile.ZipFile(stream)
             members = self._zip.infolist()
         except _ZIP_FAULTS as problem:
-            _unreadable(name, problem)
+            unreadable(name, problem)
         self.sizes: dict[str, int] = {}
         self.types: dict[str, ArrayType] = {}
         for member in members:
             array = self._array_name(member)
             if array in self.sizes:
-                _unreadable(name, f"array `{array}` is there twice")
+                unreadable(name, f"array `{array}` is there twice")
             try:
                 with self._zip.open(member) as data:
                     size, dtype, shape, _ = self._header(data, array)
@@ -82,7 +75,7 @@ class NpzFile:
                     self.sizes[array] = size
                     self.types[array] = ArrayType(dtype.kind, dtype.itemsize, tuple(shape))
             except _ZIP_FAULTS as problem:
-                _unreadable(name, problem, array)
+                unreadable(name, problem, array)
 
     def read(self, name: str) -> Bytes:
         """The bytes of one array, in C order."""
@@ -91,9 +84,9 @@ class NpzFile:
                 size, dtype, shape, fortran = self._header(data, name)
                 content = _read_exactly(data, size)
                 if data.read(1):
-                    _unreadable(self._name, "more data than its header states", name)
+                    unreadable(self._name, "more data than its header states", name)
         except _ZIP_FAULTS as problem:
-            _unreadable(self._name, problem, name)
+            unreadable(self._name, problem, name)
         flat = np.frombuffer(content, np.uint8)
         if not fortran or len(shape) < 2:
             return flat
@@ -107,9 +100,9 @@ class NpzFile:
 
     def _array_name(self, member: zipfile.ZipInfo) -> str:
         if not member.filename.endswith(".npy"):
-            _unreadable(self._name, f"`{member.filename[:80]}` in it is not a `.npy` file")
+            unreadable(self._name, f"`{member.filename[:80]}` in it is not a `.npy` file")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            _unreadable(self._name, f"`{member.filename[:80]}` is compressed in a strange way")
+            unreadable(self._name, f"`{member.filename[:80]}` is compressed in a strange way")
         return member.filename.removesuffix(".npy")
 
     def _header(self, data: IO[bytes], array: str) -> tuple[int, np.dtype[Any], Any, bool]:
@@ -120,74 +113,18 @@ class NpzFile:
             raise ValueError(f"`.npy` version {version} is not known")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers written by Python 2
-            shape, fortran, dtype = readers[version](data, max_header_size=_MAX_NPY_HEADER)
+            try:
+                shape, fortran, dtype = readers[version](data, max_header_size=_MAX_NPY_HEADER)
+            except (*_ZIP_FAULTS, RecursionError):
+                # NumPy would quote it, and not every file of contents is one that the user named.
+                raise ValueError("its header is damaged") from None
         if dtype.hasobject:
-            _unusable(self._name, array, "holds Python objects, which are never unpickled")
+            unusable(self._name, array, "holds Python objects, which are never unpickled")
         if dtype.byteorder == ">" or dtype.subdtype is not None or dtype.itemsize == 0:
-            _unusable(self._name, array, f"has the type `{dtype}`, whose bytes are not a buffer's")
+            unusable(self._name, array, f"has the type `{dtype}`, whose bytes are not a buffer's")
         if any(extent < 0 for extent in shape):
             raise ValueError("an extent is negative")
         return prod(shape) * dtype.itemsize, dtype, shape, fortran
-
-
-class SafetensorsFile:
-    """A safetensors file, mapped into memory."""
-
-    def __init__(self, stream: IO[bytes], name: str) -> None:
-        self._name = name
-        self._stream = stream
-        length = stream.seek(0, 2)
-        stream.seek(0)
-        header_bytes = int.from_bytes(stream.read(8), "little")
-        if length < 8 or header_bytes > min(length - 8, _MAX_JSON_HEADER):
-            _unreadable(name, "its header is longer than the file")
-        self._data_start = 8 + header_bytes
-        self._data_bytes = length - self._data_start
-        entries = self._entries(stream.read(header_bytes))
-        self._starts = {key: self._range(key, entry) for key, entry in entries.items()}
-        self.sizes = {key: end - start for key, (start, end) in self._starts.items()}
-        self.types = {key: _type_of(entry) for key, entry in entries.items()}
-        self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def read(self, name: str) -> Bytes:
-        """The bytes of one array, read-only, straight from the file."""
-        start, end = self._starts[name]
-        return np.frombuffer(self._map, np.uint8, end - start, self._data_start + start)
-
-    def close(self) -> None:
-        """Close the file; its pages stay mapped for arrays that were read."""
-        self._stream.close()
-
-    def _entries(self, header: bytes) -> dict[str, Any]:
-        try:
-            entries = json.loads(header, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as problem:
-            _unreadable(self._name, problem)
-        if not isinstance(entries, dict):
-            _unreadable(self._name, "its header is not a JSON object")
-        entries.pop("__metadata__", None)
-        return entries
-
-    def _range(self, key: str, entry: Any) -> tuple[int, int]:
-        """The byte range of an array, once it agrees with its type, its shape and the file."""
-        try:
-            start, end = entry["data_offsets"]
-            width = _SAFETENSORS_BYTES[entry["dtype"]]
-            shape = [int(extent) for extent in entry["shape"]]
-            sound = 0 <= int(start) <= int(end) <= self._data_bytes
-            if sound and min(shape, default=0) >= 0 and prod(shape) * width == end - start:
-                return int(start), int(end)
-        except (TypeError, ValueError, KeyError, OverflowError):
-            pass
-        _unreadable(self._name, "its type, shape and byte range do not agree", key)
-
-
-def _type_of(entry: Any) -> ArrayType:
-    """The type of an entry that is sound."""
-    name = entry["dtype"]
-    kind = {"B": "b", "U": "u", "I": "i", "C": "c"}.get(name[0], "f")
-    kind = "f" if name == "BF16" else kind
-    return ArrayType(kind, _SAFETENSORS_BYTES[name], tuple(int(n) for n in entry["shape"]))
 
 
 def _read_exactly(data: IO[bytes], size: int) -> bytearray:
@@ -201,14 +138,8 @@ def _read_exactly(data: IO[bytes], size: int) -> bytearray:
     return content
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
-    return found
-
-
-def _unreadable(name: str, reason: Exception | str, array: str | None = None) -> NoReturn:
+def unreadable(name: str, reason: Exception | str, array: str | None = None) -> NoReturn:
+    """Refuse a file, or one of its arrays."""
     where = f"array `{array[:80]}` in `{name}`" if array is not None else f"`{name}`"
     detail = str(reason).strip().split("\n")[0][:200] or type(reason).__name__
     raise TesseraError(
@@ -220,7 +151,8 @@ def _unreadable(name: str, reason: Exception | str, array: str | None = None) ->
     ) from None
 
 
-def _unusable(name: str, array: str, what: str) -> NoReturn:
+def unusable(name: str, array: str, what: str) -> NoReturn:
+    """Refuse an array whose bytes could not be those of a buffer."""
     raise TesseraError(
         error(
             "TSR1184",

@@ -22,8 +22,9 @@ NO_LINK = "none"
 NETWORK_LATENCY_NS = 10_000.0
 _PEER_LATENCY_NS = {"nvlink": 2_000.0, "pcie": 5_000.0}
 _SLICE_LATENCY_NS = 1_000.0
-_ENTRY = re.compile(r"(?:(\d{1,4})x)?([A-Za-z0-9][\w .-]*?)(?::(\d{1,5})sm)?\Z")
+_ENTRY = re.compile(r"(?:([0-9]+)x)?([A-Za-z0-9][\w .-]*?)(?::([0-9]+)sm)?\Z")
 MAX_DEVICES = 256
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,10 @@ def _entry(part: str, text: str) -> Entry:
         what = f"`{part}` in `{text}` is no GPU" if part else f"`{text}` has an empty part"
         raise _bad_list(what)
     gpu = find_gpu(found[2])
+    for number, most in ((found[1], MAX_DEVICES), (found[3], gpu.sms)):
+        if number is not None and len(number) > _MOST_DIGITS:
+            what = "SMs" if number is found[3] else "devices"
+            raise _bad_list(f"`{part:.60}` has more {what} than there can be: at most {most}")
     sms = None if found[3] is None else int(found[3])
     if sms is not None and not 0 < sms <= gpu.sms:
         raise _bad_list(f"{gpu.name} has {gpu.sms} SMs, so a slice cannot have {sms}")

@@ -41,6 +41,7 @@ other nodes, which all its cards share.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -50,10 +51,14 @@ from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
 from tessera.frontend.gpus import DEFAULT_LINK, NO_LINK, Entry, build_machine, check_memory
 from tessera.frontend.machine_links import with_link, with_nodes
+from tessera.frontend.nested import is_deep
 from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tessera.ir.machine import Gpu, Machine
 
 T = TypeVar("T")
+_MOST_TEXT = 1 << 20
+_MOST_DOTS = 1000
+_UNREAD = re.compile(r'"[^"\n]*"|#[^\n]*')
 _TOP = ("link", "transfer", "card", "node", "link_between", "link_matrix", "gpu")
 _NODE = ("name", "link", "card")
 _MATRIX = ("devices", "bandwidth", "latency")
@@ -65,10 +70,15 @@ _GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz")
 
 def parse_machine(text: str, name: str = "<machine>") -> Machine:
     """The machine that a TOML text describes."""
+    _check_size(text, name)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise _bad(f"`{name}` is not TOML: {problem}") from None
+    except RecursionError:
+        raise _bad(f"`{name}` is nested too deeply") from None
+    if is_deep(data):
+        raise _bad(f"`{name}` is nested too deeply")
     _check_keys(data, _TOP, "the file")
     own = {k: _own_gpu(k, _table(v, f"gpu.{k}")) for k, v in _table_of(data, "gpu").items()}
     rows, nodes = _rows(data, "card"), _rows(data, "node")
@@ -94,6 +104,14 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
     for row in _rows(data, "link_between"):
         machine = _with_pair(machine, row)
     return machine
+
+
+def _check_size(text: str, name: str) -> None:
+    """Refuse what no machine needs, and what takes the reader of TOML for ever: dotted keys."""
+    if len(text) > _MOST_TEXT:
+        raise _bad(f"`{name}` is too large: more than {_MOST_TEXT} letters")
+    if any(line.count(".") > _MOST_DOTS for line in _UNREAD.sub("", text).split("\n")):
+        raise _bad(f"`{name}` is nested too deeply")
 
 
 def _nodes(rows: list[dict[str, Any]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 CHECKSUM_BYTES = 16
 SUFFIXES = (".module", ".regions")
 MAX_FOLDER_BYTES = 1 << 30
+_SHARE = 16  # of the limit: how much may come between two looks, and goes at once
 
 
 def checksum(data: bytes | memoryview) -> bytes:
@@ -36,9 +37,10 @@ def is_private(folder: Path) -> bool:
 
 
 def read_private(path: Path) -> bytes | None:
-    """The bytes of a plain file of ours; links and others' files are passed over."""
+    """The bytes of a plain file of ours; links, pipes and others' files are passed over."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, flags)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
@@ -60,15 +62,40 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def trim(folder: Path) -> None:
-    """Drop the files least recently written once the folder has grown too large."""
-    files = sorted(_entries(folder), key=lambda entry: entry[1])
-    excess = sum(size for _, _, size in files) - MAX_FOLDER_BYTES
-    for path, _, size in files:
-        if excess <= 0:
-            return
-        path.unlink(missing_ok=True)
-        excess -= size
+class Trimmer:
+    """Keeps a folder from growing past its limit, without looking at all of it for every file.
+
+    Files are only looked through when the bytes written since the last look could have filled what
+    room was left then. Others write too, so a look is also due after a share of the limit. A look
+    that finds too much drops the files least recently written, down to what leaves room for more.
+    """
+
+    def __init__(self, most_bytes: int = MAX_FOLDER_BYTES) -> None:
+        self._most = most_bytes
+        self._until_next: dict[Path, int] = {}
+
+    def wrote(self, folder: Path, size: int) -> None:
+        """A file of `size` bytes was put into a folder."""
+        left = self._until_next.get(folder, 0) - size
+        if left < 0:
+            left = self._trim(folder)
+        self._until_next[folder] = left
+
+    def _trim(self, folder: Path) -> int:
+        """Drop the oldest files if there are too many; how many bytes may come before the next."""
+        files = list(_entries(folder))
+        total = sum(size for _, _, size in files)
+        if total > self._most:
+            for path, _, size in sorted(files, key=lambda entry: entry[1]):
+                if total <= self._most - self._most // _SHARE:
+                    break
+                path.unlink(missing_ok=True)
+                total -= size
+        # No more than a share at once: other processes fill the same folder.
+        return max(0, min(self._most - total, self._most // _SHARE))
+
+
+TRIMMER = Trimmer()
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.gpu_table import find_gpu
+from tessera.frontend.nested import is_deep
 from tessera.ir.costs import Measured, MeasuredCopy, MeasuredTogether, Profile
 from tessera.ir.machine import Gpu
 
@@ -41,8 +42,12 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     """The measurements in a text."""
     try:
         data = json.loads(text, object_pairs_hook=_object)
-    except (ValueError, RecursionError) as problem:
+    except RecursionError:
+        raise bad_profile(f"`{name}` is nested too deeply") from None
+    except ValueError as problem:
         raise bad_profile(f"`{name}` is not JSON: {problem}") from None
+    if is_deep(data):
+        raise bad_profile(f"`{name}` is nested too deeply")
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise bad_profile(f"`{name}` is no profile: its `schema` must be `{SCHEMA}`")
     if set(data) - _MORE != {"schema", "program", "rows"} or not isinstance(data["program"], str):

@@ -45,12 +45,16 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
         )
     try:
         with open(name, "rb") as stream:
-            data = _read_stream(stream, name, limit)
+            return read_stream(stream, name, limit)
     except FileNotFoundError:
         raise TesseraError(_missing(name)) from None
     except (OSError, ValueError) as problem:
         raise TesseraError(_unreadable(f"`{name}`", problem)) from None
-    return source_of_bytes(data, name)
+
+
+def read_stream(stream: BinaryIO, name: str, limit: int = MAX_BYTES) -> Source:
+    """The text of an open file."""
+    return source_of_bytes(_read_stream(stream, name, limit), name)
 
 
 def source_of_bytes(data: bytes, name: str) -> Source:

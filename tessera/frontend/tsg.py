@@ -39,6 +39,7 @@ from tessera.ir.region import (
     WholeBuffer,
 )
 
+_MOST_DIGITS = 40
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -49,6 +50,8 @@ def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
         return _Builder().transform(_parser().parse(source.text))
     except UnexpectedInput as fault:
         raise TesseraError(_unexpected(source, fault)) from None
+    except _BadValue as fault:
+        raise TesseraError(_bad_value(source, fault)) from None
     except VisitError as fault:
         if isinstance(fault.orig_exc, _BadValue):
             raise TesseraError(_bad_value(source, fault.orig_exc)) from None
@@ -57,7 +60,17 @@ def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
 
 @cache
 def _parser() -> Lark:
-    return Lark(grammar_text("tsg"), parser="lalr", propagate_positions=True)
+    return Lark(
+        grammar_text("tsg"), parser="lalr", propagate_positions=True,
+        lexer_callbacks={"INT": _check_digits},
+    )  # fmt: skip
+
+
+def _check_digits(token: Token) -> Token:
+    """Python reads no number of thousands of digits, and no graph has one."""
+    if len(token) > _MOST_DIGITS:
+        raise _BadValue(token, f"a number of at most {_MOST_DIGITS} digits")
+    return token
 
 
 class _BadValue(Exception):

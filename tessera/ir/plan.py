@@ -52,7 +52,8 @@ class PlannedTrace:
     """A trace that the plan serves: `share` of all requests, and the whole trace as text.
 
     `digest` is that of the text. `contents_digest` is that of the file of contents which the trace
-    names, as it was when the plan was made; empty where there was none.
+    names, as it was when the plan was made; empty where there was none. `folder` is where the trace
+    was found; the file of a plan does not say it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class PlannedTrace:
     digest: str
     contents_digest: str = ""
     text: str = field(repr=False)
+    folder: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ def _setting(
     traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
 ) -> Setting:
     watch.tell("reading and analysing")
-    loaded = load_traces(traces)
+    loaded = load_traces(traces, options.data_root)
     watch.tell("working out durations")
     machine = options.find_machine()
     profiles = read_profiles(loaded, options)

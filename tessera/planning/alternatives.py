@@ -103,15 +103,25 @@ def quiet(watch: Watch) -> Watch:
 
 
 def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
-    """The candidates of all objectives that no other beats, the fastest first."""
+    """The candidates of all objectives that no other beats, the fastest first.
+
+    The plan itself has the memory that its launch programs take, as everywhere in its report;
+    those of the others are not made, and theirs is what the model counts with.
+    """
     attempt: Attempt = decision.attempt
+    own = decision.choice.best
+    taken = sum(card.used_bytes for card in decision.plan.cards)
     plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
     every = list(decision.choice.candidates)
     for objective in SINGLE_OBJECTIVES:
         if objective != decision.choice.objective:
             found = choose_best(plain, attempt, objective, quiet(watch))
             every += found.candidates if found is not None else ()
-    return tuple(sorted(_best(map(baseline_of, every)), key=lambda one: one.period_ns))
+    rows = (
+        replace(baseline_of(one), memory_bytes=taken) if one is own else baseline_of(one)
+        for one in every
+    )
+    return tuple(sorted(_best(rows), key=lambda one: one.period_ns))
 
 
 def _best(rows: Iterable[Baseline]) -> list[Baseline]:

@@ -38,6 +38,7 @@ class PlanOptions:
     profiles: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
+    data_root: str | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in [*Objective]:

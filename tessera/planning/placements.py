@@ -24,6 +24,7 @@ from tessera.planning.assemble import Attempt, Setting
 from tessera.planning.refusals import STAY_TOGETHER
 
 RANDOM = "random:"
+_MOST_DIGITS = 18
 _LINES = "write a line `STEP=GPU` for each: `*=a100` (all steps), `m0.linear=l40s`, `#3=l40s-0`"
 
 _NEEDS: dict[str, str] = {
@@ -77,7 +78,7 @@ def _placed(setting: Setting, attempt: Attempt) -> Candidate:
 
 def _random(setting: Setting, attempt: Attempt, asked: str) -> Placement:
     seed = asked.removeprefix(RANDOM)
-    if not seed.isdecimal():
+    if not (seed.isascii() and seed.isdecimal() and len(seed) <= _MOST_DIGITS):
         raise _unusable(f"`{asked}` is no placement", "write `random:` and a number", code=1)
     generator = random.Random(int(seed))
     return tuple(generator.choice(task.allowed()) for task in attempt.planning.problem.tasks)

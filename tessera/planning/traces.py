@@ -7,7 +7,6 @@ buffer for all traces, so they have to be alike.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.driver import analysis_manager, load
-from tessera.frontend.readfile import STDIN, read_source
+from tessera.driver import analysis_manager, load, read_program
+from tessera.frontend.plain_files import file_digest, open_plain
+from tessera.frontend.readfile import STDIN, read_source, read_stream
 from tessera.frontend.tsg import parse_graph
 from tessera.ir.graph import KernelGraph, TraceReference
 from tessera.ir.plan import PlannedTrace, text_digest
@@ -33,6 +33,10 @@ TraceName = str | os.PathLike[str]
 _MOST_WEIGHT = 1e9
 _WEIGHTED = re.compile(r"(.+):((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
 _SHARED = (Role.WEIGHT, Role.STATE)
+_GET_A_TRACE = (
+    "PTX says what kernels do, a trace also which are launched on what: capture one with "
+    "`tessc trace model.py:step -o step.ptx`, or add `//!` records (docs/reference/trace-format.md)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +50,19 @@ class LoadedTrace:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def load_traces(names: TraceName | Sequence[TraceName]) -> tuple[LoadedTrace, ...]:
-    """The traces behind the names, with shares that add up to 1."""
+def load_traces(
+    names: TraceName | Sequence[TraceName], data_root: str | None = None
+) -> tuple[LoadedTrace, ...]:
+    """The traces behind the names, with shares that add up to 1.
+
+    Their files of contents may be links that lead to files below `data_root`.
+    """
     given = [names] if isinstance(names, str | os.PathLike) else list(names)
     parts = [_part(os.fspath(name)) for name in given]
     total = sum(weight for _, weight in parts)
     labels = _labels([path for path, _ in parts])
     found = tuple(
-        _load(path, weight / total, label)
+        _load(path, weight / total, label, data_root)
         for (path, weight), label in zip(parts, labels, strict=True)
     )
     _check_shared(found)
@@ -87,7 +96,7 @@ def _labels(paths: list[str]) -> list[str]:
     found: list[str] = []
     for path in paths:
         stem = Path(path).stem if path != STDIN else ""
-        stem = stem or "trace"
+        stem = "".join(c if c.isprintable() else "_" for c in stem) or "trace"
         number, name = 2, stem
         while name in found:
             name, number = f"{stem}-{number}", number + 1
@@ -95,7 +104,7 @@ def _labels(paths: list[str]) -> list[str]:
     return found
 
 
-def _load(path: str, share: float, label: str) -> LoadedTrace:
+def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedTrace:
     if path.endswith(PLAN_ENDING):
         raise TesseraError(
             error("TSR3013", f"there is nothing to plan in `{path}`: it is a plan already",
@@ -103,24 +112,28 @@ def _load(path: str, share: float, label: str) -> LoadedTrace:
         )  # fmt: skip
     given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
     trace = path if given is None else _trace_of(path, given.trace)
-    program = load(trace)
-    facts = analysis_manager(program, os.path.dirname(trace) or ".").get(Dependences)
+    program = load(trace) if given is None else _load_named(trace, path)
+    text = print_program(program)
+    digest = text_digest(text)
+    if given is not None:
+        _check_digest(path, trace, given, digest)
+    folder = os.path.dirname(trace)
+    facts = analysis_manager(program, folder or ".", data_root).get(Dependences)
     if not facts.graph.nodes:
         raise TesseraError(
             error("TSR3013", f"there is nothing to plan in `{trace}`",
-                  notes=("it has no launch, memset, memcpy or op record",))
+                  notes=("it has no launch, memset, memcpy or op record",), hint=_GET_A_TRACE)
         )  # fmt: skip
-    text = print_program(program)
     planned = PlannedTrace(
-        name=label, share=share, digest=text_digest(text), text=text,
-        contents_digest=_contents_digest(program, trace),
+        name=label, share=share, digest=digest, text=text,
+        contents_digest=_contents_digest(program, trace, data_root), folder=os.path.abspath(folder),
     )  # fmt: skip
     findings = [*facts.diagnostics, *stored_addresses(program, facts.graph)]
     findings += layout_warnings(program)
     if given is not None:
-        findings += _compare(path, trace, given, planned.digest, facts.graph)
+        findings += _compare(path, trace, given, facts.graph)
     return LoadedTrace(
-        planned=planned, folder=os.path.dirname(trace), program=program, graph=facts.graph,
+        planned=planned, folder=folder, program=program, graph=facts.graph,
         diagnostics=tuple(findings),
     )  # fmt: skip
 
@@ -139,6 +152,11 @@ def _trace_of(path: str, reference: TraceReference | None) -> str:
         raise TesseraError(
             error("TSR3007", f"`{path}` does not say which trace it is of", hint=again)
         )
+    if os.path.isabs(reference.path):
+        raise TesseraError(
+            error("TSR3007", f"`{path}` names its trace by an absolute path, which no graph does",
+                  hint=again)
+        )  # fmt: skip
     folder = os.path.dirname(path)
     places = [os.path.join(folder, one) for one in (reference.path, Path(reference.path).name)]
     found = next((place for place in places if os.path.isfile(place)), None)
@@ -149,16 +167,35 @@ def _trace_of(path: str, reference: TraceReference | None) -> str:
     return os.path.normpath(found)
 
 
-def _compare(
-    path: str, trace: str, given: KernelGraph, digest: str, graph: KernelGraph
-) -> Iterable[Diagnostic]:
-    """A graph is never trusted: what the analysis finds counts."""
+def _load_named(trace: str, path: str) -> Program:
+    """A trace that a graph names: a plain file, of which no error tells what is in it.
+
+    The user has named the graph and not this file, which may be anything.
+    """
+    try:
+        with os.fdopen(open_plain(trace), "rb") as stream:
+            return read_program(read_stream(stream, trace))[0]
+    except TesseraError as failure:
+        code = failure.diagnostics[0].code
+        raise TesseraError(
+            error("TSR3007", f"`{trace}`, which `{path}` names, is not the trace of that graph",
+                  notes=(f"it cannot be read as one: {code}",),
+                  hint="name the trace itself: then the error says what is wrong with it")
+        ) from None  # fmt: skip
+
+
+def _check_digest(path: str, trace: str, given: KernelGraph, digest: str) -> None:
+    """The trace is the one that a graph was made of; before anything is said about its text."""
     assert given.trace is not None
     if given.trace.digest != digest:
         raise TesseraError(
             error("TSR3007", f"`{trace}` has changed since `{path}` was made",
                   hint=f"run `tessc analyze {trace}` again, or plan for the trace itself")
         )  # fmt: skip
+
+
+def _compare(path: str, trace: str, given: KernelGraph, graph: KernelGraph) -> Iterable[Diagnostic]:
+    """A graph is never trusted: what the analysis finds counts."""
     if given != graph:
         yield warning(
             "TSR3008", f"`{path}` is not what the analysis of `{trace}` finds",
@@ -238,12 +275,9 @@ def _other_words(
     )  # fmt: skip
 
 
-def _contents_digest(program: Program, trace: str) -> str:
+def _contents_digest(program: Program, trace: str, data_root: str | None) -> str:
     """The digest of the file of contents beside the trace; empty where there is none."""
     if program.resident is None or os.path.basename(program.resident) != program.resident:
         return ""
     path = os.path.join(os.path.dirname(trace), program.resident)
-    if not os.path.isfile(path) or os.path.islink(path):
-        return ""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return file_digest(path, data_root) or ""

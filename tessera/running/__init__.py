@@ -21,6 +21,7 @@ from tessera.ir.launch_program import Await, Record
 from tessera.ir.plan import Plan
 from tessera.ir.program import Role
 from tessera.running.backends import Choice, choose_backend, rehearsal
+from tessera.running.data_files import Data
 from tessera.running.estimate import cpu_seconds
 from tessera.running.materials import Materials, read_materials
 from tessera.running.open_plan import OpenPlan, open_plan
@@ -45,7 +46,8 @@ class PlanRunOptions:
     lanes: int | None = None
     policy: str | None = None
     inputs: str | None = None
-    data: str | None = None
+    data: Data | None = None
+    data_root: str | None = None
     seed: int = 0
     max_steps: int | None = None
     limit_s: float = DEFAULT_LIMIT_S
@@ -67,13 +69,15 @@ class Prepared:
 def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
     """Read and check all that a run needs."""
     opened = open_plan(
-        given, slots=options.slots, lanes=options.lanes, policy=options.policy, data=options.data
-    )
+        given, slots=options.slots, lanes=options.lanes, policy=options.policy, data=options.data,
+        data_root=options.data_root,
+    )  # fmt: skip
     choice = choose_backend(opened, options.backend, options.targets)
     lanes = sum(replica.lowered.lanes for replica in opened.replicas)
     materials = read_materials(
-        opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs
-    )
+        opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs,
+        data_root=options.data_root,
+    )  # fmt: skip
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
     _check_room(opened, requests)
     turns = schedule(

@@ -43,10 +43,10 @@ class Given:
         return self.content[first : first + buffer.bytes]
 
 
-def read_given(opened: OpenPlan, path: str) -> dict[str, Given]:
+def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str, Given]:
     """The arrays of a file; one that is no input of the plan, or does not fit it, is an error."""
     wanted = _wanted(opened)
-    arrays = open_arrays(path)
+    arrays = open_arrays(path, root=root)
     try:
         problems = [
             found

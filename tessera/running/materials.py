@@ -22,9 +22,10 @@ import numpy as np
 from tessera.backend.cpu.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
-from tessera.frontend.contents import Contents, open_arrays, open_contents
+from tessera.frontend.contents import Contents, open_contents
 from tessera.frontend.contents_seeded import seeded_bytes
 from tessera.ir.program import Buffer, Program, Role
+from tessera.running.data_files import Data, data_files, open_data
 from tessera.running.given_inputs import Given, read_given
 from tessera.running.open_plan import OpenPlan
 from tessera.running.schedule import Turn
@@ -121,8 +122,8 @@ class Materials:
 
 
 def read_materials(
-    opened: OpenPlan, *, lanes: int, seed: int = 0, data: str | None = None,
-    inputs: str | None = None,
+    opened: OpenPlan, *, lanes: int, seed: int = 0, data: Data | None = None,
+    inputs: str | None = None, data_root: str | None = None,
 ) -> Materials:  # fmt: skip
     """Read and check all contents; `lanes` counts those of all replicas."""
     _check_room(opened, lanes)
@@ -131,8 +132,8 @@ def read_materials(
     fillings: list[dict[str, Bytes]] = []
     first: list[dict[str, Bytes]] = []
     with ExitStack() as stack:
-        for program in opened.programs:
-            contents = stack.enter_context(_open(opened, program, data, seed))
+        for trace, program in enumerate(opened.programs):
+            contents = stack.enter_context(_open(opened, trace, data, seed, data_root))
             fillings.append({})
             first.append({})
             for buffer in program.declared_buffers():
@@ -155,7 +156,7 @@ def read_materials(
         states=tuple(dict(_states(kept, seed + lane)) for lane in range(lanes)),
         fillings=tuple(fillings),
         first_inputs=tuple(first),
-        given_inputs={} if inputs is None else read_given(opened, inputs),
+        given_inputs={} if inputs is None else read_given(opened, inputs, data_root),
         programs=opened.programs,
         names=tuple(trace.name for trace in opened.plan.traces),
         seed=seed,
@@ -215,29 +216,15 @@ def _merge(
     weights[buffer.name] = given
 
 
-def _open(opened: OpenPlan, program: Program, data: str | None, seed: int) -> Contents:
-    if data is not None:
-        return _open_data(opened, program, data, seed)
+def _open(
+    opened: OpenPlan, trace: int, data: Data | None, seed: int, data_root: str | None
+) -> Contents:
+    if files := data_files(data, [one.name for one in opened.plan.traces]):
+        return open_data(opened.programs, trace, files, seed=seed, root=data_root)
     hint = "put it beside the plan, or name it with `--data FILE`"
-    return open_contents(program, opened.folder, seed=seed, hint=hint)
-
-
-def _open_data(opened: OpenPlan, program: Program, data: str, seed: int) -> Contents:
-    """A file for all traces: each array belongs to a buffer of one of them."""
-    arrays = open_arrays(data)
-    names = {b.name for one in opened.programs for b in one.declared_buffers()}
-    sizes = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
-    for name, size in arrays.sizes.items():
-        problem = None
-        if name not in names:
-            problem = error("TSR1186", f"array `{name[:80]}` in `{data}` belongs to no buffer")
-        elif sizes.get(name, size) != size:
-            problem = error("TSR1185", f"array `{name}` in `{data}` has {size} bytes, but its "
-                            f"buffer has {sizes[name]}")  # fmt: skip
-        if problem is not None:
-            arrays.close()
-            raise TesseraError(problem)
-    return Contents(arrays, seed)
+    return open_contents(
+        opened.programs[trace], opened.folders[trace], seed=seed, hint=hint, root=data_root
+    )
 
 
 def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:

@@ -8,15 +8,16 @@ mean that the programs are lowered again, and judged again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver import analysis_manager, read_program
+from tessera.frontend.plain_files import file_digest
 from tessera.frontend.readfile import read_source
 from tessera.frontend.tsp import read_plan
 from tessera.frontend.tsp_machine import machine_flaws
@@ -32,6 +33,7 @@ from tessera.passes.judge.findings import Locate, nowhere
 from tessera.passes.launches.dependences import Dependences
 from tessera.passes.launches.stored_addresses import stored_addresses
 from tessera.passes.lowering.plan import lower_replica
+from tessera.running.data_files import Data, DataFile, data_files, open_data
 
 MOST_SLOTS = 64
 MOST_LANES = 4096
@@ -40,13 +42,13 @@ _MOST_FLAWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPlan:
-    """A plan with its traces. `folder` is where its files of contents are looked for.
+    """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
     `replicas` are those to run: of a plan with several policies, the ones of the policy chosen.
     """
 
     name: str
-    folder: str
+    folders: tuple[str, ...]
     plan: Plan
     programs: tuple[Program, ...]
     graphs: tuple[KernelGraph, ...]
@@ -93,36 +95,40 @@ def open_plan(
     slots: int | None = None,
     lanes: int | None = None,
     policy: str | None = None,
-    data: str | None = None,
+    data: Data | None = None,
+    data_root: str | None = None,
 ) -> OpenPlan:
     """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
 
-    Contents of weights count in the analysis, as when the plan was made. They come from the file
-    that `data` names, or from the one beside the plan, which must not have changed.
+    Contents of weights count in the analysis, as when the plan was made. They come from the files
+    that `data` names, or from those beside the plan (of a plan that was never a file: beside its
+    traces), which must not have changed. Links are followed below `data_root`.
     """
     if isinstance(given, Plan):
-        plan, name, folder, read = given, "<plan>", ".", None
+        plan, name, read = given, "<plan>", None
+        folders = tuple(trace.folder or "." for trace in given.traces)
     else:
         source = read_source(given)
         read = read_plan(source)
         plan, name = read.plan, source.name
-        folder = os.path.dirname(os.path.abspath(source.name))
+        folders = (os.path.dirname(os.path.abspath(source.name)),) * len(plan.traces)
     locate = nowhere if read is None else read.span
     if read is None:
         _check_flaws(verify_plan(plan), locate)  # reading a file has done that
     _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
     _check_numbers(plan, slots, lanes)
     programs, findings = _programs(plan, name)
-    if data is None:
-        for program, trace in zip(programs, plan.traces, strict=True):
-            _check_contents(program, folder, trace)
-    graphs = tuple(_graph(program, folder, data) for program in programs)
+    files = data_files(data, [trace.name for trace in plan.traces])
+    for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
+        if not files:
+            _check_contents(program, folder, trace, data_root)
+    graphs = tuple(_graphs(programs, folders, files, data_root))
     plan = _resized(plan, programs, graphs, slots, lanes)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
     return OpenPlan(
-        name=name, folder=folder, plan=plan, programs=programs, graphs=graphs,
+        name=name, folders=folders, plan=plan, programs=programs, graphs=graphs,
         replicas=_chosen(plan, policy, name), diagnostics=findings,
     )  # fmt: skip
 
@@ -152,24 +158,22 @@ def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
                 )  # fmt: skip
 
 
-def _graph(program: Program, folder: str, data: str | None) -> KernelGraph:
-    if data is not None:
-        folder, name = os.path.split(os.path.abspath(data))
-        program = replace(program, resident=name)
-    return analysis_manager(program, folder).get(Dependences).graph
+def _graphs(
+    programs: Sequence[Program], folders: Sequence[str], files: Sequence[DataFile], root: str | None
+) -> Iterator[KernelGraph]:
+    for index, (program, folder) in enumerate(zip(programs, folders, strict=True)):
+        opener = partial(open_data, programs, index, files, root=root) if files else None
+        yield analysis_manager(program, folder, root, opener).get(Dependences).graph
 
 
-def _check_contents(program: Program, folder: str, trace: PlannedTrace) -> None:
+def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: str | None) -> None:
     """The file of contents beside the plan must be the one that the plan was made with."""
     name = program.resident
     if name is None or not trace.contents_digest or os.path.basename(name) != name:
         return
     path = os.path.join(folder, name)
-    if not os.path.isfile(path) or os.path.islink(path):
-        return  # reading its contents says what is wrong
-    with open(path, "rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != trace.contents_digest:
+    found = file_digest(path, root)
+    if found is not None and found != trace.contents_digest:
         raise TesseraError(
             error("TSR5057", f"`{path}` is not the file that the plan was made with",
                   notes=(f"trace `{trace.name}` was planned with contents of sha256 "

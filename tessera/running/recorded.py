@@ -18,12 +18,14 @@ import numpy as np
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.frontend.contents import open_contents_file
+from tessera.frontend.plain_files import is_plain
 from tessera.frontend.quantities import format_bytes
 from tessera.ir.graph import KernelGraph
 from tessera.ir.program import Buffer, Program, Role
 from tessera.passes import intervals
 from tessera.passes.regions import regions_bytes
 from tessera.running import Prepared
+from tessera.running.data_files import data_files
 from tessera.running.outcome import Outcome
 from tessera.running.schedule import Turn, first_lanes
 from tessera.running.tolerance import Distance, distance
@@ -31,20 +33,21 @@ from tessera.running.tolerance import Distance, distance
 
 def check_recorded(prepared: Prepared) -> None:
     """Refuse files of recorded results that cannot be compared with, before anything runs."""
-    for program in prepared.opened.programs if _starts_as_recorded(prepared) else ():
-        path = _file_of(program, prepared)
+    programs = prepared.opened.programs if _starts_as_recorded(prepared) else ()
+    for trace, program in enumerate(programs):
+        path = _file_of(trace, prepared)
         if path is not None:
-            open_contents_file(program, path).close()
+            open_contents_file(program, path, root=prepared.options.data_root).close()
 
 
 def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
     """A note per trace that names contents: what was compared, or why nothing was."""
     notes = []
     for trace, program in enumerate(prepared.opened.programs):
-        contents = _contents_of(program, prepared)
+        contents = _contents_of(trace, prepared)
         if contents is None:
             continue
-        path = _file_of(program, prepared)
+        path = _file_of(trace, prepared)
         turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
         if path is None:
             name = os.path.basename(_recording_of(contents))
@@ -56,14 +59,17 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
             if outcome.states is not None and _is_alone(turn, outcome):
                 found |= outcome.states[turn.lane]
             graph = prepared.opened.graphs[trace]
-            notes.append(_compare(program, graph, path, found, turn.request))
+            recorded = _recorded(program, path, prepared.options.data_root)
+            notes.append(_compare(program, graph, path, recorded, found, turn.request))
     return tuple(notes)
 
 
 def files_of(prepared: Prepared) -> Iterator[str]:
     """The files that contents come from, and those beside them with what was recorded."""
-    for program in prepared.opened.programs:
-        contents = _contents_of(program, prepared)
+    names = [trace.name for trace in prepared.opened.plan.traces]
+    yield from (file.path for file in data_files(prepared.options.data, names))
+    for trace in range(len(names)):
+        contents = _contents_of(trace, prepared)
         if contents is not None:
             yield from (contents, _recording_of(contents))
 
@@ -73,14 +79,18 @@ def _starts_as_recorded(prepared: Prepared) -> bool:
     return options.inputs is None and not options.seed
 
 
-def _contents_of(program: Program, prepared: Prepared) -> str | None:
-    """The file that contents come from: the user's, or a plain one of the plan's folder."""
-    if prepared.options.data is not None:
-        return os.path.abspath(prepared.options.data)
-    name = program.resident
+def _contents_of(trace: int, prepared: Prepared) -> str | None:
+    """The one file that contents of a trace come from: the user's, or a plain one in its folder."""
+    opened = prepared.opened
+    files = data_files(prepared.options.data, [one.name for one in opened.plan.traces])
+    if files:
+        shared = None if len(opened.programs) == 1 else trace
+        own = [file.path for file in files if file.trace in (trace, shared)]
+        return os.path.abspath(own[0]) if len(own) == 1 else None
+    name = opened.programs[trace].resident
     if name is None or os.path.basename(name) != name:
         return None
-    return os.path.join(prepared.opened.folder, name)
+    return os.path.join(opened.folders[trace], name)
 
 
 def _recording_of(contents: str) -> str:
@@ -88,11 +98,11 @@ def _recording_of(contents: str) -> str:
     return f"{stem}.ref{ending}"
 
 
-def _file_of(program: Program, prepared: Prepared) -> str | None:
+def _file_of(trace: int, prepared: Prepared) -> str | None:
     """The recorded results, if there are any."""
-    contents = _contents_of(program, prepared)
+    contents = _contents_of(trace, prepared)
     path = None if contents is None else _recording_of(contents)
-    return path if path and os.path.isfile(path) and not os.path.islink(path) else None
+    return path if path and is_plain(path, prepared.options.data_root) else None
 
 
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
@@ -114,12 +124,13 @@ def _is_alone(turn: Turn, outcome: Outcome) -> bool:
 
 
 def _compare(
-    program: Program, graph: KernelGraph, path: str, found: Mapping[str, Bytes], request: int
-) -> str:
+    program: Program, graph: KernelGraph, path: str, expected: Iterator[tuple[Buffer, Bytes]],
+    found: Mapping[str, Bytes], request: int,
+) -> str:  # fmt: skip
     name = os.path.basename(path)
     compared, worst = 0, None
     missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
-    for buffer, recorded in _recorded(program, path):
+    for buffer, recorded in expected:
         if buffer.name in missing:
             missing.remove(buffer.name)
         if buffer.name not in found:
@@ -164,8 +175,8 @@ def _touched(
     return kept, count
 
 
-def _recorded(program: Program, path: str) -> Iterator[tuple[Buffer, Bytes]]:
-    with open_contents_file(program, path) as contents:
+def _recorded(program: Program, path: str, root: str | None) -> Iterator[tuple[Buffer, Bytes]]:
+    with open_contents_file(program, path, root=root) as contents:
         for buffer in program.declared_buffers():
             if buffer.role in (Role.OUTPUT, Role.STATE) and contents.is_given(buffer):
                 yield buffer, contents.read(buffer)

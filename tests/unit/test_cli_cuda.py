@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,25 @@ def test_the_plan_as_programs(fake: FakeCuda) -> None:
     refused = tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "blocked")
     assert refused.code == 1
     assert "TSR1911" in refused.err
+
+
+def test_programs_say_how_they_run_without_cuda(fake: FakeCuda) -> None:
+    """Neither package is there; what runs needs them, and says so."""
+    assert tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "out").code == 0
+
+    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+        hidden = "import sys; sys.modules['numpy'] = sys.modules['cuda'] = None; "
+        start = "sys.path.insert(0, 'out'); import runpy; runpy.run_path('out/run.py', None, "
+        code = f"{hidden}sys.argv = ['run.py', *{arguments!r}]; {start}'__main__')"
+        command = [sys.executable, "-I", "-S", "-c", code]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    done = ran("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--inputs" in done.stdout
+    done = ran()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("this program needs the packages `cuda-python` and `numpy`: ")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

@@ -478,6 +478,18 @@ def test_the_report_says_what_would_help() -> None:
     assert plan(MLP, slow).insight.helpers[0].startswith("all links 2 times as fast: at most +")
 
 
+def test_a_plan_has_one_figure_for_its_memory() -> None:
+    """In all tables of its report: what its launch programs take."""
+    report = plan(MLP, PlanOptions(gpus=PAIR), pareto=True)
+    taken = sum(card.used_bytes for card in report.plan.cards)
+    own = [
+        row.memory_bytes
+        for row in (*report.frontier, *report.plan.baselines)
+        if (row.name, row.period_ns) == (report.plan.strategy, report.plan.period_ns)
+    ]
+    assert own == [taken]
+
+
 def test_the_frontier_has_nothing_that_is_beaten() -> None:
     rows = plan(MLP, PlanOptions(gpus=PAIR), pareto=True).frontier
     assert len(rows) >= 2

@@ -8,15 +8,18 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tessera
 from tessera.backend.cpu_plan.inline import InlineBackend
 from tessera.backend.service import Completion
 from tessera.diagnostics import TesseraError
 from tessera.ir.data_type import DataType
+from tessera.ir.plan_text import print_plan
 from tessera.ir.program import Buffer, BufferId, Program, Role
 from tessera.runtime import Result, Runtime, inputs_of, read_inputs
 from tests.helpers.plan_files import plan_of, write_plan
@@ -155,6 +158,94 @@ def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
 def test_requests_that_do_not_fit(runtime: Runtime, more: dict[str, Any]) -> None:
     with pytest.raises(TesseraError, match="TSR5053"):
         runtime.submit({"x": values(1)}, **more)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"lane": "0"}, "`lane` must be a whole number, not a str: '0'"),
+        ({"lane": 0.0}, "`lane` must be a whole number, not a float: 0.0"),
+        ({"lane": None}, "`lane` must be a whole number, not None"),
+        ({"lane": True}, "`lane` must be a whole number, not a bool: True"),
+        ({"lane": [0]}, "`lane` must be a whole number, not a list"),
+        ({"trace": 0.5}, "`trace` must be a whole number, not a float: 0.5"),
+        ({"trace": ["t"]}, "`trace` must be a whole number, not a list"),
+        ({"trace": False}, "`trace` must be a whole number, not a bool: False"),
+        ({"inputs": None}, "`inputs` must be a mapping of names to arrays, not None"),
+        ({"inputs": [values(1)]}, "`inputs` must be a mapping of names to arrays, not a list"),
+        ({"inputs": "x"}, "`inputs` must be a mapping of names to arrays, not a str: 'x'"),
+        ({"inputs": {0: values(1)}}, "`0` is no input"),
+        ({"inputs": {"x": None}}, "input `x` is of type float32, not object"),
+        ({"inputs": {"x": {}}}, "input `x` is of type float32, not object"),
+    ],
+)
+def test_arguments_of_the_wrong_type(runtime: Runtime, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(TesseraError, match=re.escape(said)) as failure:
+        runtime.submit(**{"inputs": {"x": values(1)}, **more})
+    assert [one.code for one in failure.value.diagnostics] == ["TSR5053"]
+    if "lane" in more:
+        with pytest.raises(TesseraError, match=re.escape(said)):
+            runtime.states(more["lane"])
+
+
+def test_numbers_of_numpy_are_numbers(runtime: Runtime) -> None:
+    future = runtime.submit({"x": values(2)}, lane=np.int64(0), trace=np.uint8(0))
+    assert future.result(30)["y"][0, 0] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"slots": "2"}, "`slots` must be a whole number, not a str: '2'"),
+        ({"slots": 2.0}, "`slots` must be a whole number, not a float: 2.0"),
+        ({"lanes": True}, "`lanes` must be a whole number, not a bool"),
+        ({"max_steps": "many"}, "`max_steps` must be a whole number"),
+        ({"seed": None}, "`seed` must be a whole number, not None"),
+        ({"seed": "1"}, "`seed` must be a whole number, not a str: '1'"),
+        ({"time_limit_s": "60"}, "`time_limit_s` must be a number, not a str: '60'"),
+        ({"time_limit_s": None}, "`time_limit_s` must be a number, not None"),
+        ({"time_limit_s": 10**400}, "`time_limit_s` must be a number"),
+        ({"throttle_bytes_per_s": "1GB/s"}, "`throttle_bytes_per_s` must be a number"),
+        ({"backend": None}, "`backend` must be a text, not None"),
+        ({"backend": ["cpu"]}, "`backend` must be a text, not a list"),
+        ({"policy": 1}, "`policy` must be a text, not a int: 1"),
+        ({"targets": ["a=cpu"]}, "`targets` must be a mapping of devices to targets, not a list"),
+        ({"targets": {"a": 0}}, "`targets` must be a mapping of texts to texts, not a int: 0"),
+        ({"data": 3}, "`data` must be a path, not a int: 3"),
+        ({"data": [3]}, "`data` must be a path, not a int: 3"),
+        ({"data_root": 3}, "`data_root` must be a path, not a int: 3"),
+        ({"timeline": "no"}, "`timeline` must be True or False, not a str: 'no'"),
+        ({"plan": None}, "`plan` must be a path or a `Plan`, not None"),
+        ({"plan": 7}, "`plan` must be a path or a `Plan`, not a int: 7"),
+    ],
+)
+def test_options_of_the_wrong_type(options: dict[str, Any], said: str) -> None:
+    given = {"plan": plan_of([program()], [["a", "b", "a"]]), "backend": "cpu", **options}
+    with pytest.raises(TesseraError, match=re.escape(said)) as failure:
+        Runtime(**given)
+    assert [one.code for one in failure.value.diagnostics] == ["TSR5053"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_plan_that_was_never_a_file_finds_contents_beside_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    weights = np.arange(4, dtype=np.float32)
+    np.savez(tmp_path / "there" / "w.npz", w=weights)
+    np.savez(tmp_path / "here" / "w.npz", w=weights + 1)  # not these
+    (tmp_path / "there" / "t.ptx").write_text(
+        "//! tessera.trace 1\n//! resident data=w.npz\n//! buffer w bytes=16 role=weight\n"
+        "//! buffer y bytes=16 role=output dtype=f32 shape=4\n//! memcpy y w bytes=16\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    report = tessera.plan("there/t.ptx", tessera.PlanOptions(gpus="a100"))
+    monkeypatch.chdir(tmp_path / "here")
+    with Runtime(report.plan, backend="cpu") as runtime:
+        assert np.array_equal(runtime.submit({}).result(30)["y"], weights)
+    again = tessera.plan("../there/t.ptx", tessera.PlanOptions(gpus="a100"))
+    assert print_plan(again.plan) == print_plan(report.plan)  # the file does not say where it was
 
 
 @pytest.mark.usefixtures("inline")

@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+MISSING = ""
 try:
     import numpy as np
     from cuda.bindings import driver as cuda
-except ModuleNotFoundError as problem:
-    sys.exit(f"this program needs the packages `cuda-python` and `numpy`: {problem}")
+except ModuleNotFoundError as problem:  # `--help` needs neither
+    np = cuda = None  # type: ignore[assignment]
+    MISSING = f"this program needs the packages `cuda-python` and `numpy`: {problem}"
 
 HERE = Path(__file__).parent
 POISON = 0xCB
@@ -390,6 +392,9 @@ def main(
     parser.add_argument("--trace", type=int, default=0, choices=range(len(plan["traces"])))
     parser.add_argument("--map", default="", help="DEVICE=cuda:0:84sm,...")
     given = parser.parse_args()
+    if MISSING:
+        sys.exit(MISSING)
+    check_outputs(given.outputs, (given.data, given.inputs))
     targets = dict(plan["targets"])
     for part in filter(None, given.map.split(",")):
         device, equals, target = part.partition("=")
@@ -404,6 +409,17 @@ def main(
     results |= read_states(plan, data)
     if given.outputs:
         np.savez(given.outputs, **results)
+
+
+def check_outputs(path: str | None, inputs: tuple[str | None, ...]) -> None:
+    """Refuse to write over what is read."""
+    if path is None:
+        return
+    place = path if path.endswith(".npz") else f"{path}.npz"
+    for given in filter(None, inputs):
+        there = os.path.exists(place) and os.path.exists(given)
+        if there and os.path.samefile(place, given):
+            raise SystemExit(f"{place} is an input of this program")
 
 
 def load(path: str | None, known: set[str]) -> dict[str, Any]:

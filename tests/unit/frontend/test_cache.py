@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -190,9 +191,48 @@ def test_many_writers_at_once(folder: Path) -> None:
 
 def test_the_folder_is_kept_below_its_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, _, path = stored(folder)
-    monkeypatch.setattr(private_files, "MAX_FOLDER_BYTES", 2 * path.stat().st_size + 100)
+    trimmer = private_files.Trimmer(2 * path.stat().st_size + 100)
+    monkeypatch.setattr("tessera.frontend.cache.TRIMMER", trimmer)
     os.utime(path, (1, 1))
     for name in ("b", "c", "d"):
         load_module(Source("a.ptx", TEXT.replace("first", name)), cache)
     assert len(list(folder.iterdir())) == 2
     assert not path.exists()
+
+
+def test_the_folder_is_not_looked_through_for_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times as many files are not looked at a hundred times as often."""
+    looked = 0
+    entries = private_files._entries
+
+    def counted(folder: Path) -> Iterator[tuple[Path, float, int]]:
+        nonlocal looked
+        for entry in entries(folder):
+            looked += 1
+            yield entry
+
+    monkeypatch.setattr(private_files, "_entries", counted)
+    for count in (200, 2000):
+        folder, looked = tmp_path / str(count), 0
+        folder.mkdir()
+        trimmer = private_files.Trimmer(100 * 1000)
+        for number in range(count):
+            (folder / f"{number}.module").write_bytes(bytes(100))
+            os.utime(folder / f"{number}.module", (number, number))
+            trimmer.wrote(folder, 100)
+            if number % 50 == 0:
+                assert sum(one.stat().st_size for one in folder.iterdir()) <= 100 * 1000
+        assert looked < 20 * count
+    left = sorted(int(one.stem) for one in folder.iterdir())
+    assert left == list(range(left[0], 2000))  # the oldest went
+
+
+def test_files_of_other_processes_count(tmp_path: Path) -> None:
+    ours, theirs = private_files.Trimmer(1600), private_files.Trimmer(1600)
+    for number in range(100):
+        for trimmer, name in ((ours, "a"), (theirs, "b")):
+            (tmp_path / f"{name}{number}.module").write_bytes(bytes(50))
+            trimmer.wrote(tmp_path, 50)
+    assert sum(one.stat().st_size for one in tmp_path.iterdir()) <= 1600 + 2 * 150

@@ -90,6 +90,14 @@ def test_equal_machines_have_equal_digests() -> None:
         ("a100:0sm", "TSR3002", "2xa100"),
         ("a100:109sm", "TSR3002", "2xa100"),
         ("999xa100", "TSR3002", "2xa100"),
+        ("99999999xa100", "TSR3002", "2xa100"),
+        ("9" * 5000 + "xa100", "TSR3002", "2xa100"),
+        ("a100:" + "9" * 5000 + "sm", "TSR3002", "2xa100"),
+        ("a100:999999sm", "TSR3002", "2xa100"),
+        ("200xa100,200xl40s", "TSR3002", "2xa100"),
+        ("00000000xa100", "TSR3002", "2xa100"),
+        ("-1xa100", "TSR3002", "2xa100"),
+        ("1.5xa100", "TSR3001", ""),
     ],
 )
 def test_lists_that_are_refused(text: str, code: str, hint: str) -> None:

@@ -1,0 +1,96 @@
+"""Files that a trace or a plan names, opened as what they are allowed to be: plain files.
+
+In: a path made of a folder that the user named and a name that a file gave. Out: a descriptor of a
+regular file. Links are not followed, pipes and devices are not waited for. Where the user names a
+folder, `root`, links are followed as far as they lead to a file below it: that is how the caches of
+model hubs are laid out, with names that link to blobs. Where a link leads is looked up first and
+then opened folder by folder, none of them a link, so that nobody can change it in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from tessera.diagnostics import Diagnostic, TesseraError, error
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not wait for a writer
+_FLAGS = os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | getattr(os, "O_BINARY", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0)
+
+
+def open_plain(name: str, hint: str | None = None, root: str | None = None) -> int:
+    """A descriptor of a regular file; one that is a link only if it leads below `root`."""
+    try:
+        if not os.path.islink(name):
+            descriptor = os.open(name, _FLAGS)
+        elif root is None:
+            raise TesseraError(_not_plain(name, "a link"))
+        else:
+            descriptor = _open_below(name, os.path.realpath(root), root)
+    except FileNotFoundError:
+        missing = error("TSR1181", f"the file of contents does not exist: `{name}`", hint=hint)
+        raise TesseraError(missing) from None
+    except (OSError, ValueError) as problem:
+        reason = str(getattr(problem, "strerror", None) or problem).lower()
+        message = f"the file of contents cannot be read: `{name}`: {reason}"
+        raise TesseraError(error("TSR1181", message)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise TesseraError(_not_plain(name, "not a regular file"))
+    return descriptor
+
+
+def file_digest(name: str, root: str | None = None) -> str | None:
+    """The SHA-256 of a file that may be opened, or None; whoever reads it says what is wrong."""
+    try:
+        descriptor = open_plain(name, root=root)
+    except TesseraError:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def is_plain(name: str, root: str | None = None) -> bool:
+    """Whether a file is there and may be opened."""
+    try:
+        os.close(open_plain(name, root=root))
+    except TesseraError:
+        return False
+    return True
+
+
+def _open_below(name: str, base: str, root: str) -> int:
+    """What a link leads to, if that is below a folder."""
+    target = os.path.realpath(name)
+    if not os.path.isdir(base):
+        raise TesseraError(error("TSR1181", f"the folder for contents is no folder: `{root}`"))
+    if os.path.commonpath([base, target]) != base or target == base:
+        raise TesseraError(
+            error("TSR1182", f"the file of contents is a link that leads out of `{root}`: `{name}`",
+                  hint="name a folder with `--data-root` that holds what the link leads to")
+        )  # fmt: skip
+    if os.open not in os.supports_dir_fd:
+        return os.open(target, _FLAGS)
+    *folders, last = os.path.relpath(target, base).split(os.sep)
+    here = os.open(base, os.O_RDONLY | _FOLDER)
+    try:
+        for folder in folders:
+            inner = os.open(folder, os.O_RDONLY | _FOLDER | _NO_FOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.open(last, _FLAGS, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _not_plain(name: str, what: str) -> Diagnostic:
+    more = ", or follow links below a folder with `--data-root FOLDER`" if what == "a link" else ""
+    return error(
+        "TSR1182",
+        f"the file of contents is {what}: `{name}`",
+        notes=("a trace may only name a plain file in its own folder",),
+        hint=f"copy the file itself beside the trace{more}",
+    )
