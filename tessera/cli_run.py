@@ -27,7 +27,7 @@ from tessera.messages import (
     silence,
     write_data,
 )
-from tessera.output import Kind, check_apart, check_output
+from tessera.output import Kind, check_output, is_same_place
 
 if TYPE_CHECKING:
     from tessera.running import PlanRunOptions
@@ -267,8 +267,8 @@ def _targets(given: dict[str, Any], inputs: tuple[str | None, ...]) -> list[tupl
         check_format(given["outputs"])
     for path, kind in found:
         check_output(path, kind, inputs)
-    if len(found) > 1:
-        check_apart(found[0][0], found[1][0], "`--outputs` and `--timeline` name the same file")
+    if len(found) > 1 and is_same_place(found[0][0], found[1][0]):
+        raise click.UsageError("`--outputs` and `--timeline` name the same file")
     return found
 
 

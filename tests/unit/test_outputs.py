@@ -293,7 +293,7 @@ def test_two_outputs_of_one_name(folder: Path) -> None:
         assert "`--emit graph -o FILE`" in outcome.err
     both = ("--outputs", "o.npz", "--timeline", "sub/../o.npz")
     outcome = tessc("run", "plan.tsp", *CPU, *both)
-    assert (outcome.code, "name the same file" in outcome.err) == (1, True)
+    assert (outcome.code, "name the same file" in outcome.err) == (2, True)
     assert image(folder) == before
     assert tessc("analyze", "mlp.ptx", "--emit", "graph", "-o", "mlp.tsg").code == 0
 
