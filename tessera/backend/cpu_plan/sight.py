@@ -8,18 +8,25 @@ somebody else's memory, and touching it stops the launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.service import ServedTrace
 from tessera.ir import program as ir
 from tessera.ir.launch_program import (
     AreaKind,
+    Await,
+    DeviceEventId,
     DeviceProgram,
     Fill,
     Free,
     LoweredTrace,
+    Operation,
     Place,
+    Queue,
+    Queued,
     Receive,
+    Record,
     Run,
 )
 
@@ -34,7 +41,7 @@ def buffers_in_sight(
     present: set[int] = set()
     filled: set[int] = set()
     found: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
-    for one in device.operations:
+    for one in _in_order(device.operations):
         match one.operation:
             case Receive(transfer):
                 filled.add(carried[transfer])
@@ -58,6 +65,31 @@ def buffers_in_sight(
             case _:
                 pass
     return found
+
+
+def _in_order(operations: Sequence[Queued]) -> Iterator[Queued]:
+    """The operations in an order in which they may happen, each wait after its event.
+
+    Receives do not wait for other devices here. Where one frees bytes and another takes them, every
+    possible order has them in the same order.
+    """
+    waiting = {queue: deque(o for o in operations if o.queue is queue) for queue in Queue}
+    recorded: set[DeviceEventId] = set()
+    moves = True
+    while moves:
+        moves = False
+        for queue in waiting.values():
+            while queue and not _waits(queue[0].operation, recorded):
+                one = queue.popleft()
+                moves = True
+                if isinstance(one.operation, Record):
+                    recorded.add(one.operation.event)
+                yield one
+    assert not any(waiting.values()), "a program that was proved does not wait for ever"
+
+
+def _waits(operation: Operation, recorded: set[DeviceEventId]) -> bool:
+    return isinstance(operation, Await) and operation.event not in recorded
 
 
 def _covered(

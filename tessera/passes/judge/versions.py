@@ -7,7 +7,8 @@ Per device and byte of memory it is known whose byte it is and of which version 
 poison), and per queue the last operation that read and that wrote it. An operation is right if
 - what it may read, and may write but need not, has the tag of the version it needs;
 - all that wrote these bytes before is over when it begins; if it writes, all that read them too;
-- it does not put an older version over a newer one, and nothing has freed the place.
+- it does not put an older version over a newer one, and nothing has freed the place, or taken it
+  (`judge.tenants`).
 Because all conflicting operations are ordered, every other possible order gives the same bytes:
 one walk proves all interleavings. Memory is told apart by address, not by buffer, so that tenants
 of the same bytes are judged by the same rules.
@@ -42,6 +43,7 @@ from tessera.passes.judge.space import (
     count_atoms,
     expand,
 )
+from tessera.passes.judge.tenants import Tenants
 from tessera.passes.judge.waste import find_waste
 
 
@@ -92,7 +94,7 @@ class _Walk:
         self.waste = {
             device: find_waste(device, shape, space) for device, space in self.spaces.items()
         }
-        self.freed: dict[tuple[str, int], Op] = {}
+        self.tenants = Tenants(shape, memory, self.spaces, findings)
         self.carried: dict[int, int | Versions] = {}
         self.host = Host(shape, sequence, findings)
         self._begin()
@@ -144,7 +146,7 @@ class _Walk:
     def _run(self, op: Op, done: Clock, step: int) -> None:
         space = self.spaces[op.device]
         self._check_weights(op, step)
-        touches = [t for t in self.sequence.touches[step] if self._has_place(op, t.buffer)]
+        touches = [t for t in self.sequence.touches[step] if self._take(op, done, t.buffer)]
         self._check_tenants(op, space, touches)
         for touch in touches:
             needed = space.index(touch.buffer, touch.needed)
@@ -218,13 +220,13 @@ class _Walk:
         self._ordered(op, done, buffer, index, writes=True)
         self.waste[op.device].overwrite(index, op)
         space.write(index, op, POISON_TAG)
-        self.freed[op.device, buffer] = op
+        self.tenants.move_out(op, buffer)
 
     def _send(self, op: Op, done: Clock, number: int) -> None:
         transfer = self.shape.transfers[number]
         buffer, found = int(transfer.buffer), ranges_of(transfer.bytes)
         version: int | Versions = FIRST
-        if self._has_place(op, buffer):
+        if self._take(op, done, buffer):
             space = self.spaces[op.device]
             index = space.index(buffer, found)
             ordered = self._ordered(op, done, buffer, index, writes=False)
@@ -250,7 +252,7 @@ class _Walk:
         self, op: Op, done: Clock, buffer: int, found: Array, version: int | Versions
     ) -> None:
         """A fill or a receive."""
-        if not self._has_place(op, buffer):
+        if not self._take(op, done, buffer):
             return
         space = self.spaces[op.device]
         index = space.index(buffer, found)
@@ -267,16 +269,18 @@ class _Walk:
 
     # --- rules -----------------------------------------------------------------------------
 
+    def _take(self, op: Op, done: Clock, buffer: int) -> bool:
+        """Whether an operation can touch a buffer, which moves in if this is the first to do so."""
+        if not self._has_place(op, buffer):
+            return False
+        if self.tenants.move_in(op, buffer):
+            span = slice(*self.spaces[op.device].span(buffer))
+            self._ordered(op, done, buffer, span, writes=True)
+        return True
+
     def _has_place(self, op: Op, buffer: int) -> bool:
         """Whether a buffer is on the device and not freed yet; else that is reported."""
-        free = self.freed.get((op.device, buffer))
-        if free is not None:
-            self.findings.add(
-                "TSR4012",
-                f"{self.names.buffer(buffer)} is used on `{op.device}` after its memory was freed",
-                self.names.op(free),
-                self.names.op(op),
-            )
+        if self.tenants.is_freed(op, buffer):
             return False
         if buffer in self.spaces[op.device].start:
             return True

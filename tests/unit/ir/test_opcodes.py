@@ -308,7 +308,7 @@ def test_any_instruction_has_an_answer(
             "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, {%r0}, %rd1, 1, 1, 1, 0;",
             [(2, Access.ASYNC_READ, "shared", UnknownExtent())],
         ),
-        ("discard.global.L2 [%rd1], 128;", [(0, Access.WRITE, "global", SizeOperand(1))]),
+        ("discard.global.L2 [%rd1], 128;", [(0, Access.UPDATE, "global", SizeOperand(1))]),
         ("prefetch.global.L2 [%rd1];", [(0, Access.PREFETCH, "global", UnknownExtent())]),
         ("mbarrier.arrive.shared.b64 _, [bar];", [(1, Access.MBARRIER, "shared", Bytes(8))]),
         ("createpolicy.range.global.L2::evict_last.b64 %rd0, [%rd1], 1, 1;", []),

@@ -443,11 +443,54 @@ def reuse(*changes: tuple[str, str]) -> list[str]:
 
 def test_reuse_of_memory() -> None:
     assert reuse() == []
-    assert reuse(("free a0; ", "")) == []  # the order alone decides
+    # The order alone does not do: a buffer has its place until it is freed.
+    assert reuse(("free a0; ", "")) == ["TSR4016"]
+    assert sorted(reuse(("free a0", "free b0"))) == ["TSR4012", "TSR4016"]
+    assert reuse(("run 0; run 1; free a0", "free a0; run 0; run 1")) == ["TSR4012"] * 3
+    assert set(reuse(("run 1; free a0", "free c0; run 1; free a0"))) >= {"TSR4012", "TSR4004"}
+    assert reuse(("run 3; record 0", "run 3; free b0; record 0")) == []  # early enough is fine
+    assert "TSR4012" in reuse(("run 1; free a0", "run 1; free y; free a0"))
     assert reuse(("run 1; free a0", "free a0; run 1")) == ["TSR4012"]
-    assert reuse(("free a0; run 2; run 3", "run 2; free a0; run 3")) == ["TSR4004"]
+    assert reuse(("free a0; run 2; run 3", "run 2; free a0; run 3")) == ["TSR4016", "TSR4004"]
     assert reuse(("run 1; free a0", "run 1; free a0; free a0")) == ["TSR4012"]
     assert "TSR4005" in reuse(("place b0 g 256", "place b0 g 0"))
+
+
+APART = build(
+    [("x", 64, Role.INPUT), ("a0", 512, Role.TEMP), ("y", 64, Role.OUTPUT)],
+    [
+        [("x", "read", ALL), ("y", "must", LOW)],
+        [("a0", "must", Interval(256, 512))],
+        [("a0", "read", Interval(256, 512)), ("y", "must", HIGH)],
+    ],
+)
+APART_TEXT = """
+transfer 0 x host g 0:64
+transfer 1 y g host 0:64
+place x g 0
+place a0 g 0
+place y g 512
+g in: receive 0; record 0
+g compute: await 0; run 0; free x; run 1; run 2; record 1
+g out: await 1; send 1
+"""
+
+
+def test_a_place_is_taken_as_a_whole() -> None:
+    """`a0` never touches the bytes of `x`, and moves in only when `x` has moved out."""
+
+    def found(*changes: tuple[str, str]) -> list[str]:
+        replica = lowered([APART[0]], changed(APART_TEXT, changes))
+        return codes(judge([APART], replica, "ggg"))
+
+    assert found() == []
+    assert found(("free x; ", "")) == ["TSR4016"]
+    assert found(("free x; run 1", "run 1; free x")) == ["TSR4016"]
+    # In another queue nothing says which comes first.
+    elsewhere = ("g out: await 1", "g out: await 2; free x; await 1")
+    assert found(("run 0; free x", "run 0; record 2"), elsewhere) in (["TSR4005"], ["TSR4016"])
+    ordered = ("g out: await 1", "g out: await 2; free x; record 3; await 1")
+    assert found(("run 0; free x", "run 0; record 2; await 3"), ordered) == []
 
 
 # --- state -----------------------------------------------------------------------------------
@@ -708,8 +751,8 @@ def test_a_table_keeps_its_place() -> None:
     """
     assert judge([trace], lowered([trace[0]], text), "gg") == ()
     found = judge([trace], lowered([trace[0]], text.replace("a0 g 512", "a0 g 0")), "gg")
-    assert codes(found) == ["TSR4004"]  # what was there first is gone
-    last = text.replace("a0 g 512", "a0 g 0").replace("run 0; run 1", "run 1; run 0")
+    assert codes(found) == ["TSR4016", "TSR4004"]  # what was there first is gone
+    last = text.replace("a0 g 512", "a0 g 0").replace("run 0; run 1", "run 1; free t; run 0")
     assert judge([trace], lowered([trace[0]], last), "gg") == ()
 
 

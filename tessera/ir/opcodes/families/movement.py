@@ -19,11 +19,11 @@ multimem.red.async | [a]=reduce b        | atomic     | async
 multimem.st        | [a]=write b         | memory
 multimem.red       | [a]=reduce b        | atomic
 
-# 9.7.9.17 to 9.7.9.20 cache control; discard leaves the bytes undefined
+# 9.7.9.17 to 9.7.9.20 cache control; what discard leaves is undefined, the old bytes on an H200
 prefetch                | [a]=prefetch/1/?   | cache | side
 prefetchu               | [a]=prefetch/1/?   | cache | side
 applypriority           | [a]=prefetch/1/n n | cache | side
-discard                 | [a]=write/1/n n    | cache
+discard                 | [a]=update/1/n n   | cache
 createpolicy.fractional | d a?               | cache
 createpolicy.range      | d [a] b c          | cache
 createpolicy.cvt        | d a                | cache
