@@ -10,7 +10,8 @@ What is proved of every request, whatever the devices' speeds:
 - no two operations that touch the same memory, one of them to write, are under way together;
 - the programs come to an end, also where a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
-The parts are in `judge`: `shape` (everything is there once), `memory` (places), `order` (what comes
+The parts are in `judge`: `shape` (everything is there once), `memory` (places), `modules` (what
+they bring along), `tenants` (who is in a place, and how long), `order` (what comes
 before what), `sequence` (what one device would do), `versions` (the walk), `homes` (from request to
 request), `pins` and `tables` (pointers), `policies` (what they share), `fits` (what devices can
 run). None of it is shared with planning or lowering.
@@ -21,6 +22,7 @@ Source: design, sections 5 and 6.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph import KernelGraph
@@ -32,6 +34,7 @@ from tessera.passes.judge.findings import Findings, Locate, nowhere
 from tessera.passes.judge.fits import check_fits
 from tessera.passes.judge.homes import check_homes, writes_variables
 from tessera.passes.judge.memory import check_capacity, check_memory
+from tessera.passes.judge.modules import Arches, check_modules
 from tessera.passes.judge.order import find_order
 from tessera.passes.judge.pins import check_pins, check_words
 from tessera.passes.judge.policies import check_layouts, shared_areas
@@ -68,7 +71,8 @@ def check_plan(
         return findings.result()
     for replica in plan.replicas:
         placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
-        _check_replica(replica.lowered, programs, graphs, placements, findings)
+        arches = {one.trace: [step.arch for step in one.steps] for one in replica.traces}
+        _check_replica(replica.lowered, programs, graphs, placements, findings, arches)
     check_layouts(plan.replicas, programs, findings)
     used = check_capacity(shared_areas(plan.replicas), card_of, cards, findings)
     for card in plan.cards:
@@ -113,13 +117,15 @@ def _check_replica(
     graphs: Sequence[KernelGraph],
     placements: Mapping[int, Sequence[str]],
     findings: Findings,
+    arches: Arches = MappingProxyType({}),
 ) -> None:
     before = findings.count
     _check_traces(lowered, graphs, placements, findings)
     if findings.count > before:
         return
     memory = check_memory(lowered, programs, findings)
-    if memory is None:
+    check_modules(lowered, programs, placements, arches, findings)
+    if memory is None or findings.count > before:
         return
     served = [trace.trace for trace in lowered.traces]
     effects = {trace: find_effects(programs[trace], graphs[trace]) for trace in served}

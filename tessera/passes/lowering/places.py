@@ -7,12 +7,13 @@ both under one name for all traces. What is private to a request is placed per t
 buffers of a device share bytes if one is last touched before the other is first touched: by
 decreasing size, each at the lowest offset that is free throughout its life. Words of `pointers`
 records are in place when a request begins, so the life of their buffer begins there too. A weight
-whose words point to what a device has several times has one copy per slot.
+whose words point to what a device has several times has one copy per slot. A module that runs on a
+device has all its variables there: those that nothing touches have no place, but take room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tessera.ir import program as ir
@@ -94,6 +95,7 @@ def find_places(
                 if _kind(use, life.buffer) is AreaKind.MODULE:
                     offsets[life.buffer] = sizes.get(key, 0)
                     sizes[key] = offsets[life.buffer] + _aligned(life.bytes)
+            sizes[key] = sizes.get(key, 0) + _idle_bytes(use, device, offsets.keys())
             found += [
                 Place(trace=trace, buffer=ir.BufferId(buffer), device=device,
                       kind=_kind(use, buffer), offset=offset)
@@ -107,6 +109,25 @@ def find_places(
     )
     found.sort(key=lambda place: (place.trace, place.device, place.buffer))
     return tuple(areas), tuple(found)
+
+
+def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
+    """The variables of the modules that run on a device, but for those that have a place there."""
+    work = list(use.program.work())
+    launches = (
+        work[action.what.step]
+        for action in use.actions
+        if isinstance(action.what, Run) and action.device == device
+    )
+    modules = {step.module for step in launches if isinstance(step, ir.Launch)}
+    names = {use.program.modules[module].name for module in modules}
+    return sum(
+        _aligned(buffer.bytes)
+        for buffer in use.program.buffers
+        if buffer.role is ir.Role.VARIABLE
+        and int(buffer.id) not in placed
+        and buffer.name.rpartition(".")[0] in names
+    )
 
 
 def _kind(use: TraceUse, buffer: int) -> AreaKind:

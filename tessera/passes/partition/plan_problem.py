@@ -14,7 +14,7 @@ the step that needs it to the step that makes it. Sound, not tight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx
@@ -41,6 +41,8 @@ from tessera.passes.partition.problem import (
 RESERVED_BYTES = 1 << 30
 _SHARED = (Role.WEIGHT, Role.VARIABLE)
 _PERSISTENT = (*_SHARED, Role.STATE)
+# Below this, what modules bring along is left out of the search.
+_MUCH = 1 << 20
 _CARRIED = (Role.STATE.value, Role.VARIABLE.value)
 
 
@@ -239,17 +241,52 @@ def _residents(
     for number, (part, first) in enumerate(zip(parts, offsets, strict=False)):
         for node in part.graph.nodes:
             for access in node.accesses:
-                key = _key(part, number, int(access.buffer))
+                key = _resident_key(part, number, int(access.buffer))
                 users.setdefault(key, set()).add(first + int(node.id))
         for buffer in part.graph.buffers:
             copies = 1 if buffer.role in _SHARED else lanes if buffer.role is Role.STATE else slots
-            key = _key(part, number, int(buffer.id))
+            key = _resident_key(part, number, int(buffer.id))
             made[key] = Resident(name=buffer.name, bytes=buffer.bytes * copies, users=())
+        for key, rest, launches in _modules(part, number, users):
+            made.setdefault(key, Resident(name=key[-1], bytes=rest, users=()))
+            users.setdefault(key, set()).update(first + node for node in launches)
     return tuple(
         replace(resident, users=tuple(sorted(users[key])))
         for key, resident in made.items()
         if users.get(key)
     )
+
+
+def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
+    """What makes buffers one in memory: every trace loads modules of its own."""
+    found = part.graph.buffers[buffer]
+    return (*_key(part, number, buffer), *([str(number)] if found.role is Role.VARIABLE else []))
+
+
+def _modules(
+    part: TracePart, number: int, users: Mapping[tuple[str, ...], set[int]]
+) -> Iterator[tuple[tuple[str, ...], int, list[int]]]:
+    """What modules bring along wherever they run, where that is much: keys, bytes and launches.
+
+    Variables that a step touches count by themselves, but only where a step does that. The few
+    bytes that most modules have make no difference to a placement; plans count them all the same.
+    """
+    launches: dict[str, list[int]] = {}
+    for node in part.graph.nodes:
+        launches.setdefault(node.name.rpartition(".")[0], []).append(int(node.id))
+    rest: dict[str, int] = {}
+    for buffer in part.graph.buffers:
+        module = buffer.name.rpartition(".")[0]
+        if buffer.role is not Role.VARIABLE or module not in launches:
+            continue
+        key = _resident_key(part, number, int(buffer.id))
+        if not users.get(key):
+            rest[module] = rest.get(module, 0) + buffer.bytes
+        elif buffer.bytes >= _MUCH:
+            yield key, buffer.bytes, launches[module]
+    for module, size in rest.items():
+        if size >= _MUCH:
+            yield ("module", str(number), f"variables of {module}"), size, launches[module]
 
 
 def _rooms(machine: Machine) -> tuple[Room, ...]:
