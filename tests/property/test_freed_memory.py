@@ -153,3 +153,34 @@ def test_a_free_in_another_queue_that_is_written_down_later() -> None:
     asks = [Ask(n) for n in range(3)]
     done, states = serve(InlineBackend(other, seed=1), other, asks)
     assert_equal(other, asks, expected(model, asks), done, states)
+
+
+@pytest.mark.parametrize("bytes_of", [(64, 32), (64, 64)])
+def test_a_launch_that_is_given_an_address_and_touches_nothing_there(
+    bytes_of: tuple[int, int],
+) -> None:
+    """`b` shares bytes with `a`, whose step is given both addresses and has to find `a`."""
+    first, second = bytes_of
+    buffers = f"""
+    buffer x bytes=64 role=input
+    buffer a bytes={first} role=temp
+    buffer b bytes={second} role=temp
+    buffer o bytes=64 role=output
+    buffer p bytes=64 role=output
+    buffer q bytes=64 role=output
+    """
+    steps = f"""
+    launch m.idle grid=1,1,1 block=16,1,1 args=[o, x, u32:16, b]
+    launch m.idle grid=1,1,1 block=16,1,1 args=[a, x, u32:{first // 4}, b]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[p, a, u32:{first // 4}]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[b, x, u32:{second // 4}]
+    launch m.copy grid=1,1,1 block=16,1,1 args=[q, b, u32:{second // 4}]
+    """
+    idle = COPY.replace("copy(", "idle(").replace("u32 n)", "u32 n, .param .u64 extra)")
+    program = trace(buffers, COPY + idle, steps)
+    model = model_of([program], [["a"] * 5], slots=1, lanes=1)
+    places = {int(p.buffer): p.offset for p in model.lowered.places}
+    assert places[1] == places[2]
+    asks = [Ask(n) for n in range(2)]
+    done, states = serve(InlineBackend(model, seed=1), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)

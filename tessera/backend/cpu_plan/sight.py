@@ -55,10 +55,9 @@ def buffers_in_sight(
             case Run(number):
                 step = work[number]
                 used = set(_used(served.program, step, served.arches[number])) & places.keys()
-                # A launch may be given an address and touch nothing there, so what was only used
-                # before does not say that the bytes are its own.
-                owners = filled | (present & used)
-                used -= {b for b in used - present if _covered(b, owners, served, places)}
+                # A launch may be given an address and touch nothing there, so bytes belong to
+                # whom they were received or filled for, and to nobody who was only used.
+                used -= {b for b in used - present if _covered(b, filled, served, places)}
                 shown = (always | present | used) & places.keys()
                 found[step.id] = frozenset(ir.BufferId(b) for b in shown)
                 present |= used - always
