@@ -113,13 +113,12 @@ def find_places(
 
 def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
     """The variables of the modules that run on a device, but for those that have a place there."""
-    work = list(use.program.work())
-    launches = (
-        work[action.what.step]
+    here = {
+        int(action.what.step)
         for action in use.actions
         if isinstance(action.what, Run) and action.device == device
-    )
-    modules = {step.module for step in launches if isinstance(step, ir.Launch)}
+    }
+    modules = {launch.module for launch in use.program.launches() if int(launch.id) in here}
     names = {use.program.modules[module].name for module in modules}
     return sum(
         _aligned(buffer.bytes)
