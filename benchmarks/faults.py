@@ -2,12 +2,15 @@
 
     python benchmarks/faults.py plant FILE [--per-kind N] [--seed S] [--kinds NAME ...] [DIR ...]
     python benchmarks/faults.py check FILE [--json FILE] [--misses FILE] [DIR ...]
+    python benchmarks/faults.py record FILE [--per-kind N]
 
 `plant` takes files of the packed corpus (and of folders, one subfolder a producer) that ptxas
 accepts, plants one fault in each, and keeps it if ptxas then refuses the file. FILE holds one JSON
 record a line: the file, the kind, the edit, the line of the fault and what ptxas says. `check`
 needs no ptxas: it applies each edit and reads the result. A fault is found if Tessera's first
-error is on the line of the fault, or on one that ptxas names. Same seed, same faults.
+error is on the line of the fault, or on one that ptxas names. Same seed, same faults. `record`
+keeps some of each kind, in small files of the packed corpus, for the tests, with how many are
+found now.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.fuzz.faults.kinds import KINDS  # noqa: E402
-from tests.fuzz.faults.record import Planted, apply, look  # noqa: E402
+from tests.fuzz.faults.record import FLOORS, RECORDED, Planted, apply, look  # noqa: E402
 from tests.fuzz.faults.text import Text  # noqa: E402
 from tests.helpers.corpus import extracted  # noqa: E402
 from tests.helpers.ptxas import architecture, assemble, find_ptxas, ptxas_version  # noqa: E402
 
 LARGEST = 40_000
+SMALL = 9_000
 FEWEST_STATEMENTS = 8
 TRIES = 12
 FAST = ("-O0",)
@@ -143,6 +147,27 @@ def check_all(options: argparse.Namespace, folders: Sequence[Path]) -> int:
     return 0
 
 
+def record(options: argparse.Namespace, folder: Path) -> int:
+    """Keep a sample for the tests, and how many of each kind are found."""
+    rows = [json.loads(line) for line in options.file.read_text().splitlines()]
+    kept: dict[str, list[Planted]] = {}
+    faults = [Planted.from_json(row) for row in rows[1:]]
+    for fault in sorted(faults, key=lambda fault: (folder / fault.file).stat().st_size > SMALL):
+        of_kind = kept.setdefault(fault.kind, [])
+        if len(of_kind) < options.per_kind and (folder / fault.file).exists():
+            of_kind.append(fault)
+    floors = {}
+    for kind, chosen in kept.items():
+        seen = [look(apply((folder / fault.file).read_text(), fault.edit)) for fault in chosen]
+        found = [fault.outcome(saw) for fault, saw in zip(chosen, seen, strict=True)]
+        floors[kind] = found.count("right line")
+    sample = [json.dumps(fault.to_json()) for chosen in kept.values() for fault in chosen]
+    RECORDED.write_text("\n".join([json.dumps(rows[0]), *sample]) + "\n")
+    FLOORS.write_text(json.dumps(floors, indent=1) + "\n")
+    print(f"{len(sample)} faults of {len(kept)} kinds, {sum(floors.values())} found")
+    return 0
+
+
 def summary(header: dict[str, Any], kinds: dict[str, Counter[str]]) -> dict[str, Any]:
     """Counts by kind and in all."""
     table: dict[str, dict[str, Any]] = {}
@@ -175,7 +200,7 @@ def describe(fault: Planted, seen: tuple[int | None, str], outcome: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plant or check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["plant", "check"])
+    parser.add_argument("what", choices=["plant", "check", "record"])
     parser.add_argument("file", type=Path, help="the recorded faults")
     parser.add_argument("folders", type=Path, nargs="*", help="more valid files, by producer")
     parser.add_argument("--per-kind", type=int, default=60)
@@ -185,6 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--misses", type=Path, help="where what was not found goes")
     options = parser.parse_args(arguments)
     folders = [extracted(), *options.folders]
+    if options.what == "record":
+        return record(options, extracted())
     return plant_all(options, folders) if options.what == "plant" else check_all(options, folders)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.frontend.ptx import parse_module
+from tessera.frontend.readfile import source_of_text
 from tessera.ir.ptx_text import print_module
 
 CODE = re.compile(r"TSR1\d{3}")
@@ -103,7 +104,7 @@ def _fault_of(text: str, diagnostic: Diagnostic) -> str | None:
         return "no position"
     for label in [diagnostic.primary, *labels]:
         span = label.span
-        if span.source.text != text:
+        if span.source.text != source_of_text(text, span.source.name).text:
             return "a span in another text"
         if not 0 <= span.start <= span.end <= len(text):
             return f"a span outside the text: {span.start}..{span.end} of {len(text)}"

@@ -7,8 +7,9 @@ from typing import Any
 
 from tessera.diagnostics import Severity, TesseraError
 from tessera.frontend.ptx import parse_module
-from tests.fuzz.faults.text import Edit
+from tests.fuzz.faults.text import DATA, Edit
 
+RECORDED, FLOORS = DATA / "recorded.jsonl", DATA / "floors.json"
 Seen = tuple[int | None, str]
 
 
