@@ -20,6 +20,7 @@ from tests.helpers.ptxas import assemble
 
 STATEMENT = re.compile(r"^\s+(?!\.|//|@@)(@!?%p\d+\s+)?[a-z][\w.:]*\s+[^;{}/\"]+;\s*$")
 LARGEST = 60_000
+PATIENCE = 5.0
 
 Lines = list[str]
 Fault = Callable[[Lines, int, random.Random], int | None]
@@ -202,7 +203,7 @@ def check_positions(
 
 def compare(text: str, line: int) -> dict[str, Any]:
     """Where the fault is, where ptxas says it is, and where we say it is."""
-    ours, theirs = judge(text), assemble(text, ())
+    ours, theirs = judge(text), assemble(text, (), PATIENCE)
     named = theirs.complaints[0][0] if theirs.complaints else None
     return {
         "lines": {"fault": line, "ptxas": named, "ours": ours.line, "code": ours.detail},

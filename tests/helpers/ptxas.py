@@ -114,7 +114,10 @@ def _run(
         source, made = Path(folder, "input.ptx"), Path(folder, "output.cubin")
         source.write_bytes(text.encode("utf-8", "surrogateescape"))
         command = [executable, "-arch", arch, *options, "-o", str(made), str(source)]
-        done = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:  # as with a comment that never ends
+            return Assembly(None, (), f"ptxas took more than {timeout} s", options, executable)
         output = (done.stdout + done.stderr).decode("utf-8", "replace")
         cubin = made.read_bytes() if done.returncode == 0 and made.exists() else None
     found = tuple((int(line), what.strip()) for line, what in COMPLAINT.findall(output))
