@@ -36,7 +36,7 @@ $(ready): pyproject.toml
 	@touch $(ready)
 
 demo: $(ready)
-	@mkdir -p out
+	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
 	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
 	$(python) -m tessera analyze examples/traces/dit.ptx -o out/dit.txt
 	@sed -n '/^steps/,/^  #4/p' out/dit.txt; echo "  ... all of it is in out/dit.txt"

@@ -5,10 +5,10 @@ one step. A reader never sees half a file, and an interrupted run leaves the old
 
 What is there already is replaced only where it is a file of the same kind that this program has
 written, or empty (`mktemp` makes such), and never where it is an input of the command. Most kinds
-are known by how they begin; those that look as anybody's do (PTX, arrays) have a mark, a comment
-in the syntax of their format, near the beginning or the end. Devices and pipes take the bytes as
-they come, and so do the descriptors behind `/dev/stdout` and `/dev/fd`: a file that a shell has
-opened there must not be renamed away under it.
+are known by how they begin; those that look as anybody's do have a mark in the syntax of their
+format: PTX a comment at its very end, arrays the comment of a zip file or metadata. Devices and
+pipes take the bytes as they come, and so do the descriptors behind `/dev/stdout` and `/dev/fd`: a
+file that a shell has opened there must not be renamed away under it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO, cast
 
 from tessera.diagnostics import TesseraError, error
 
-_END_BYTES = 4096  # a mark stands within so many bytes of the beginning or the end
+_END_BYTES = 4096  # what a file is shows within so many bytes of its beginning and its end
 _DESCRIPTORS = re.compile(r"/(?:proc/(?:self|thread-self|[0-9]+)|dev)/fd")
 _MOST_LINKS = 40
 _BOM = b"\xef\xbb\xbf"
@@ -58,7 +58,11 @@ _BEGINNINGS = {
     rb"[^\n]*: PTX \d+\.\d+, target |#\d+ [^\n]* -> #\d+ ",
     Kind.DOT: rb"digraph kernels \{\n  rankdir=LR;\n  node \[shape=box, fontname=",
     Kind.PROGRAMS: rb"// replica 0: [0-9.]+% of requests, \d+ slots",
+    Kind.PAGE: rb'<!doctype html>\n[^\n]*<meta name="generator" content="MARK">',
+    Kind.MODEL: rb"\\ MARK\n",
+    Kind.TIMELINE: rb'\{"displayTimeUnit":"ms","otherData":\{"producer":"MARK"\}',
 }
+_ARRAYS = (Kind.RESULTS, Kind.CONTENTS)
 # How a comment begins in formats that need a mark.
 _COMMENTS = {Kind.PTX: "// ", Kind.TRACE: "// "}
 
@@ -203,9 +207,13 @@ def _is_ours(path: str, kind: Kind) -> bool:
         stream.seek(max(0, size - _END_BYTES))
         tail = stream.read(_END_BYTES)
     words = mark(kind).encode()
-    if words in head or words in tail:
-        return True
-    return kind in _BEGINNINGS and bool(re.match(_BEGINNINGS[kind], head.removeprefix(_BOM)))
+    if kind in _COMMENTS:
+        return tail.endswith(f"\n{_COMMENTS[kind]}{mark(kind)}\n".encode())
+    if kind in _ARRAYS:
+        packed = head.startswith(b"PK") and tail.endswith(words)
+        return packed or head[8:].startswith(b'{"__metadata__":{"producer":"%s"}' % words)
+    beginning = _BEGINNINGS[kind].replace(b"MARK", re.escape(words))
+    return bool(re.match(beginning, head.removeprefix(_BOM)))
 
 
 def _has_words(path: Path, words: bytes) -> bool:

@@ -166,7 +166,7 @@ def _kinds(record: Hashable) -> dict[str, _Kind]:
     return {
         one.name: _Kind(_options(hints[one.name]), one.default is not MISSING)
         for one in fields(record)  # type: ignore[arg-type]
-        if one.name not in _ELSEWHERE
+        if one.name not in _ELSEWHERE and one.compare
     }
 
 

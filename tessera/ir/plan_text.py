@@ -64,7 +64,8 @@ def _trace_lines(trace: PlannedTrace) -> Iterator[str]:
 
 
 def _record(kind: str, record: object) -> str:
-    shown = (one for one in fields(record) if one.name not in NESTED)  # type: ignore[arg-type]
+    every = fields(record)  # type: ignore[arg-type]
+    shown = (one for one in every if one.name not in NESTED and one.compare)  # no provenance
     return " ".join((kind, *(text for one in shown for text in _field(record, one))))
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from tessera import cli
 from tessera.diagnostics import TesseraError
-from tessera.output import Kind, check_output, write_file
+from tessera.output import Kind, check_output, mark, write_file
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
@@ -108,6 +108,12 @@ def _not_a_plan(target: Path) -> None:
     target.write_text("notes on tessera-plan 1, tessera-graph 2 and `digraph kernels`\n")
 
 
+def _tells_of_marks(target: Path) -> None:
+    """A page about such files is none."""
+    marks = "".join(f"// {mark(kind)} and more\n{mark(kind)}\n" for kind in Kind)
+    target.write_text(f"how to know them:\n{marks}end\n")
+
+
 def _other_json(target: Path) -> None:
     target.write_text('{"schema": "somebody-elses/1", "about": "tessera-analyze"}\n')
 
@@ -140,8 +146,8 @@ def _loop(target: Path) -> None:
 
 
 HAZARDS: tuple[Callable[[Path], None], ...] = (
-    _notes, _bytes, _not_a_plan, _other_json, _link_to_notes, _link_to_input, _long_way_to_input,
-    _hard_link_to_input, _folder, _loop,
+    _notes, _bytes, _not_a_plan, _tells_of_marks, _other_json, _link_to_notes, _link_to_input,
+    _long_way_to_input, _hard_link_to_input, _folder, _loop,
 )  # fmt: skip
 
 
