@@ -15,19 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, error
-from tessera.frontend.analysis_cache import AnalysisCache
 from tessera.frontend.bulk import collector_paused
 from tessera.frontend.cache import ModuleCache
-from tessera.frontend.contents import Bytes, Contents, open_contents, open_contents_file
-from tessera.frontend.contents_write import write_contents
-from tessera.frontend.known_contents import known_contents
 from tessera.frontend.ptx import load_module, parse_source
 from tessera.frontend.readfile import STDIN_NAME, read_source, text_to_bytes
 from tessera.frontend.sniff import sniff_format
 from tessera.frontend.trace import examine_trace
 from tessera.ir import ptx
-from tessera.ir.graph import KernelGraph, TraceReference
-from tessera.ir.plan import text_digest
 from tessera.ir.program import (
     Buffer,
     BufferId,
@@ -39,14 +33,13 @@ from tessera.ir.program import (
     Program,
     Role,
 )
-from tessera.ir.ptx_text import print_module
-from tessera.ir.trace_text import print_program
-from tessera.passes.kernels.fragment_layout import layout_warnings
 from tessera.passes.kernels.summarise_program import ProgramSummary, summarise_program
 from tessera.settings import read_settings
 
 if TYPE_CHECKING:
     from tessera.backend.cpu.run import RunResult
+    from tessera.frontend.contents import Bytes, Contents
+    from tessera.ir.graph import KernelGraph
     from tessera.passes.base import AnalysisManager
 
 WORK = (Launch, Memset, Memcpy, LibraryCall)
@@ -89,8 +82,18 @@ def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Re
             found = manager.get(Dependences)
             stored = stored_addresses(program, found.graph)
         graph, diagnostics = found.graph, (*diagnostics, *found.diagnostics, *stored)
-    diagnostics = (*diagnostics, *layout_warnings(program))
+    diagnostics = (*diagnostics, *_layout_warnings(program))
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
+
+
+def _layout_warnings(program: Program) -> tuple[Diagnostic, ...]:
+    """Kernels that depend on how fragments are laid out; most programs have no fragments."""
+    texts = [variant.text for module in program.modules for variant in module.variants]
+    if all(text and "wmma" not in text for text in texts):
+        return ()
+    from tessera.passes.kernels.fragment_layout import layout_warnings
+
+    return tuple(layout_warnings(program))
 
 
 def analysis_manager(
@@ -104,6 +107,7 @@ def analysis_manager(
     They may be in a file below `data_root` that a link there leads to, or in what `open_data`
     opens. A file of contents that is missing or cannot be used is left to whoever needs it.
     """
+    from tessera.frontend.contents import open_contents
     from tessera.passes.launches.access_regions import AccessRegions
 
     manager = _remembering(program)
@@ -122,6 +126,7 @@ def analysis_manager(
 
 def _remembering(program: Program) -> AnalysisManager:
     """The analyses of a program, with what the cache holds of its kernels."""
+    from tessera.frontend.analysis_cache import AnalysisCache
     from tessera.passes.base import AnalysisManager
     from tessera.passes.launches.access_regions import AccessRegions
 
@@ -136,6 +141,8 @@ def _remembering(program: Program) -> AnalysisManager:
 def _look_up(
     program: Program, open_data: Callable[[], Contents], wanted: list[BufferId]
 ) -> tuple[KnownContents, ...]:
+    from tessera.frontend.known_contents import known_contents
+
     try:
         with open_data() as contents:
             return tuple(known_contents(program, contents, wanted))
@@ -184,7 +191,7 @@ def run(
     source = read_source(path)
     program, diagnostics = read_program(source)
     _check_runnable(program, source, options.arch)
-    diagnostics = (*diagnostics, *layout_warnings(program))
+    diagnostics = (*diagnostics, *_layout_warnings(program))
     started = time.perf_counter()
     try:
         with _open_data(program, source, options) as contents:
@@ -208,10 +215,14 @@ def run(
 
 def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
     """Write outputs and states by buffer name, to a `.npz` or `.safetensors` file."""
+    from tessera.frontend.contents_write import write_contents
+
     write_contents(path, report.kept())
 
 
 def _open_data(program: Program, source: Source, options: RunOptions) -> Contents:
+    from tessera.frontend.contents import open_contents, open_contents_file
+
     if options.data is not None:
         return open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
     folder = os.path.dirname(source.name) or "."
@@ -242,6 +253,10 @@ def with_trace(report: Report) -> KernelGraph:
     assert report.graph is not None
     if report.name == STDIN_NAME:
         return report.graph
+    from tessera.ir.graph import TraceReference
+    from tessera.ir.plan import text_digest
+    from tessera.ir.trace_text import print_program
+
     try:
         # Where links lead to: whoever reads a graph does not follow them.
         path = os.path.relpath(os.path.realpath(report.name), os.path.realpath("."))
@@ -292,6 +307,8 @@ def emit_ptx(program: Program) -> bytes:
 
 
 def _ptx_parts(program: Program) -> Iterator[str]:
+    from tessera.ir.ptx_text import print_module
+
     variants = [(m.name, v) for m in program.modules for v in m.variants]
     if len(variants) != 1:
         yield "//! tessera.trace 1\n"
@@ -324,6 +341,8 @@ def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
 
 def _check_printing(module: ptx.Module) -> None:
     """Under `TESSERA_VERIFY`: the law of every level, that printing loses nothing."""
+    from tessera.ir.ptx_text import print_module
+
     name = "<printed>" if module.source is None else f"<printed {module.source.name}>"
     if parse_source(Source(name, print_module(module))) != module:
         raise RuntimeError(f"reading {name} does not give the module that was printed")

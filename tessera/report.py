@@ -25,7 +25,6 @@ from tessera.passes.kernels.summarise_kernels import (
 )
 from tessera.passes.kernels.summarise_program import LaunchTotal, ProgramSummary, VariantSummary
 from tessera.render import in_order, safe, to_json
-from tessera.report_graph import graph_blocks, graph_value
 
 SCHEMA = "tessera-analyze/1"
 
@@ -73,6 +72,8 @@ def report_text(report: Report) -> str:
     summary = report.summary
     blocks = [_trace_block(safe(report.name), summary)] if _is_trace(summary) else []
     if report.graph is not None:
+        from tessera.report_graph import graph_blocks
+
         blocks += graph_blocks(report.graph)
     for variant in summary.variants:
         title = (
@@ -250,6 +251,14 @@ def failure_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def _graph_value(report: Report) -> Any:
+    if report.graph is None:
+        return None
+    from tessera.report_graph import graph_value
+
+    return graph_value(report.graph)
+
+
 def report_value(report: Report) -> dict[str, Any]:
     """The report as JSON values."""
     summary = report.summary
@@ -258,7 +267,7 @@ def report_value(report: Report) -> dict[str, Any]:
         "file": report.name,
         "diagnostics": [to_json(found) for found in in_order(report.diagnostics)],
         "trace": _trace_value(report) if _is_trace(summary) else None,
-        "graph": graph_value(report.graph) if report.graph is not None else None,
+        "graph": _graph_value(report),
         "modules": [_module_value(variant) for variant in summary.variants],
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tessera.frontend.bulk import collector_paused
-from tessera.frontend.ptx_run import LOCATION, ONE_STATEMENT, RunSplitter
+from tessera.frontend.ptx_run import LOCATION, ONE_STATEMENT, STATEMENT, RunSplitter
 from tessera.frontend.ptx_terminals import BLANK, GAP, NAME
 from tessera.ir import ptx
 
@@ -27,7 +27,9 @@ MAX_BLOCKS = 100
 MIN_SAMPLED = 2000
 """Shorter bodies take less time to build than to sample."""
 
-_STATEMENTS = re.compile(rf"(?:{ONE_STATEMENT})*+")
+SHORT = 40
+"""So many statements are looked at one by one, which needs no further expression."""
+
 _GAP = re.compile(GAP)
 _COMMENT = re.compile(r'//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*+"')
 _TELLING = re.compile(r'"[^"\n]*?[][;:{}%#.][^"\n]*"')
@@ -42,22 +44,42 @@ _BRANCH = re.compile(
 )
 
 
+@functools.cache
+def _statements() -> re.Pattern[str]:
+    """As many ordinary statements as there are; compiled for the first body that is not short."""
+    return re.compile(rf"(?:{ONE_STATEMENT})*+")
+
+
 def body_end(text: str, start: int) -> tuple[int, int] | None:
     """For a body whose `{` ends at `start`: where its statements end, and its `}`; if ordinary."""
-    depth, position = 0, start
-    while True:
-        found = _STATEMENTS.match(text, position)
+    depth, end = 0, start
+    for _ in range(SHORT):
+        found = STATEMENT.match(text, end)
+        if found is None:
+            return None
+        brace = found[8]
+        if brace == "}" and depth == 0:
+            return end, found.end() - 1
+        depth += 0 if brace is None else 1 if brace == "{" else -1
+        end = found.end()
+    return _long_body_end(text, end, depth)
+
+
+def _long_body_end(text: str, position: int, depth: int) -> tuple[int, int] | None:
+    skip = _statements().match
+    while depth <= MAX_BLOCKS:
+        found = skip(text, position)
         end = found.end() if found else position
         gap = _GAP.match(text, end)
         position = gap.end() if gap else end
         brace = text[position : position + 1]
-        if brace == "{" and depth < MAX_BLOCKS:
-            depth += 1
-        elif brace == "}" and depth:
-            depth -= 1
-        else:
-            return (end, position) if brace == "}" else None
+        if brace == "}" and depth == 0:
+            return end, position
+        if brace not in _BRACES:
+            return None
+        depth += 1 if brace == "{" else -1
         position += 1
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,10 @@ class _Nested:
 class ModuleBuilder(ExpressionBuilder):
     """One method per rule of the grammar; `start` returns the module."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, splitter: RunSplitter | None = None) -> None:
         self.source = source
         self.faults = Faults(source)
-        self.splitter = RunSplitter()
+        self.splitter = RunSplitter() if splitter is None else splitter
         self.numbers = Numbers()
 
     # --- module ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import functools
 import re
 
 from tessera.frontend.ptx_constants import Numbers, integer_constant
-from tessera.frontend.ptx_terminals import BLANK, INTEGER, NAME, NUMBER, NUMBER_LIST
+from tessera.frontend.ptx_terminals import BLANK, INTEGER, NAME, NUMBER, NUMBER_LIST, listed
 from tessera.ir import ptx
 
 TYPES = frozenset(
@@ -27,9 +27,9 @@ _ALIGN = rf"\.align[ \t]++{INTEGER}"
 _QUALIFIERS = rf"{BLANK}(?:{_ALIGN}{BLANK})?(?:{_VECTOR}{BLANK})?{_TYPE}"
 _RANGE = rf"{NAME}(?:<{BLANK}{INTEGER}{BLANK}>)?"
 _ARRAY = rf"{NAME}(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
-_REGISTERS = rf"\.reg{_QUALIFIERS}{BLANK}{_RANGE}(?:{BLANK},{BLANK}{_RANGE})*+"
-_MEMORY = rf"\.(?:param|local|shared){_QUALIFIERS}{BLANK}{_ARRAY}(?:{BLANK},{BLANK}{_ARRAY})*+"
-DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?={BLANK};)"
+_REGISTERS = rf"\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
+_MEMORY = rf"\.(?:param|local|shared){_QUALIFIERS}{BLANK}{listed(_ARRAY, ';')}"
+DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?=;)"
 
 # One variable at module scope, with its `;`; the number or the table of numbers it may start with.
 MODULE_VARIABLE = (
@@ -42,7 +42,7 @@ _SIZE = re.compile(r"\[\s*([^]\s]*)\s*\]")
 
 _POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
 _PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{_ARRAY}|_)"
-PARAMETER_LIST = rf"\({BLANK}{_PARAMETER}(?:{BLANK},{BLANK}{_PARAMETER})*+{BLANK}\)"
+PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
 
 _PARTS = re.compile(
     rf"\.(?P<space>reg|param|local|shared){BLANK}(?:\.align[ \t]++(?P<align>{INTEGER}){BLANK})?"

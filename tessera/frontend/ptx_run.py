@@ -20,21 +20,21 @@ from typing import Any
 
 from tessera.frontend.ptx_constants import integer_constant, number_constant
 from tessera.frontend.ptx_declarations import DECLARATION, declare
-from tessera.frontend.ptx_terminals import BLANK, GAP, INTEGER, MODIFIER, NAME, NUMBER
+from tessera.frontend.ptx_terminals import BLANK, GAP, INTEGER, MODIFIER, NAME, NUMBER, listed
 from tessera.ir import ptx
 
 RUN_LENGTH = 400
 
 REFERENCE = rf"(?:{NAME}|_)(?:{MODIFIER})?"
 ATOM = rf"(?:{REFERENCE}|{NUMBER})"
-ATOMS = rf"{ATOM}(?:{BLANK},{BLANK}{ATOM})*+"
-VECTOR = rf"\{{{BLANK}{ATOMS}{BLANK}\}}"
+ATOMS = listed(ATOM, r"})")
+VECTOR = rf"\{{{BLANK}{ATOMS}\}}"
 BASE = rf"{NAME}(?:{BLANK}\+{BLANK}-?{INTEGER})?"
 ADDRESS = rf"\[{BLANK}(?:{BASE}|{INTEGER}){BLANK}(?:,{BLANK}(?:{VECTOR}|{NAME}){BLANK})*+\]"
 PLAIN = rf"(?:{REFERENCE}(?:{BLANK}\|{BLANK}{REFERENCE})?|{NUMBER}|!{BLANK}{NAME})"
-GROUP = rf"\({BLANK}(?:{ATOMS}{BLANK})?\)"
+GROUP = rf"\({BLANK}(?:{ATOMS})?\)"
 OPERAND = rf"(?:{PLAIN}|{ADDRESS}|{VECTOR}|{GROUP})"
-OPERANDS = rf"{OPERAND}(?:{BLANK},{BLANK}{OPERAND})*+"
+OPERANDS = listed(OPERAND, ";")
 
 SPACES = r"[ \t]"
 TRIPLE = rf"{INTEGER}{SPACES}++{INTEGER}{SPACES}++{INTEGER}"
@@ -52,7 +52,7 @@ LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b
 def _statement(capture: str) -> str:
     guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
     opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
-    operands = rf"{BLANK}({capture}(?:{OPERANDS})?){BLANK};"
+    operands = rf"{BLANK}({capture}(?:{OPERANDS})?);"
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
     declaration = rf"({capture}{DECLARATION}){BLANK};"
@@ -62,7 +62,8 @@ def _statement(capture: str) -> str:
 
 ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
-_STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
+STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
+"""One statement with its parts, or a brace (the last group)."""
 _STRING = re.compile(r'"([^"\n]*+)"')
 _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
@@ -120,7 +121,7 @@ class RunSplitter:
         locations = self._locations
         instruction = ptx.Instruction
         outer: list[tuple[list[ptx.Statement], int]] = []
-        for match in _STATEMENT.finditer(text, start, len(text) if end is None else end):
+        for match in STATEMENT.finditer(text, start, len(text) if end is None else end):
             label, guard, opcode, operands, location, declaration, pragma, brace = match.groups()
             if guard is not None:
                 at = base + match.start(2)

@@ -15,4 +15,14 @@ NUMBER = rf"(?:{HEX_FLOAT}|-?(?:{INTEGER}|{DECIMAL}))"
 BLANK = r"[ \t\r\n]*+"
 GAP = BLANK + r"(?:/(?:/[^\n]*+|\*(?:[^*]|\*(?!/))*+\*/)" + BLANK + r")*+"
 
-NUMBER_LIST = rf"\{{{BLANK}{NUMBER}(?:{BLANK},{BLANK}{NUMBER})*+{BLANK}\}}"
+
+def listed(element: str, closers: str) -> str:
+    """One or more of an element with commas between, up to one of some closing characters.
+
+    `element(, element)*` would hold the element twice, and lists of lists four times; compiling
+    such an expression takes longer than reading a small file.
+    """
+    return rf"(?:{element}{BLANK}(?:,{BLANK}(?![{closers}])|(?=[{closers}])))++"
+
+
+NUMBER_LIST = rf"\{{{BLANK}{listed(NUMBER, '}')}\}}"

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.ptx import parse_source
 from tessera.frontend.readfile import read_source, source_of_text
-from tessera.frontend.trace_build import ProgramBuilder, StopReading
 from tessera.frontend.trace_findings import Findings, TooManyErrors
-from tessera.frontend.trace_modules import ParsePtx
+from tessera.frontend.trace_modules import Modules, ParsePtx, plain_module, variable_buffers
 from tessera.frontend.trace_split import Line, is_trace, split_trace
-from tessera.ir.program import Program
+from tessera.ir.program import Module, Program
 
 _MARKED_COMMENT = re.compile(r"^([ \t]*)//!", re.MULTILINE)
 
@@ -46,6 +45,9 @@ def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading
     """Read a trace or a plain PTX file; errors and warnings are in the result."""
     if not is_trace(source.text):
         return _examine_plain(source, parse_ptx)
+    # Imported here because it needs Lark, which a plain file does without.
+    from tessera.frontend.trace_build import ProgramBuilder, StopReading
+
     findings = Findings(source)
     parts = split_trace(source)
     declared = sum(isinstance(part, Line) and part.kind == "buffer" for part in parts)
@@ -54,7 +56,8 @@ def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading
         for part in parts:
             builder.add(part)
         builder.finish()
-    return _reading(builder, findings)
+    program = None if findings.has_errors else builder.program()
+    return Reading(program, findings.in_file_order())
 
 
 def _examine_plain(source: Source, parse_ptx: ParsePtx) -> Reading:
@@ -66,15 +69,16 @@ def _examine_plain(source: Source, parse_ptx: ParsePtx) -> Reading:
     if text is not source.text:
         source = Source(source.name, text, source.first_line)
     findings = Findings(source)
-    builder = ProgramBuilder(findings, parse_ptx, declared=0)
+    modules = Modules(findings, parse_ptx)
+    program = None
     with contextlib.suppress(TooManyErrors):
-        builder.add_plain_module(source)
-    return _reading(builder, findings)
-
-
-def _reading(builder: ProgramBuilder, findings: Findings) -> Reading:
-    program = None if findings.has_errors else builder.program()
-    return Reading(program, findings.in_file_order())
+        opened = plain_module(source, modules)
+        program = Program(
+            buffers=() if opened.broken else tuple(variable_buffers(opened, 0)),
+            modules=(Module(opened.id, opened.name, tuple(opened.variants)),),
+            source=source,
+        )
+    return Reading(None if findings.has_errors else program, findings.in_file_order())
 
 
 def _usable(reading: Reading) -> Program:

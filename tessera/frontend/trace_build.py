@@ -14,14 +14,20 @@ from math import prod
 
 from lark import Token
 
-from tessera.diagnostics import Label, Source, Span
+from tessera.diagnostics import Label, Span
 from tessera.frontend.trace_fields import Fields, read_fields
 from tessera.frontend.trace_findings import Findings, RecordAbandoned, did_you_mean
 from tessera.frontend.trace_launches import Launches
-from tessera.frontend.trace_modules import ModuleRecord, Modules, OpenModule, ParsePtx
-from tessera.frontend.trace_split import MARK, Indented, Line, Part, Segment
+from tessera.frontend.trace_modules import (
+    ModuleRecord,
+    Modules,
+    OpenModule,
+    ParsePtx,
+    variable_buffers,
+)
+from tessera.frontend.trace_split import MARK, RECORD_KINDS, Indented, Line, Part, Segment
 from tessera.frontend.trace_steps import Steps
-from tessera.frontend.trace_syntax import RECORD_KINDS, SyntaxFault, parse_record
+from tessera.frontend.trace_syntax import SyntaxFault, parse_record
 from tessera.frontend.trace_values import MAX_BYTES, Values
 from tessera.ir.data_type import DataType
 from tessera.ir.program import (
@@ -35,8 +41,6 @@ from tessera.ir.program import (
     Role,
 )
 from tessera.ir.trace_text import VERSION
-
-PLAIN_MODULE = "m0"
 
 _ROLES = {role.value: role for role in Role if role is not Role.VARIABLE}
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+-]*\.(?:npz|safetensors)")
@@ -110,12 +114,6 @@ class ProgramBuilder:
             )
         else:
             self._stray((part.start, part.end))
-
-    def add_plain_module(self, source: Source) -> None:
-        """Take a whole PTX file as the only module."""
-        span = Span(source, 0, 1)
-        self._pending_module = ModuleRecord(PLAIN_MODULE, (0, 1), None, (0, 1), span)
-        self._segment(Segment(source))
 
     def finish(self) -> None:
         """Close what is still open at the end of the file."""
@@ -350,16 +348,7 @@ class ProgramBuilder:
             self._declare_variables(module, record)
 
     def _declare_variables(self, module: OpenModule, record: ModuleRecord) -> None:
-        for variable in module.variables.values():
-            if not variable.bytes:
-                continue
-            buffer = Buffer(
-                id=BufferId(self._declared + len(self._variables)),
-                name=f"{module.name}.{variable.name}",
-                bytes=variable.bytes,
-                role=Role.VARIABLE,
-                span=module.variants[0].ptx.span(variable.at),
-            )
+        for buffer in variable_buffers(module, self._declared + len(self._variables)):
             if known := self.values.buffers.get(buffer.name):
                 self.findings.error(
                     "TSR1110",

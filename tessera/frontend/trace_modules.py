@@ -21,7 +21,9 @@ from tessera.frontend.trace_kernels import (
 )
 from tessera.frontend.trace_split import Segment
 from tessera.ir import ptx
-from tessera.ir.program import ModuleId, ModuleVariant
+from tessera.ir.program import Buffer, BufferId, ModuleId, ModuleVariant, Role
+
+PLAIN_MODULE = "m0"
 
 ParsePtx = Callable[[Source], ptx.Module]
 
@@ -69,6 +71,27 @@ class ModuleRecord:
     arch: str | None
     arch_place: tuple[int, int]
     span: Span
+
+
+def variable_buffers(module: OpenModule, first: int) -> list[Buffer]:
+    """A buffer for each variable of a module that takes memory, numbered from an id on."""
+    used = [(v, v.bytes) for v in module.variables.values() if v.bytes]
+    return [
+        Buffer(
+            id=BufferId(first + place),
+            name=f"{module.name}.{variable.name}",
+            bytes=size,
+            role=Role.VARIABLE,
+            span=module.variants[0].ptx.span(variable.at),
+        )
+        for place, (variable, size) in enumerate(used)
+    ]
+
+
+def plain_module(source: Source, modules: Modules) -> OpenModule:
+    """A whole PTX file as the only module."""
+    span = Span(source, 0, 1)
+    return modules.add(ModuleRecord(PLAIN_MODULE, (0, 1), None, (0, 1), span), Segment(source))
 
 
 class Modules:

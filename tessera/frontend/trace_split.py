@@ -14,7 +14,21 @@ import re
 from dataclasses import dataclass
 
 from tessera.diagnostics import Source
-from tessera.frontend.trace_syntax import RECORD_KINDS
+
+RECORD_KINDS = (
+    "tessera.trace",
+    "buffer",
+    "resident",
+    "module",
+    "launch",
+    "variant",
+    "memset",
+    "memcpy",
+    "op",
+    "pointers",
+    "event",
+    "wait",
+)
 
 VERSION_KIND = "tessera.trace"
 MARK = "//!"

@@ -17,20 +17,6 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 
 from tessera.frontend.grammar import grammar_text
 
-RECORD_KINDS = (
-    "tessera.trace",
-    "buffer",
-    "resident",
-    "module",
-    "launch",
-    "variant",
-    "memset",
-    "memcpy",
-    "op",
-    "pointers",
-    "event",
-    "wait",
-)
 _VALUE_RULES = (
     "integer",
     "triple",

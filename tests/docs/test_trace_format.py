@@ -9,7 +9,7 @@ import pytest
 
 from tessera.frontend.trace import parse_trace
 from tessera.frontend.trace_fields import OPTIONAL_KEYS, REQUIRED_KEYS
-from tessera.frontend.trace_syntax import RECORD_KINDS
+from tessera.frontend.trace_split import RECORD_KINDS
 from tessera.ir.data_type import DataType
 from tessera.ir.program import Role
 from tessera.ir.trace_text import print_program
