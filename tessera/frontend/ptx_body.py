@@ -27,6 +27,9 @@ MAX_BLOCKS = 100
 MIN_SAMPLED = 2000
 """Shorter bodies take less time to build than to sample."""
 
+MOST_RANGES = 30
+"""Each range takes a walk over the text; compilers declare one for each type of register."""
+
 SHORT = 40
 """So many statements are looked at one by one, which needs no further expression."""
 
@@ -147,6 +150,8 @@ class TextBody:
                 kinds.setdefault(prefix, set()).add((variable.type, variable.vector))
                 if count is not None:
                     ranges[name] = min(count, ranges.get(name, count))
+        if len(ranges) > MOST_RANGES:
+            return None
         for prefix in ranges:
             if len(kinds[prefix]) > 1 or prefix[-1].isdigit():
                 return None

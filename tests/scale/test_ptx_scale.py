@@ -1,0 +1,111 @@
+"""Reading, verifying, printing and summarising PTX takes operations linear in the text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.ptx import parse_module
+from tessera.ir.ptx_text import print_module
+from tessera.passes.kernels.call_reach import call_reach
+from tessera.passes.kernels.summarise_kernels import summarise_module
+from tests.helpers.operations import growth
+
+pytestmark = pytest.mark.slow
+MOST = 13.0
+"""Ten times the text may take thirteen times the operations: sorting has a logarithm in it."""
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+
+def repeated(text: Callable[[int], str], before: str = "", after: str = "") -> Callable[[int], str]:
+    return lambda n: HEAD + before + "".join(map(text, range(n))) + after
+
+
+def in_kernel(text: Callable[[int], str], before: str = "") -> Callable[[int], str]:
+    return repeated(text, ".visible .entry k()\n{\n" + before, "ret;\n}\n")
+
+
+REGISTERS = ".reg .pred %p<4>;\n.reg .b32 %r<9>;\n"
+SHAPES: dict[str, Callable[[int], str]] = {
+    "declarations": repeated(lambda i: f".global .align 4 .b8 g{i}[4];\n"),
+    "initialised": repeated(lambda i: f".global .u32 g{i}[2] = {{{i}, 7}};\n"),
+    "pointers": repeated(lambda i: f".global .u64 q{i} = g;\n", ".global .u32 g;\n"),
+    "elements": repeated(lambda i: f"{i}, ", ".global .u32 t[] = {", "0};\n"),
+    "symbols": repeated(lambda i: "g, ", ".global .u32 g;\n.global .u64 t[] = {", "0};\n"),
+    "terms": repeated(lambda i: "1+", ".global .u32 t = ", "0;\n"),
+    "instructions": in_kernel(lambda i: f"add.s32 %r{i % 8}, %r1, {i};\n", REGISTERS),
+    "one line": in_kernel(lambda i: f"add.s32 %r{i % 8}, %r1, 1; ", REGISTERS),
+    "long line": in_kernel(lambda i: "add.s32 %r1, %r1, 1;" + " " * 100, REGISTERS),
+    "expressions": in_kernel(lambda i: f"mov.u32 %r1, 1 + {i};\n", REGISTERS),
+    "labels": in_kernel(lambda i: f"L{i}: add.s32 %r1, %r1, 1;\n", REGISTERS),
+    "branches": in_kernel(lambda i: f"L{i}: @%p1 bra L{i};\n", REGISTERS),
+    "registers": in_kernel(lambda i: f".reg .b32 %a{i};\n"),
+    "register list": repeated(
+        lambda i: f"%a{i}, ", ".visible .entry k() { .reg .b32 ", "%b; ret; }\n"
+    ),
+    "ranges": in_kernel(lambda i: f".reg .b32 %a{i}_<9>;\nmov.u32 %a{i}_3, 1;\n"),
+    "locations": in_kernel(lambda i: f".loc 1 {i} 3\nadd.s32 %r1, %r1, 1;\n", REGISTERS),
+    "blocks": in_kernel(lambda i: f"{{ .reg .b32 %t; mov.u32 %t, {i}; }}\n"),
+    "comments": in_kernel(lambda i: f"// {i}; }} {{\n"),
+    "a comment": repeated(lambda i: f"line {i}; }}\n", "/*", "*/"),
+    "files": repeated(lambda i: f'.file {i} "a{i}.cu"\n'),
+    "section": repeated(lambda i: f".b8 {i % 256}\n", ".section .debug_info {\n", "}\n"),
+    "sections": repeated(lambda i: f".section .debug_{i} {{ .b8 1 }}\n"),
+    "functions": repeated(lambda i: f".func f{i}() {{ ret; }}\n"),
+    "chain": repeated(
+        lambda i: f".func f{i + 1}() {{ call f{i}; ret; }}\n", ".func f0() { ret; }\n"
+    ),
+    "prototypes": repeated(lambda i: f".extern .func f{i}();\n"),
+    "aliases": repeated(lambda i: f".alias a{i}, f;\n", ".func f() { ret; }\n"),
+    "parameters": repeated(
+        lambda i: f".param .u32 p{i},\n", ".visible .entry k(", ".param .u32 q) { ret; }\n"
+    ),
+    "pragmas": in_kernel(lambda i: '.pragma "nounroll";\n'),
+    "a string": repeated(lambda i: "abc; ", '.file 1 "', '"\n'),
+    "faults": in_kernel(lambda i: "add.s32 %r1, %q;\n", REGISTERS),
+    "syntax faults": in_kernel(lambda i: "add.s32 %r1,, %r1;\n", REGISTERS),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reading_is_linear(shape: str) -> None:
+    def make(size: int) -> Callable[[], object]:
+        text = SHAPES[shape](size)
+
+        def read() -> None:
+            with contextlib.suppress(TesseraError):
+                parse_module(text)
+
+        return read
+
+    assert max(growth(make, 50)) < MOST
+
+
+@pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"faults", "syntax faults"}))
+def test_printing_and_summarising_are_linear(shape: str) -> None:
+    def make(size: int) -> Callable[[], object]:
+        module = parse_module(SHAPES[shape](size))
+        return lambda: (print_module(module), summarise_module(module))
+
+    assert max(growth(make, 50)) < MOST
+
+
+def test_what_calls_that_stay_can_touch_is_found_in_linear_time() -> None:
+    chain = repeated(
+        lambda i: f".func f{i + 1}() {{ call f{i}; ret; }}\n",
+        ".func f0();\n",
+        ".visible .entry k() { ret; }\n",
+    )
+
+    def make(size: int) -> Callable[[], object]:
+        from tessera.ir.flatten import flatten
+
+        module = parse_module(chain(size))
+        flat = flatten(next(f for f in module.functions() if f.name == f"f{size}"))
+        return lambda: call_reach(module, flat)
+
+    assert max(growth(make, 50)) < MOST
