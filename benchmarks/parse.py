@@ -1,10 +1,13 @@
 """How fast is PTX read, against ptxas on the same files, the same core, the same run.
 
-    python benchmarks/parse.py [--quick] [--repeats N] [--json FILE]
+    python benchmarks/parse.py [--quick] [--large FOLDER] [--repeats N] [--json FILE] [--new-ptxas]
 
-Measures, per file of the corpus, a cold parse to the finished IR (no cache, grammar built before)
-and `ptxas -O3`; growth with size at three sizes up to 20 MB, with peak memory in a process of its
-own; and what debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on
+Measures, per file of the corpus, a cold parse (no cache, expressions compiled before) to the
+verified module, whose bodies become records when they are asked for; the same with every body asked
+for (`build`); and `ptxas -O3`. Times of ptxas are kept in the result file and taken from there for
+files that have not changed, unless `--new-ptxas`. `--large` adds files above 1 MB, which nvcc makes
+of `benchmarks/kernels/large.cu`. Totals by producer and by size; growth with size at three sizes up
+to 20 MB, with peak memory in a process of its own; and what debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on
 one core: the process pins itself, and ptxas inherits that. Both clock and CPU time are kept: on a
 shared machine only the second says much.
 """
@@ -38,6 +41,7 @@ from tests.helpers.corpus import extracted, manifest  # noqa: E402
 from tests.helpers.ptxas import find_ptxas  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "parse.json"
+LARGE = ROOT / "benchmarks" / "kernels" / "large.cu"
 SIZES_MB = (5, 10, 20)
 HEADER = (
     ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n"
@@ -94,20 +98,30 @@ def measure_ptxas(path: Path, entry: dict[str, Any], repeats: int) -> list[Time]
         return timed(lambda: subprocess.run(full, check=True, capture_output=True), repeats)
 
 
+def build_all(text: str) -> None:
+    """Parse, and ask for every body."""
+    for function in parse_module(text, "benchmark.ptx").functions():
+        len(function.body or ())
+
+
 def measure_files(
-    folder: Path, entries: Sequence[dict[str, Any]], repeats: int
+    folder: Path, entries: Sequence[dict[str, Any]], repeats: int, known: dict[Any, Any]
 ) -> list[dict[str, Any]]:
-    """One row per file: bytes, our seconds, ptxas's seconds."""
+    """One row per file: bytes, our seconds, ptxas's seconds (`known` ones are not measured)."""
     rows = []
     for number, entry in enumerate(entries, 1):
         path = folder / entry["file"]
         text = path.read_bytes().decode()
         ours = timed(lambda text=text: parse_module(text, "benchmark.ptx"), repeats)  # type: ignore[misc]
-        theirs = measure_ptxas(path, entry, max(1, repeats // 2))
+        built = timed(lambda text=text: build_all(text), max(1, repeats // 2))  # type: ignore[misc]
         row: dict[str, Any] = {"file": entry["file"], "producer": entry["producer"]}
-        row |= {"bytes": len(text.encode()), "parse": summary(ours)}
+        row |= {"bytes": len(text.encode()), "parse": summary(ours), "build": summary(built)}
+        theirs = known.get((row["file"], row["bytes"]))
+        if theirs is None:
+            measured = measure_ptxas(path, entry, 1 if row["bytes"] > 1e6 else max(1, repeats // 2))
+            theirs = None if measured is None else summary(measured)
         if theirs is not None:
-            row |= {"ptxas": summary(theirs)}
+            row |= {"ptxas": theirs}
             row["ratio"] = round(row["ptxas"]["wall_s"] / row["parse"]["wall_s"], 2)
             row["cpu_ratio"] = round(row["ptxas"]["cpu_s"] / row["parse"]["cpu_s"], 2)
         rows.append(row)
@@ -124,6 +138,8 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found["parse"] = {clock: round(seconds, 3) for clock, seconds in ours.items()}
     found["mb_per_s"] = round(size / ours["wall_s"] / 1e6, 3)
     found["mb_per_cpu_s"] = round(size / ours["cpu_s"] / 1e6, 3)
+    built = sum(row["build"]["cpu_s"] for row in rows)
+    found["build_mb_per_cpu_s"] = round(size / built / 1e6, 3)
     if all("ptxas" in row for row in rows):
         theirs = {clock: sum(row["ptxas"][clock] for row in rows) for clock in ours}
         found["ptxas"] = {clock: round(seconds, 3) for clock, seconds in theirs.items()}
@@ -132,7 +148,66 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for key in ("ratio", "cpu_ratio"):
             found[f"median_file_{key}"] = round(statistics.median(row[key] for row in rows), 2)
             found[f"least_file_{key}"] = min(row[key] for row in rows)
+            found[f"geometric_mean_{key}"] = round(
+                statistics.geometric_mean(row[key] for row in rows), 2
+            )
+        found["geometric_mean_build_cpu_ratio"] = round(
+            statistics.geometric_mean(
+                row["ptxas"]["cpu_s"] / row["build"]["cpu_s"] for row in rows
+            ), 2
+        )  # fmt: skip
     return found
+
+
+CLASSES = (
+    ("below 50 KB", 0, 50_000),
+    ("50 to 200 KB", 50_000, 200_000),
+    ("200 KB to 1 MB", 200_000, 1_000_000),
+    ("above 1 MB", 1_000_000, 1 << 60),
+)
+
+
+def by_size(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Totals of each class of sizes, and in it the geometric mean of each producer."""
+    found = {}
+    for name, least, most in CLASSES:
+        chosen = [row for row in rows if least <= row["bytes"] < most]
+        if not chosen:
+            continue
+        producers = {
+            producer: totals([row for row in chosen if row["producer"] == producer])
+            for producer in sorted({row["producer"] for row in chosen})
+        }
+        means = {p: t.get("geometric_mean_cpu_ratio") for p, t in producers.items()}
+        found[name] = totals(chosen) | {"producers": means}
+    return found
+
+
+def large_files(folder: Path) -> list[dict[str, Any]]:
+    """Files above 1 MB, made by nvcc."""
+    entries = []
+    for name, arch, flags in (
+        ("cub_sm_80", "sm_80", []),
+        ("cub_sm_90", "sm_90", []),
+        ("cub_lineinfo", "sm_80", ["-lineinfo", "-DMANY"]),
+        ("cub_debug", "sm_80", ["-G"]),
+    ):
+        path = folder / f"{name}.ptx"
+        command = ["nvcc", "-arch", arch, "-ptx", *flags, "-o", str(path), str(LARGE)]
+        if not path.exists():
+            subprocess.run(command, check=True, capture_output=True)
+        entries.append(
+            {"file": path.name, "producer": "nvcc-13.0 large", "arch": arch, "ptxas_options": []}
+        )
+    return entries
+
+
+def known_times(path: Path) -> dict[Any, Any]:
+    """What ptxas took for the files of an earlier result, by name and size."""
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text())["files"]
+    return {(row["file"], row["bytes"]): row["ptxas"] for row in rows if "ptxas" in row}
 
 
 def synthetic_text(texts: Sequence[str], size: int) -> str:
@@ -245,6 +320,14 @@ def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [entry for group in by_producer.values() for entry in group[::10]]
 
 
+def warm_up(folder: Path, entries: Sequence[dict[str, Any]]) -> None:
+    """Let everything be compiled that is compiled once per process."""
+    for entry in sorted(entries, key=lambda entry: int(entry["bytes"]))[
+        :: max(len(entries) // 5, 1)
+    ]:
+        parse_module((folder / entry["file"]).read_bytes().decode(), "warm.ptx")
+
+
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
     model = next(
@@ -287,6 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the files, no growth")
+    parser.add_argument("--large", type=Path, metavar="FOLDER",
+                        help="also files above 1 MB, made in this folder")  # fmt: skip
+    parser.add_argument("--new-ptxas", action="store_true", help="measure ptxas for every file")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
@@ -302,14 +388,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         entries = quick_subset(entries)
     parse_module(HEADER, "warm.ptx")
-    rows = measure_files(folder, entries, options.repeats)
+    warm_up(folder, entries)
+    known = {} if options.new_ptxas else known_times(options.json)
+    rows = measure_files(folder, entries, options.repeats, known)
+    if options.large:
+        options.large.mkdir(parents=True, exist_ok=True)
+        rows += measure_files(options.large, large_files(options.large), options.repeats, known)
     names = sorted({row["producer"] for row in rows})
     producers = {name: totals([row for row in rows if row["producer"] == name]) for name in names}
     outcome = {"machine": machine(), "repeats": options.repeats, "total": totals(rows)}
-    outcome |= {"producers": producers, "debug": measure_debug(folder, entries, options.repeats)}
+    outcome |= {"sizes": by_size(rows), "producers": producers}
+    outcome |= {"debug": measure_debug(folder, entries, options.repeats)}
     if not options.quick:
         outcome["growth"] = measure_growth(folder, entries)
     print_table(outcome["total"], producers)
+    for name, row in outcome["sizes"].items():
+        mean = row.get("geometric_mean_cpu_ratio")
+        print(f"{name}: {row['files']} files, ptxas/parse {mean}, {row['producers']}")
     print(json.dumps({"growth": outcome.get("growth"), "debug": outcome["debug"]}, indent=1))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(outcome | {"files": rows}, indent=1) + "\n")

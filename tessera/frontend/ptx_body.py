@@ -39,6 +39,8 @@ _TELLING = re.compile(r'"[^"\n]*?[][;:{}%#.][^"\n]*"')
 """A string with a character in it that says where a statement ends, or what it is."""
 _LOCATION = re.compile(LOCATION)
 _REGISTERS = re.compile(r"\.reg(?![\w$:.])[^;]*+;")
+_BEFORE_BRACE = re.compile(r":(?=\s*+[{}])")
+"""The end of a label in front of a brace; with a `;` behind it, it is a piece of its own."""
 _BRACED = re.compile(r"(?:\A|;)\s*+[{}]")
 _BRACES = frozenset("{}")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
@@ -112,6 +114,7 @@ class TextBody:
         if ".loc" in text:
             found += self._locations(text)
             text = _LOCATION.sub(" ", text)
+        text = _BEFORE_BRACE.sub(":;", text)
         ranges = self._ranges(text)
         if ranges is None:
             return None

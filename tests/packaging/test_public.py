@@ -13,6 +13,7 @@ import pytest
 import tessera
 
 HEAVY = ("torch", "cuda", "highspy", "networkx", "numpy", "lark")
+PLAIN = Path(__file__).parents[1] / "data" / "ptx" / "handwritten" / "conversions.ptx"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -32,6 +33,9 @@ def modules_after(code: str) -> set[str]:
         "from tessera.cli import run; run(['--help'])",
         "from tessera.cli import run; run(['analyze', '--help'])",
         "from tessera.cli import run; run(['explain', 'TSR9000'])",
+        "from tessera.cli import run; run(['plan', '--help'])",
+        # An ordinary PTX file is read without Lark, and summarised without NumPy.
+        f"from tessera.cli import run; run(['analyze', {str(PLAIN)!r}])",
     ],
 )
 def test_start_is_light(code: str) -> None:

@@ -108,6 +108,8 @@ def test_changed_files_give_the_findings_of_all_their_statements() -> None:
         REGISTERS + "{ .reg .f32 %r<9>; mov.u32 %r2, 0; }\n{ .reg .f32 %q<9>; }\nmov.u32 %q1, 0;\n",
         REGISTERS + "L: mov.u32 %r1, 0;\nL: mov.u32 %r1, 0;\n",
         REGISTERS + "bra A; bra B; A: ret;\n",
+        REGISTERS + "A: { B: { ret; C: } } D: { bra A; } bra D; A: { ret; }\n",
+        REGISTERS + "A: { mov.u32 %r1, 0; } A: { mov.u32 %r2, 0; }\n",
         REGISTERS + "{ A: ret; }\nbra A;\n",
         REGISTERS + "{ A: ret; } // callseq; }\n@%p1 bra B; @%p2 bra B; B: mov.u32 %r1, _;\n",
         REGISTERS + 'mov.u32 %r1, 1;\n.pragma "a;b"; mov.u32 %r9, 1;\n',

@@ -79,6 +79,8 @@ def test_a_cache_folder_that_cannot_be_made_is_no_error(
 def test_verification_between_stages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_VERIFY", "1")
     assert analyze(file).diagnostics == ()
-    monkeypatch.setattr("tessera.ir.ptx_text.print_module", lambda _: PTX.replace(" k()", " other()"))
+    monkeypatch.setattr(
+        "tessera.ir.ptx_text.print_module", lambda _: PTX.replace(" k()", " other()")
+    )
     with pytest.raises(RuntimeError, match="does not give the module that was printed"):
         analyze(file)
