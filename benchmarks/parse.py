@@ -7,9 +7,9 @@ verified module, whose bodies become records when they are asked for; the same w
 for (`build`); and `ptxas -O3`. Times of ptxas are kept in the result file and taken from there for
 files that have not changed, unless `--new-ptxas`. `--large` adds files above 1 MB, which nvcc makes
 of `benchmarks/kernels/large.cu`. Totals by producer and by size; growth with size at three sizes up
-to 20 MB, with peak memory in a process of its own; and what debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on
-one core: the process pins itself, and ptxas inherits that. Both clock and CPU time are kept: on a
-shared machine only the second says much.
+to 20 MB, with peak memory in a process of its own; and what debug sections and `.loc` lines cost.
+Prints tables, writes JSON. Everything runs on one core: the process pins itself, and ptxas inherits
+that. Both clock and CPU time are kept: on a shared machine only the second says much.
 """
 
 from __future__ import annotations
