@@ -11,16 +11,19 @@ python := $(VENV)/bin/python
 ready := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format types imports pytest slow bench clean
+.PHONY: help setup demo test check format types imports pytest slow fuzz bench bench-gpu corpus clean
 
 help:
-	@echo "make demo     analyse a trace, plan it for two GPUs, run and verify the plan without one"
-	@echo "make test     everything that has to pass: check, then the tests"
-	@echo "make check    formatting, lint, types and layering only"
-	@echo "make format   rewrite the sources in the house format"
-	@echo "make slow     the tests that are off by default: clean installs, long fuzzing"
-	@echo "make bench    measure, and write benchmarks/results/*.json"
-	@echo "make clean    remove the environment, caches and build outputs"
+	@echo "make demo       analyse a trace, plan it for two GPUs, run and verify the plan without one"
+	@echo "make test       everything that has to pass: check, then the tests"
+	@echo "make check      formatting, lint, types and layering only"
+	@echo "make format     rewrite the sources in the house format"
+	@echo "make slow       the tests that are off by default: clean installs, many random cases"
+	@echo "make fuzz       damaged PTX files, and property tests with new examples; takes hours"
+	@echo "make bench      every benchmark that needs no GPU; takes hours, writes benchmarks/results"
+	@echo "make bench-gpu  the benchmarks that need an NVIDIA GPU, torch and Triton"
+	@echo "make corpus     compile the PTX corpus again; needs nvcc, ptxas and a package index"
+	@echo "make clean      remove the environment, caches and build outputs"
 
 setup: $(ready)
 
@@ -71,9 +74,57 @@ pytest: $(ready)
 slow: $(ready)
 	$(python) -m pytest -q -m 'slow and not gpu' $(PYTEST_ARGS)
 
+# Two seeds of damaged files, then every property test with 2,000 examples that differ each time.
+fuzz: $(ready)
+	$(python) -m tests.fuzz.ptx --cases 10000 --seed 1 --positions
+	$(python) -m tests.fuzz.ptx --cases 10000 --seed $$(date +%j%H%M) --positions
+	HYPOTHESIS_PROFILE=nightly $(python) -m pytest -q -m 'not gpu and not slow' tests/property tests/fuzz $(PYTEST_ARGS)
+
+# Each writes the file under benchmarks/results that README quotes, or prints what it found. Those
+# that fail where PTX is read wrongly come last; faults, opcodes_ptxas and roundtrip ask ptxas.
+results := benchmarks/results
 bench: $(ready)
+	@mkdir -p out
 	$(python) benchmarks/parse.py
-	$(python) benchmarks/trace_read.py
+	$(python) benchmarks/trace_read.py --out $(results)/trace_read.json
+	$(python) -m benchmarks.cache
+	$(python) -m benchmarks.analyze
+	$(python) -m benchmarks.tightness
+	$(python) -m benchmarks.zoo_analysis
+	$(python) benchmarks/durations.py -o $(results)/durations.json
+	$(python) benchmarks/planner.py --many -o $(results)/planner.json
+	$(python) -m benchmarks.plan_scale --out $(results)/plan_scale.json
+	$(python) benchmarks/check_plan.py
+	$(python) -m benchmarks.cpu
+	$(python) -m benchmarks.cpu_pipelining
+	$(python) -m benchmarks.host_time
+	$(python) benchmarks/accept.py
+	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
+	$(python) benchmarks/faults.py check out/faults.jsonl
+	$(python) benchmarks/opcodes_ptxas.py
+	$(python) benchmarks/roundtrip.py benchmarks/corpus/corpus.tar.xz --json out/roundtrip.json
+
+# Files land in out/gpu; copy the JSON files that should be kept to benchmarks/results.
+gpu := out/gpu
+bench-gpu: $(ready)
+	@mkdir -p $(gpu)/gain $(gpu)/launches
+	$(python) -m benchmarks.capture $(gpu)/capture
+	$(python) -m benchmarks.replay_zoo $(gpu)/replay
+	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
+	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
+	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
+	$(python) -m benchmarks.profile_repeat $(gpu)/profile
+	$(python) benchmarks/measure_launches.py -o $(gpu)/launches examples/traces/*.ptx
+	$(python) benchmarks/measure_operators.py -o $(gpu)/operators.json
+	$(python) -m benchmarks.gain capture $(gpu)/gain
+	$(python) -m benchmarks.gain_pairs $(gpu)/gain/pairs.json
+	$(python) -m benchmarks.gain profile $(gpu)/gain
+	$(python) -m benchmarks.gain plan $(gpu)/gain
+	$(python) -m benchmarks.gain run $(gpu)/gain
+	$(python) -m benchmarks.gain report $(gpu)/gain $(gpu)/gain.json
+
+corpus: $(ready)
+	$(python) benchmarks/corpus_build.py --pack
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 from tests.helpers import reference
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
-NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean"}
+NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean", "make setup"}
 
 
 def anchors(text: str) -> set[str]:

@@ -1,0 +1,167 @@
+"""Commands and code in the docs work: each is run here, or checked against what it names.
+
+A command of `tessc` whose files a reader would bring runs on the files of `FILES`. What needs a GPU
+or takes minutes is not run; its options, modules, targets and files must still be there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.docs import pages
+from tests.helpers.reference import cli
+
+EXAMPLES = pages.ROOT / "examples" / "traces"
+FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FILE")
+PLANS = ("plan.tsp", "PLAN")
+# These measure or capture on a GPU, or read what such a command wrote.
+NEEDS_GPU = re.compile(r"tessc (trace|profile)\b|--profile\b")
+# Shown with its output, which the text around it is about; `tests/golden/verdicts` runs such.
+REFUSED = {"tessc check edited.tsp"}
+STARTS = re.compile(r"(?:\w+=\S+ )*(tessc|python|make|pytest|\.venv/bin/python) ")
+
+
+def commands() -> list[str]:
+    """Every command line in the docs, once: quoted in prose, or in a block of code."""
+    found: dict[str, None] = {}
+    for page in pages.PAGES:
+        if pages.name(page) in ("docs/reference/cli.md", "CHANGELOG.md"):
+            continue
+        lines = list(pages.quoted(page))
+        for kind in ("", "console"):
+            lines += [line for body in pages.blocks(page, kind) for line in body.splitlines()]
+        for line in lines:
+            text = line.removeprefix("$ ").replace("...", "").strip()
+            if STARTS.match(text):
+                found[text.removeprefix(".venv/bin/")] = None
+    return list(found)
+
+
+def parsed(text: str) -> tuple[Any, list[str]]:
+    """A command of `tessc`, and its arguments; a redirection is left out."""
+    words = shlex.split(text)
+    words = words[: next((n for n, word in enumerate(words) if word in (">", "|")), len(words))]
+    if words[1].startswith("-"):
+        return cli.cli, words[1:]
+    return cli.cli.commands[words[1]], words[2:]
+
+
+TESSC = [text for text in commands() if text.startswith("tessc ")]
+
+
+@pytest.mark.parametrize("text", TESSC)
+def test_options_exist(text: str) -> None:
+    command, words = parsed(text)
+    known = {name for parameter in command.params for name in parameter.opts}
+    known |= {name for parameter in command.params for name in parameter.secondary_opts}
+    options = {word.split("=")[0] for word in words if word.startswith("-") and word != "-"}
+    assert options <= known | {"--help", "--version"}, text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the docs speak of."""
+    made = tmp_path_factory.mktemp("docs")
+    for name in FILES:
+        shutil.copy(EXAMPLES / "mlp.ptx", made / name)
+    options = ["--gpus", "a100,l40s", "--strategy", "kernel", "-o", str(made / "plan.tsp")]
+    done = CliRunner().invoke(cli.cli, ["plan", str(made / "trace.ptx"), *options])
+    assert done.exit_code == 0, done.output
+    shutil.copy(made / "plan.tsp", made / "PLAN")
+    (made / "examples").symlink_to(pages.ROOT / "examples")
+    return made
+
+
+def runs(text: str) -> bool:
+    """Whether a command has all that it needs: the short form `tessc plan` is a name only."""
+    if NEEDS_GPU.search(text) or text in REFUSED or "FOLDER" in text:
+        return False
+    command, words = parsed(text)
+    given = [word for word in words if not word.startswith("-")]
+    needed = [each for each in command.params if each.param_type_name == "argument"]
+    is_named = not needed or any(word.split(":")[0] in (*FILES, *PLANS) for word in given)
+    return bool(is_named and words) or text in ("tessc gpus", "tessc doctor")
+
+
+@pytest.mark.parametrize("text", [text for text in TESSC if runs(text)])
+def test_command_runs(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    _, words = parsed(text)
+    name = [] if text.split()[1].startswith("-") else [text.split()[1]]
+    if name == ["plan"] and "-o" not in words:
+        words = [*words, "-o", "made.tsp"]
+    done = CliRunner().invoke(cli.cli, [*name, *words])
+    assert done.exit_code == 0, f"{text}\n{done.output}"
+
+
+def test_enough_commands_run() -> None:
+    assert sum(map(runs, TESSC)) >= 10
+
+
+@pytest.mark.parametrize("text", [text for text in commands() if not text.startswith("tessc ")])
+def test_other_commands_name_what_exists(text: str) -> None:
+    words = [word for word in shlex.split(text) if not re.fullmatch(r"[A-Z_]+=.*", word)]
+    if words[0] == "make":
+        makefile = pages.read(pages.ROOT / "Makefile")
+        for target in words[1:]:
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), text
+        return
+    if words[:3] == ["python", "-m", "pytest"] or words[0] == "pytest":
+        files = [word for word in words if "/" in word]
+    elif words[:2] == ["python", "-m"]:
+        files = [words[2].replace(".", "/") + ".py"] if "." in words[2] else []
+    else:
+        files = [words[1]]
+    for path in files:
+        assert (pages.ROOT / path).exists(), text
+        source = pages.ROOT / path
+        for option in (word for word in words if word.startswith("--") and source.is_file()):
+            assert option in source.read_text("utf-8") or words[0] == "pytest", text
+
+
+CODE = [
+    "docs/concepts/access-analysis.md",
+    "docs/concepts/cpu-backend.md",
+    "docs/concepts/plan-proof.md",
+    "docs/guides/library.md",
+    "docs/guides/run-a-plan.md",
+    "docs/reference/opcodes.md",
+]
+# What a reader has before the first line of a block.
+GIVEN: dict[str, Any] = {"arrays": [np.ones((24, 40), np.float32)] * 3}
+# Captures on a GPU.
+NOT_RUN = {"docs/guides/capture.md"}
+
+
+def test_every_page_with_code_is_run() -> None:
+    having = {pages.name(page) for page in pages.PAGES if pages.blocks(page, "python")}
+    assert having == set(CODE) | NOT_RUN
+
+
+@pytest.mark.parametrize("page", CODE)
+def test_code_runs(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page, one after the other, as a reader would type them."""
+    monkeypatch.chdir(folder)
+    body = next(iter(example_module(folder).kernels())).body
+    given = {
+        **GIVEN,
+        "ptx_text": (folder / "kernel.ptx").read_text("utf-8"),
+        "instruction": next(item for item in body if hasattr(item, "opcode")),
+    }
+    text = "\n".join(pages.blocks(pages.ROOT / page, "python"))
+    exec(compile(text, page, "exec", dont_inherit=True), {"__name__": "__main__", **given})
+
+
+def example_module(folder: Path) -> Any:
+    """The module of the example, as read."""
+    import tessera
+
+    return tessera.load(folder / "kernel.ptx").modules[0].variants[0].ptx

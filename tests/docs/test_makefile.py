@@ -1,0 +1,84 @@
+"""The targets of `make`: all are in the help, every benchmark is in one, the lock is complete."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+# Run by another script of its list.
+STARTED_BY = {"gain_tune": "gain"}
+# What others call: the help leaves them out.
+PARTS = {"help", "setup", "types", "imports", "pytest", "format-check"}
+
+
+def recipe(target: str) -> str:
+    """The lines that `make TARGET` would run."""
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE)
+    assert found, target
+    return found[1]
+
+
+def scripts(target: str) -> set[str]:
+    """The benchmark scripts that a target runs."""
+    return set(re.findall(r"benchmarks[./](\w+)(?:\.py)?(?= |$)", recipe(target), re.MULTILINE))
+
+
+def runnable() -> set[str]:
+    """The files in `benchmarks` that can be started."""
+    found = (ROOT / "benchmarks").glob("*.py")
+    return {path.stem for path in found if '__name__ == "__main__"' in path.read_text("utf-8")}
+
+
+def test_every_benchmark_is_in_exactly_one_target() -> None:
+    lists = [scripts("bench"), scripts("bench-gpu"), scripts("corpus")]
+    for script in runnable() - set(STARTED_BY):
+        assert sum(script in names for names in lists) == 1, script
+    assert set().union(*lists) <= runnable()
+
+
+@pytest.mark.parametrize(("script", "starter"), STARTED_BY.items())
+def test_scripts_that_others_start(script: str, starter: str) -> None:
+    assert f"benchmarks.{script}" in (ROOT / "benchmarks" / f"{starter}.py").read_text("utf-8")
+
+
+@pytest.mark.parametrize("script", sorted(scripts("bench") | {"corpus_build"}))
+def test_what_runs_without_a_gpu_imports_no_torch(script: str) -> None:
+    text = (ROOT / "benchmarks" / f"{script}.py").read_text("utf-8")
+    assert not re.search(r"^(import|from) (torch|triton|cuda)\b", text, re.MULTILINE)
+
+
+def test_every_target_is_in_the_help() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))
+    named = set(re.findall(r'echo "make ([\w-]+)', recipe("help")))
+    assert named == targets - PARTS
+
+
+def test_every_target_is_phony() -> None:
+    phony = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^\.PHONY:(.*)$", MAKEFILE, re.M))))
+    assert set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE)) <= phony
+
+
+def test_make_knows_the_targets() -> None:
+    for target in ("bench", "bench-gpu", "fuzz", "corpus"):
+        command = ["make", "-n", target, "VENV=/nonexistent"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_lock_has_what_the_project_pins() -> None:
+    lock = (ROOT / "requirements-dev.lock").read_text("utf-8")
+    rows = [line for line in lock.splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", row) for row in rows)
+    locked = {row.split("==")[0].lower().replace("_", "-"): row.split("==")[1] for row in rows}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    for pinned in project["dependency-groups"]["dev"]:
+        name, version = pinned.split("==")
+        assert locked[name.lower()] == version
+    for needed in project["project"]["dependencies"]:
+        assert re.match(r"[\w-]+", needed)[0].lower() in locked  # type: ignore[index]
