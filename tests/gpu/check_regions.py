@@ -109,10 +109,15 @@ def run(folder: Path, out: Path) -> dict[str, Any]:
 def _one_worker(
     folder: Path, out: Path, first: int, error: Path
 ) -> dict[int, list[dict[str, Any]]]:
-    command = [sys.executable, "-m", "tests.gpu.check_regions", "worker", str(folder), str(out)]
-    lines = out / "rows.jsonl"
+    part = ["tests.gpu.check_regions", "worker", str(folder), str(out), str(first)]
+    found = watch_worker(part, out / "rows.jsonl", error)
+    return {value["number"]: value["rows"] for value in found}
+
+
+def watch_worker(part: list[str], lines: Path, error: Path) -> list[dict[str, Any]]:
+    """Run a module as a worker until it ends or gets nowhere; all the lines that it wrote."""
     with error.open("w") as file:
-        process = subprocess.Popen([*command, str(first)], cwd=ROOT, stderr=file)
+        process = subprocess.Popen([sys.executable, "-m", *part], cwd=ROOT, stderr=file)
         seen, since = -1, time.monotonic()
         while process.poll() is None:
             time.sleep(0.1)
@@ -123,7 +128,7 @@ def _one_worker(
                 process.kill()
                 process.wait()
     found = lines.read_text().splitlines() if lines.exists() else []
-    return {value["number"]: value["rows"] for value in map(json.loads, found)}
+    return [json.loads(line) for line in found]
 
 
 def _report(done: dict[int, list[dict[str, Any]]], failed: dict[str, str]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class CudaMachine:
         """Fill all buffers and their guards."""
         words: dict[int, list[tuple[int, int]]] = {}
         for buffer, at, target, offset in self.work.pointers:
-            words.setdefault(buffer, []).append((at, self._address(target, offset)))
+            words.setdefault(buffer, []).append((at, self.address(target, offset)))
         guard = np.full(GUARD, PATTERN, np.uint8)
         for number, (base, content) in enumerate(zip(self.bases, memory, strict=True)):
             whole = np.concatenate([guard, content, guard])
@@ -80,12 +80,12 @@ class CudaMachine:
         if step["kind"] == "launch":
             self._launch(step)
         elif step["kind"] == "memcpy":
-            target, source = (self._address(*step[end]) for end in ("target", "source"))
+            target, source = (self.address(*step[end]) for end in ("target", "source"))
             self.call("cuMemcpyDtoD", target, source, step["bytes"])
         else:
             element = np.frombuffer(bytes.fromhex(step["element"]), np.uint8)
             filled = np.resize(element, step["bytes"])
-            self.call("cuMemcpyHtoD", self._address(*step["target"]), filled.ctypes.data,
+            self.call("cuMemcpyHtoD", self.address(*step["target"]), filled.ctypes.data,
                       filled.nbytes)  # fmt: skip
         self.call("cuCtxSynchronize")
 
@@ -93,7 +93,8 @@ class CudaMachine:
         data = ctypes.create_string_buffer(text.encode())
         return self.call("cuModuleLoadData", ctypes.addressof(data))
 
-    def _address(self, buffer: int, offset: int) -> int:
+    def address(self, buffer: int, offset: int) -> int:
+        """The address of a byte of a buffer."""
         return self.bases[buffer] + GUARD + offset
 
     def _launch(self, step: Mapping[str, Any]) -> None:
@@ -130,6 +131,6 @@ class CudaMachine:
     def _argument(self, argument: Mapping[str, Any]) -> Bytes:
         raw = np.frombuffer(bytes.fromhex(argument["bytes"]), np.uint8).copy()
         for at, buffer, offset in argument["addresses"]:
-            address = np.array([self._address(buffer, offset)], np.uint64)
+            address = np.array([self.address(buffer, offset)], np.uint64)
             raw[at : at + 8] = address.view(np.uint8)
         return raw

@@ -28,7 +28,7 @@ class CpuMachine:
         for array, content in zip(self.arrays, memory, strict=True):
             array.view().reshape(-1).view(np.uint8)[: content.size] = content
         for buffer, at, target, offset in self.work.pointers:
-            word = np.array([self._address(target, offset)], np.uint64).view(np.uint8)
+            word = np.array([self.address(target, offset)], np.uint64).view(np.uint8)
             self.arrays[buffer].view().reshape(-1).view(np.uint8)[at : at + 8] = word
 
     def read(self) -> list[Bytes]:
@@ -54,7 +54,8 @@ class CpuMachine:
             filled = filled[start : start + step["bytes"]].copy()
         target[offset : offset + step["bytes"]] = filled
 
-    def _address(self, buffer: int, offset: int) -> int:
+    def address(self, buffer: int, offset: int) -> int:
+        """The address of a byte of a buffer."""
         return self.arrays[buffer].address + offset
 
     def _launch(self, step: Mapping[str, Any]) -> None:
@@ -62,7 +63,7 @@ class CpuMachine:
         for argument in step["args"]:
             raw = bytearray.fromhex(argument["bytes"])
             for at, buffer, offset in argument["addresses"]:
-                raw[at : at + 8] = self._address(buffer, offset).to_bytes(8, "little")
+                raw[at : at + 8] = self.address(buffer, offset).to_bytes(8, "little")
             arguments.append(bytes(raw))
         kernel = self.modules[step["text"]][step["kernel"]]
         kernel.launch(
