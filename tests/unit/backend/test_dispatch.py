@@ -500,7 +500,7 @@ def test_a_result_that_does_not_come_in_time() -> None:
             future.result(0.05)
         with pytest.raises(TimeoutError):
             future.exception(0.0)
-        assert 0.04 < time.monotonic() - begun < 5
+        assert time.monotonic() - begun > 0.04
         backend.finish(0)
         assert future.done()
         assert future.exception() is None
@@ -552,10 +552,8 @@ def test_cancelling_wakes_who_waits() -> None:
         dispatcher.submit({}, trace=0, lane=0)
         second = dispatcher.submit({}, trace=0, lane=0)
         threading.Timer(0.05, second.cancel).start()
-        begun = time.monotonic()
         with pytest.raises(CancelledError):
-            second.result(10)
-        assert time.monotonic() - begun < 5
+            second.result(60)  # else: a TimeoutError
 
 
 def test_what_nobody_waits_for_ends_too() -> None:
