@@ -14,20 +14,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, assert_never
 
-from tessera.diagnostics import Span
 from tessera.ir import program as ir
 from tessera.ir import ptx
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, NeedKind, Pin
+from tessera.ir.access import Access, NeedKind, Pin
 from tessera.ir.graph import ContentsDigest
-from tessera.ir.operators import reaches
-from tessera.ir.operators_records import Reach
-from tessera.ir.region import Interval
 from tessera.passes import findings
 from tessera.passes.base import Facts
 from tessera.passes.kernels.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernels.initial_pointers import initial_pointers
 from tessera.passes.kernels.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.kernels.kernel_memory import KernelFacts, KernelMemory, Store
+from tessera.passes.launches.draws import agreed_footprint
 from tessera.passes.launches.launch_needs import launch_needs
 from tessera.passes.launches.launch_pattern import Buffers, Pattern, PatternContents, launch_pattern
 from tessera.passes.launches.launch_report import (
@@ -37,9 +34,12 @@ from tessera.passes.launches.launch_report import (
     combine_variants,
 )
 from tessera.passes.launches.launch_scene import Setting, TooManyObjects, Words, build_setting
-from tessera.passes.launches.operand_bytes import operand_bytes
+from tessera.passes.launches.plain_steps import (
+    library_accesses,
+    memcpy_accesses,
+    memset_accesses,
+)
 from tessera.passes.launches.pointer_words import PointerWords, Written, grows, merged
-from tessera.passes.regions import may_region, must_region
 from tessera.passes.slices.footprint import Footprint, find_footprint
 
 _WEIGHT = ir.Role.WEIGHT
@@ -103,6 +103,8 @@ class _Walker:
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
         self.facts: dict[tuple[int, str, str], KernelFacts] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
+        # Those that hold with all draws of addresses (`draws`).
+        self.agreed: set[tuple[object, ...]] = set()
         self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.known = _known_weights(program)
         self.looked_up: set[ir.BufferId] = set()
@@ -147,11 +149,11 @@ class _Walker:
             case ir.Launch():
                 found = self._settled_launch(step)
             case ir.Memset():
-                found = self._record(step, "memset", _memset(step))
+                found = self._record(step, "memset", memset_accesses(step))
             case ir.Memcpy():
-                found = self._record(step, "memcpy", _memcpy(step))
+                found = self._record(step, "memcpy", memcpy_accesses(step))
             case ir.LibraryCall():
-                found = self._record(step, step.operator, tuple(_library(step)))
+                found = self._record(step, step.operator, tuple(library_accesses(step)))
             case _:
                 assert_never(step)
         return self._overwrite_tables(found)
@@ -189,17 +191,27 @@ class _Walker:
 
     def _launch(self, step: ir.Launch, own: Written) -> StepAccesses:
         """The accesses of a launch whichever variant of its module runs, if it writes `own`."""
-        variants = self.program.modules[step.module].variants
         try:
-            scenes = [(variant, self._scene(step, variant, own)) for variant in variants]
+            found = self._launch_in(step, own, True) or self._launch_in(step, own, False)
         except TooManyObjects:
-            code = self._code(step, variants[0])
+            code = self._code(step, self.program.modules[step.module].variants[0])
             return self._anything(step, code, "it has too many pointers")
+        assert found is not None
+        return found
+
+    def _launch_in(self, step: ir.Launch, own: Written, apart: bool) -> StepAccesses | None:
+        """The same, with pointers that are nothing but bases `apart` from each other, which serves
+        launches with other offsets; None where addresses are then computed from several."""
+        variants = self.program.modules[step.module].variants
+        scenes = [(variant, self._scene(step, variant, own, apart)) for variant in variants]
         buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
         known = self._pattern(step, key, buffers)
         if known is not None:
             self._note(known.contents, buffers)
             return known.report(step.id, buffers)
+        for variant, setting in scenes:
+            if self._footprint(step, variant, setting, own, apart).doubt and apart:
+                return None
         reports = [self._variant(step, *scene) for scene in scenes]
         contents = self._contents(step, scenes, buffers)
         self._note(contents, buffers)
@@ -227,23 +239,52 @@ class _Walker:
         self.patterns[step.module, step.kernel, key] = found
         return found
 
-    def _scene(self, step: ir.Launch, variant: ir.ModuleVariant, own: Written) -> Setting:
+    def _scene(
+        self,
+        step: ir.Launch,
+        variant: ir.ModuleVariant,
+        own: Written,
+        apart: bool,
+        draw: int = 0,
+    ) -> Setting:
         facts = self._facts(step, variant)
         function = _kernel(variant, step.kernel)
         variables = self.variables.get(step.module, {})
         tables: Mapping[ir.BufferId, Words] = self.words.intact(own)
         launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
         written = self.words.spoiled(own)
-        return build_setting(launch, function, variables, tables, facts.odd, self.known, written)
+        odd = facts.odd if apart else frozenset(p.name for p in function.parameters)
+        return build_setting(launch, function, variables, tables, odd, self.known, written, draw)
+
+    def _footprint(
+        self,
+        step: ir.Launch,
+        variant: ir.ModuleVariant,
+        setting: Setting,
+        own: Written,
+        apart: bool,
+    ) -> Footprint:
+        """What a launch touches in its zones; the same for all launches with one key."""
+        key = (step.module, variant.arch, step.kernel, setting.key)
+        found = self.footprints.get(key)
+        if found is not None and (apart or key in self.agreed or not found.doubt):
+            return found
+        code = self._code(step, variant)
+
+        def find(draw: int) -> Footprint:
+            drawn = self._scene(step, variant, own, apart, draw) if draw else setting
+            return find_footprint(code, drawn.scene)
+
+        self.footprints[key] = find(0) if apart else agreed_footprint(code, find)
+        if not apart:
+            self.agreed.add(key)
+        return self.footprints[key]
 
     def _variant(
         self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting
     ) -> StepAccesses:
         code = self._code(step, variant)
-        key = (step.module, variant.arch, step.kernel, setting.key)
-        footprint = self.footprints.get(key)
-        if footprint is None:
-            footprint = self.footprints[key] = find_footprint(code, setting.scene)
+        footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
         if footprint.gave_up:
             return self._anything(step, code, "following its addresses takes too long")
         name = self._name(step)
@@ -319,59 +360,3 @@ def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.Buf
         if module in modules:
             found.setdefault(modules[module], {})[symbol] = buffer.id
     return found
-
-
-# --- records that are no launches ----------------------------------------------------------
-
-
-def _plain(
-    pointer: ir.Pointer, count: int, kind: AccessKind, text: str, span: Span | None
-) -> Access:
-    return Access(
-        buffer=pointer.buffer,
-        kind=kind,
-        certainty=Certainty.MUST,
-        address=AddressClass.DIRECT,
-        region=Interval(pointer.offset, pointer.offset + count),
-        text=text,
-        span=span,
-    )
-
-
-def _memset(step: ir.Memset) -> tuple[Access, ...]:
-    if step.bytes == 0:
-        return ()
-    return (_plain(step.target, step.bytes, AccessKind.WRITE, "memset", step.span),)
-
-
-def _memcpy(step: ir.Memcpy) -> tuple[Access, ...]:
-    if step.bytes == 0:
-        return ()
-    return (
-        _plain(step.source, step.bytes, AccessKind.READ, "memcpy", step.span),
-        _plain(step.target, step.bytes, AccessKind.WRITE, "memcpy", step.span),
-    )
-
-
-def _library(step: ir.LibraryCall) -> Iterator[Access]:
-    """Operands as declared, used as the table of operators says.
-
-    A library may leave padding between strides alone, and does.
-    """
-    read, written = reaches(step)
-    uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
-    uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
-    for kind, operand, reach in uses:
-        found = operand_bytes(operand)
-        if len(found) and reach is not Reach.NONE:
-            whole = may_region(found)
-            is_sure = reach is Reach.WHOLE and must_region(found) == whole
-            yield Access(
-                buffer=operand.pointer.buffer,
-                kind=kind,
-                certainty=Certainty.MUST if is_sure else Certainty.MAY,
-                address=AddressClass.DIRECT if reach is Reach.WHOLE else AddressClass.INDEXED,
-                region=whole,
-                text=step.operator,
-                span=step.span,
-            )

@@ -133,12 +133,16 @@ class LaunchReport:
 
     def _pins(self) -> tuple[Pin, ...]:
         found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
-        for (index, _), why in self.footprint.unresolved.items():
-            found.append(Pin(self._unresolved(index, why), self._span(why if why >= 0 else index)))
+        for effect, why in self.footprint.unresolved.items():
+            at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
+            found.append(Pin(self._unresolved(effect, why), self._span(at)))
         return tuple(dict.fromkeys(found))
 
-    def _unresolved(self, index: int, why: int) -> str:
+    def _unresolved(self, effect: tuple[int, int], why: int) -> str:
+        index = effect[0]
         text = f"the address of `{self.code.opcode_text(index)}`"
+        if effect in self.footprint.mixed:
+            return f"{text} is made of several pointers, and no one buffer is left of them"
         if why == index:
             return f"{text} is a number that points into no buffer of the trace"
         source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import assert_never
 
@@ -24,7 +25,7 @@ from tessera.ir.layout import alignment, size_bytes
 from tessera.ir.ptx_constants import integer_value
 from tessera.passes import intervals
 from tessera.passes.slices.scene import Scene, Table
-from tessera.passes.slices.zones import FIRST, MOST, Zones, choose_zones
+from tessera.passes.slices.zones import FIRST, MOST, Zones, draw_zones
 from tessera.passes.threads.lanes import Array
 
 Words = Mapping[int, ir.Pointer]
@@ -67,13 +68,15 @@ def build_setting(
     odd: frozenset[str] = frozenset(),
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
     written: Mapping[ir.BufferId, Array] = MappingProxyType({}),
+    draw: int = 0,
 ) -> Setting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
 
     `written` are the bytes of such buffers that may have been overwritten.
 
     `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
-    `known` are weights whose contents may decide what the launch touches.
+    `known` are weights whose contents may decide what the launch touches. `draw` says which of the
+    made-up addresses it gets.
     """
     layout = _Layout({}, {})
     special = {*known, *(buffer for buffer, words in tables.items() if words)}
@@ -88,9 +91,10 @@ def build_setting(
     for buffer in variables.values():
         layout.add(buffer)
     reached = _follow_tables(layout, tables)
-    zones = choose_zones(frozenset(_words(launch.arguments)))
     if layout.next + len(reached) >= FIRST + MOST:
         raise TooManyObjects
+    draws = draw_zones(frozenset(_words(launch.arguments)), layout.next + len(reached))
+    zones = next(islice(draws, draw, None))
     image, offsets = _parameter_image(launch, function, zones, layout)
     found, targets = _tables(reached, tables, written, zones, layout)
     symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
@@ -105,6 +109,7 @@ def build_setting(
         symbols=symbols,
         tables=found,
         cooperative=launch.cooperative,
+        pointer_words=tuple(_pointer_words(launch, function, offsets)),
         contents={
             layout.zone_of[buffer]: np.frombuffer(one.content, dtype=np.uint8)
             for buffer, one in known.items()
@@ -118,7 +123,7 @@ def build_setting(
         scene.cluster,
         scene.dynamic_shared,
         image,
-        zones.tag,
+        zones,
         tuple(
             (zone, t.zone, t.offsets.tobytes(), t.targets.tobytes(), t.written.tobytes())
             for zone, t in found.items()
@@ -150,6 +155,18 @@ def _plain_arguments(
         and variable.name not in odd
         and argument.buffer not in special
     )
+
+
+def _pointer_words(
+    launch: ir.Launch, function: ptx.Function, offsets: Mapping[str, int]
+) -> Iterator[int]:
+    """Where in the bytes of the parameters addresses stand."""
+    for variable, argument in zip(function.parameters, launch.arguments, strict=False):
+        match argument:
+            case ir.Pointer():
+                yield offsets[variable.name]
+            case ir.ByValue():
+                yield from (offsets[variable.name] + word.offset for word in argument.pointers)
 
 
 def argument_pointers(arguments: tuple[ir.Argument, ...]) -> Iterator[ir.Pointer]:

@@ -26,6 +26,7 @@ from tessera.passes.slices.shared import SharedFollower
 from tessera.passes.slices.shared_access import Follower
 from tessera.passes.slices.shared_phases import SharedTrouble
 from tessera.passes.slices.shared_roots import SharedRoots
+from tessera.passes.slices.zones import LOADED
 from tessera.passes.threads.lanes import Array
 
 EXACT_BUDGET = 2_000_000_000
@@ -57,7 +58,8 @@ class Footprint:
     `unresolved` holds the effects whose address points to nothing known, with the instruction
     that its unknown part comes from. `nulls` says whether an access through a null pointer
     surely happens. `looked_up` are the zones whose contents decided something, `asked` those whose
-    contents might have. `bounded` are the pins that concern the launch's own buffers only.
+    contents might have. `bounded` are the pins that concern the launch's own buffers only. `doubt`
+    says that addresses were computed from several (`pointer_steps`), `mixed` by which effects.
     """
 
     entries: tuple[Entry, ...]
@@ -69,6 +71,8 @@ class Footprint:
     looked_up: frozenset[int] = frozenset()
     asked: frozenset[int] = frozenset()
     bounded: frozenset[int] = frozenset()
+    doubt: int = 0
+    mixed: frozenset[tuple[int, int]] = frozenset()
 
 
 def find_footprint(
@@ -120,13 +124,19 @@ class _Launch:
             if use.has_addresses:
                 raise
         unknown: frozenset[int] = frozenset()
+        is_mixed = False
         while use.has_addresses and unknown != use.loads:
-            roots = SharedRoots(use, self.scene, unknown)
+            roots = SharedRoots(use, self.scene, unknown, is_mixed)
             pins = self._run(self.code, self.budget, roots.follower)
             more = roots.resolve(self.recorder)
-            if not more:
+            if not more and roots.is_mixed == is_mixed:
                 return self._collect(pins)
-            unknown = use.loads if unknown else more
+            is_mixed = roots.is_mixed
+            if more:
+                unknown = use.loads if unknown else more
+        if is_mixed:
+            roots = SharedRoots(use, self.scene, use.loads, is_mixed)
+            return self._collect(self._run(self.code, self.budget, roots.follower))
         return self._collect(self._run(alone, self.budget, lambda: None))
 
     def _run(
@@ -170,6 +180,9 @@ class _Launch:
 
 def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Footprint:
     nothing = np.zeros((0, 2), dtype=np.int64)
+    for key in [key for key in recorder.touched if key.zone >= LOADED]:
+        # Nothing is left there of what a load gave: it is no object.
+        recorder.unresolved.setdefault((key.at, key.effect), key.at)
     entries = tuple(
         Entry(
             key,
@@ -190,4 +203,6 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
         looked_up=frozenset(recorder.looked_up),
         asked=frozenset(recorder.asked),
         bounded=frozenset(recorder.bounded),
+        doubt=recorder.doubt,
+        mixed=frozenset(recorder.mixed),
     )

@@ -42,10 +42,12 @@ from tessera.passes.slices.shared_access import Follower
 from tessera.passes.slices.steps import StepRunner
 from tessera.passes.threads import lanes
 from tessera.passes.threads.lane_ops import invert
-from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.lanes import HARD, U64, Array, Lanes
 from tessera.passes.threads.masks import ALL, NONE, Mask
 
 _ROUNDS = 3
+# By then every object that a loop brings in one after the other has come.
+_MOST_ROUNDS = 24
 _STEP_COST = 15_000
 _DEEPEST_FORK = 24
 # A fork that only meets at the end runs the rest of the kernel twice.
@@ -302,7 +304,7 @@ class SliceMachine(StepRunner):
                 return mask.without(weak) if mask.strong.any() else None
             if rounds >= _ROUNDS:
                 for key in changed:
-                    self._forget(key, weak)
+                    self._forget(key, weak, keeps_objects=rounds < _MOST_ROUNDS)
             weak = weak | covered
         seen[block] = (weak, dict(self.registers), rounds + 1)
         return mask
@@ -316,19 +318,20 @@ class SliceMachine(StepRunner):
                 yield key
                 continue
             self.work += value.size
-            differs = (old.lo != value.lo) | (lanes.spans(old) != lanes.spans(value))
-            if (differs & weak).any():
+            if lanes.differ(old, value, weak):
                 yield key
         yield from (key for key in before if key not in self.registers)
 
-    def _forget(self, key: Key, weak: Array) -> None:
-        """What keeps changing can be anything; the anchor stays."""
+    def _forget(self, key: Key, weak: Array, *, keeps_objects: bool) -> None:
+        """What keeps changing can be anything; the anchor stays, unless it keeps changing too."""
         value = self.registers.get(key)
         if value is None:
             return
-        full = np.full((1, 1), MASK[self.bits(key)], dtype=U64)
         why = value.why if value.why >= 0 else self.origin(key)
-        self.registers[key] = lanes.merge(weak, Lanes(value.lo, full, why), value)
+        wide = lanes.widened(value, self.bits(key), why)
+        if not keeps_objects and value.kind:
+            wide = lanes.of_kind(lanes.unknown(self.bits(key), why), HARD)
+        self.registers[key] = lanes.merge(weak, wide, value)
 
     def _limit_rounds(self, block: int, mask: Mask, pending: dict[int, Mask]) -> Mask:
         """Past the limit on rounds, a loop that the data does not decide is widened too."""

@@ -45,7 +45,7 @@ def extent_accesses(
         case Matrix():
             _matrix(runner, step, number, extent, address, Mask(mask.may, mask.strong, sure))
         case _:
-            anchored = Lanes(address.lo, np.full((1, 1), lanes.MASK[64], dtype=U64), step.index)
+            anchored = lanes.widened(address, 64, step.index)
             runner.recorder.add(step.index, number, anchored, 1, mask.may, NONE)
 
 

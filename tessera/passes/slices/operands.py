@@ -22,7 +22,7 @@ from tessera.passes.slices.zones import LOCAL, PARAMETER
 from tessera.passes.threads import lanes
 from tessera.passes.threads.elections import choose
 from tessera.passes.threads.lane_ops import invert
-from tessera.passes.threads.lanes import Array, Lanes
+from tessera.passes.threads.lanes import NUMBER, POINTER, Array, Lanes
 from tessera.passes.threads.masks import Mask
 
 Key = str | tuple[int, int]
@@ -40,8 +40,12 @@ class Operands:
         self.pins: dict[int, str] = {}
         self.work = 0
         self.specials = special_values(scene, box)
+        # Where in local memory variables start and end.
+        self.local_variables: list[tuple[int, int]] = []
         self.symbols = self._place_symbols()
         self.origins: dict[str, int] = {}
+        # The greatest kind of any value that was stored in local memory.
+        self.local_kind = NUMBER
         # The side of a branch that is being run, if data decides it; writes under predicates.
         self.side: Side | None = None
         self.elections = 0
@@ -63,7 +67,8 @@ class Operands:
             align = alignment(variable)
             end = (end + align - 1) // align * align
             found[variable.name] = zones.address(LOCAL, end)
-            end += size_bytes(variable) or 64
+            start, end = end, end + (size_bytes(variable) or 64)
+            self.local_variables.append((start, end))
         return found
 
     def _place_shared(self) -> dict[str, int]:
@@ -143,7 +148,7 @@ class Operands:
         if special is not None:
             return special
         if name.name in self.symbols and bits == 64:
-            return lanes.scalar(self.symbols[name.name])
+            return lanes.of_kind(lanes.scalar(self.symbols[name.name]), POINTER)
         if name.name in self.shared_symbols and bits >= 32:
             return lanes.scalar(self.shared_symbols[name.name])
         return lanes.unknown(bits, index)

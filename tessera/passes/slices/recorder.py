@@ -20,11 +20,12 @@ import numpy as np
 from tessera.passes import intervals
 from tessera.passes.slices.zones import REACH, Zones
 from tessera.passes.threads import lanes
-from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.lanes import MASK, MIXED, POINTER, U64, Array, Lanes
 
 _MERGE_ABOVE = 4096
 _SORT_COST = 40
-_NULL_REACH = 1 << 38
+_NULL_REACH = 1 << 32
+_RUN_REACH = REACH // 4
 
 
 class Key(NamedTuple):
@@ -82,6 +83,10 @@ class Recorder:
         self.used_maps: dict[int, tuple[int, Array]] = {}
         # Pinned calls that can touch nothing but what the launch was given.
         self.bounded: set[int] = set()
+        # Whether addresses came out of sums of several, or out of their bits (`pointer_steps`).
+        self.doubt = 0
+        # The effects whose addresses are made of several, and in no object for sure.
+        self.mixed: set[tuple[int, int]] = set()
         self._runs: dict[tuple[int, int], _Run] = {}
         self.work = 0
 
@@ -89,7 +94,17 @@ class Recorder:
         self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
     ) -> None:
         """An access of `width` bytes per thread."""
-        if address.span is None:
+        if address.kind > POINTER:
+            self.doubt = max(self.doubt, 1)
+            if address.kind == MIXED or address.span is None:
+                self.mixed.add((index, effect))
+        if address.options:
+            for option in address.options:
+                # One of several: even where it is exact, it is not certain.
+                span = np.zeros((1, 1), dtype=U64) if option.span is None else option.span
+                why = option.why if option.why >= 0 else address.why
+                self._add_open(index, effect, Lanes(option.lo, span, why, option.kind), width, may)
+        elif address.span is None:
             self._add_exact(index, effect, address, width, may, sure)
         else:
             self._add_open(index, effect, address, width, may)
@@ -136,9 +151,12 @@ class Recorder:
         if run is not None and run.width == width and _same(run.may, may) and _same(run.sure, sure):
             step = self._distance(run.address, address)
             if step is not None:
-                run.moves.append(run.moves[-1] + (step - (1 << 64) if step >> 63 else step))
-                run.address = address
-                return
+                moved = run.moves[-1] + (step - (1 << 64) if step >> 63 else step)
+                # Further away is another object, or none.
+                if -_RUN_REACH < moved < _RUN_REACH:
+                    run.moves.append(moved)
+                    run.address = address
+                    return
         self._close(index, effect)
         chosen, certain = _select(address.lo, may, sure)
         self.work += 4 * chosen.size
@@ -212,6 +230,11 @@ class Recorder:
         span = lanes.spans(address)
         common = self.zones.between(*address.bounds())
         self.work += address.size + may.size
+        hides = address.kind > POINTER and bool(((span == U64(MASK[64])) & may).any())
+        if hides:
+            # The unknown part may lead from one object to another.
+            self.unresolved.setdefault((index, effect), address.why)
+            return
         if common is not None and (span == U64(MASK[64])).all() and may.any():
             entry = self._entry(index, effect, common[0])
             entry.always, entry.whole = False, address.why
@@ -230,11 +253,20 @@ class Recorder:
         for place in np.unique(zone):
             here = zone == place
             if place == 0:
-                self.unresolved.setdefault((index, effect), address.why)
+                self._note_open_nowhere(index, effect, lo[here], reach[here], address.why)
             else:
                 self._open_bytes(
                     index, effect, int(place), offset[here], reach[here], width, address.why
                 )
+
+    def _note_open_nowhere(
+        self, index: int, effect: int, lo: Array, reach: Array, why: int
+    ) -> None:
+        """Intervals that start in no object; a null pointer among several values is none."""
+        if reach.any():
+            self.unresolved.setdefault((index, effect), why)
+        else:
+            self._note_nowhere(index, effect, lo, np.zeros(lo.shape, np.bool_), lo == lo)
 
     def _open_bytes(
         self, index: int, effect: int, zone: int, start: Array, reach: Array, width: int, why: int

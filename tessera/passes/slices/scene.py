@@ -56,6 +56,7 @@ class Scene:
     tables: dict[int, Table] = field(default_factory=dict)
     cooperative: bool = False
     contents: dict[int, Array] = field(default_factory=dict)
+    pointer_words: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:

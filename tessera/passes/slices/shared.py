@@ -35,6 +35,7 @@ from tessera.ir.opcodes import (
 from tessera.passes.kernels.kernel_code import Step
 from tessera.passes.kernels.shared_use import SharedUse, is_barrier, is_copy_wait
 from tessera.passes.slices.local import any_of_type
+from tessera.passes.slices.pointer_steps import settled
 from tessera.passes.slices.scene import WARP, Scene
 from tessera.passes.slices.shared_access import (
     SharedSpace,
@@ -47,7 +48,7 @@ from tessera.passes.slices.shared_image import CELL, SharedImage
 from tessera.passes.slices.shared_phases import SharedTrouble
 from tessera.passes.threads import lanes
 from tessera.passes.threads.lane_ops import extend
-from tessera.passes.threads.lanes import MASK, Array, Lanes
+from tessera.passes.threads.lanes import HARD, MASK, NUMBER, Array, Lanes
 from tessera.passes.threads.masks import Mask
 
 if TYPE_CHECKING:
@@ -259,9 +260,10 @@ class SharedFollower:
             if width == 8:
                 raise SharedTrouble
             return any_of_type(type, bits, step.index)
-        found = self.image.load(cells, width, step.index)
+        found = settled(runner, self.image.load(cells, width, step.index), 8 * width)
         if found.why < 0:
-            found = Lanes(found.lo, found.span, step.index)
+            found = lanes.copied(found)
+            found.why = step.index
         if width < CELL:
             found = _piece(found, address, width, type, step.index)
         # Where nothing is known, the type still says something.
@@ -280,10 +282,11 @@ def _in_open_loop(runner: StepRunner) -> bool:
 def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> Lanes:
     """One or two bytes of a cell."""
     bits = 8 * width
+    kind = HARD if cell.kind else NUMBER
     if cell.span is not None:
-        return lanes.unknown(bits, index)
+        return lanes.of_kind(lanes.unknown(bits, index), kind)
     shift = (address.lo % np.uint64(CELL)) * np.uint64(8)
-    return Lanes((cell.lo >> shift) & np.uint64(MASK[bits]))
+    return Lanes((cell.lo >> shift) & np.uint64(MASK[bits]), kind=kind)
 
 
 def _extent(runner: StepRunner, step: Step, effect: MemoryEffect) -> int | None:
@@ -306,7 +309,7 @@ def _known_number(runner: StepRunner, operand: ptx.Operand, index: int) -> int |
 def _is_anything(value: Lanes) -> bool:
     """Whether a 64-bit value is unknown in all threads, and no address."""
     span = lanes.spans(value)
-    return bool((span == np.uint64(MASK[64])).all()) and not value.lo.any()
+    return bool((span == np.uint64(MASK[64])).all()) and not value.lo.any() and not value.kind
 
 
 def _split_warps(may: Array, sure: Array) -> bool:

@@ -28,7 +28,7 @@ import numpy as np
 
 from tessera.passes.slices.shared_phases import Phase, Phases, SharedTrouble
 from tessera.passes.threads import lanes
-from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.lanes import HARD, MASK, NUMBER, U64, Array, Lanes
 from tessera.passes.threads.masks import Mask
 
 CELL = 4
@@ -233,14 +233,15 @@ class SharedImage:
         full = U64(MASK[32])
         lo = np.where(part == _LOW, value.lo & full, value.lo)
         lo = np.where(part == _HIGH, value.lo >> U64(32), lo)
+        kind = HARD if value.kind else NUMBER
         if value.span is None:
-            return Lanes(lo)
+            return Lanes(lo, kind=kind)
         # Where the interval passes a multiple of 2**32, either half can be anything.
         low = value.lo & full
         near = value.span <= full - low
         span = np.where(part == _HIGH, np.where(near, U64(0), full), value.span)
         span = np.where((part == _LOW) & ~near, full, span)
-        return Lanes(np.where(span == full, U64(0), lo), span, value.why)
+        return Lanes(np.where(span == full, U64(0), lo), span, value.why, kind)
 
 
 def _only(cells: Array, threads: Array) -> Array:
@@ -265,21 +266,24 @@ def _is_open(value: Lanes) -> Array:
 
 def _take(value: Lanes, owners: Array) -> Lanes:
     """The values of other lanes."""
+    if value.options:
+        return lanes.one_of([_take(option, owners) for option in value.options], value.why)
     lo = value.lo
     lo = lo if lo.shape[-1] == 1 else lo[..., owners]
     span = value.span
     if span is not None and span.shape[-1] > 1:
         span = span[..., owners]
-    return Lanes(lo, span, value.why)
+    return Lanes(lo, span, value.why, value.kind)
 
 
 def _paste(low: Lanes, high: Lanes, why: int) -> Lanes:
     """8 bytes from two halves of which something is known of the lower and all of the upper."""
     lo = low.lo | (high.lo << U64(32))
+    kind = HARD if low.kind or high.kind else NUMBER
     if low.span is None and high.span is None:
-        return Lanes(lo)
+        return Lanes(lo, kind=kind)
     span = lanes.spans(low)
     full = U64(MASK[32])
     open_ = (lanes.spans(high) > 0) | (span >= full) | (span > full - low.lo)
     span = np.where(open_, U64(MASK[64]), span)
-    return Lanes(np.where(open_, U64(0), lo), span, why)
+    return Lanes(np.where(open_, U64(0), lo), span, why, kind)

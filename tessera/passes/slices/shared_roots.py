@@ -36,7 +36,7 @@ from tessera.passes.slices.shared_access import (
 )
 from tessera.passes.slices.zones import END, FIRST, LOADED, SHARED, Zones
 from tessera.passes.threads import lanes
-from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.lanes import HARD, MASK, POINTER, U64, Array, Lanes
 from tessera.passes.threads.masks import Mask
 
 if TYPE_CHECKING:
@@ -61,8 +61,12 @@ class Stored:
 class SharedRoots:
     """Collects stores and loads over all runs of a launch; see the module's text."""
 
-    def __init__(self, use: SharedUse, scene: Scene, numbers: frozenset[int]) -> None:
+    def __init__(
+        self, use: SharedUse, scene: Scene, numbers: frozenset[int], is_mixed: bool = False
+    ) -> None:
         self.use = use
+        # Whether distances between objects may be there (`lane_kinds`): known before, seen now.
+        self.was_mixed = self.is_mixed = is_mixed
         self.space = SharedSpace(use, scene)
         self.numbers = numbers
         self.stores: dict[int, Stored] = {}
@@ -110,11 +114,15 @@ class SharedRoots:
         element: ptx.Operand,
         mask: Mask,
     ) -> None:
-        if width != 8 or step.index in self.use.opaque:
+        value = runner.value(element, 8 * width, step.index) if width <= 8 else None
+        self.is_mixed = self.is_mixed or (value is not None and value.kind > POINTER)
+        if width != 8 or value is None or step.index in self.use.opaque:
             stored.is_other = True
             return
-        value = lanes.exact_in(runner.value(element, 64, step.index), mask.may)
-        zones = _zones(runner.scene.zones, value, mask.may)
+        zones: set[int] = set()
+        for option in value.options or (value,):
+            exact = lanes.exact_in(option, mask.may)
+            zones.update(_zones(runner.scene.zones, exact, mask.may))
         stored.zones.update(zones)
         stored.is_other = stored.is_other or any(zone < FIRST and zone != SHARED for zone in zones)
 
@@ -134,6 +142,7 @@ class SharedRoots:
             if name in runner.code.needed:
                 bits = runner.code.widths.get(name, 64)
                 value = any_of_type(type, bits, step.index)
+                value = lanes.of_kind(value, HARD if self.was_mixed else value.kind)
                 if zone < END:
                     anchor = runner.scene.zones.address(zone)
                     value = lanes.unknown(64, step.index, anchor)
@@ -204,6 +213,8 @@ class SharedRoots:
 def _zones(zones: Zones, value: Lanes, may: Array) -> list[int]:
     """The zones that the threads' values point into; 0 among them where one points nowhere."""
     span = lanes.spans(value)
+    if value.kind > POINTER and (span == U64(MASK[64])).any():
+        return [0]
     near = np.where(span == U64(MASK[64]), U64(0), span)
     shape = np.broadcast_shapes(value.lo.shape, near.shape, may.shape)
     chosen = np.broadcast_to(may, shape)

@@ -18,21 +18,21 @@ from tessera.ir.opcodes.types import is_type
 from tessera.passes.kernels.kernel_code import KernelCode, Step
 from tessera.passes.slices.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.slices.calls import run_call
-from tessera.passes.slices.contents import contents_value
-from tessera.passes.slices.local import any_of_type, local_access
+from tessera.passes.slices.loaded import load_results
+from tessera.passes.slices.local import local_access
 from tessera.passes.slices.made_maps import is_map_step, map_step
 from tessera.passes.slices.memory import extent_accesses
 from tessera.passes.slices.operands import Key, Operands
+from tessera.passes.slices.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.slices.recorder import Recorder
 from tessera.passes.slices.scene import Box, Scene
 from tessera.passes.slices.shared_access import Follower, convert_shared, in_shared
-from tessera.passes.slices.table_words import table_word
 from tessera.passes.slices.tensor import tensor_access
 from tessera.passes.slices.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.threads import lanes
 from tessera.passes.threads.elections import agreeing, choose, elect, merged_choice
 from tessera.passes.threads.lane_ops import PREDICATES, invert, source_bits
-from tessera.passes.threads.lanes import MASK, U64, Array, Lanes
+from tessera.passes.threads.lanes import HARD, LOW, MASK, U64, Array, Lanes
 from tessera.passes.threads.masks import ALL, NONE, Mask
 from tessera.passes.threads.shuffle import shuffle
 
@@ -84,12 +84,13 @@ class StepRunner(Operands):
         self.origins[name] = step.index
         self.assign(name, value, mask)
 
-    def unknown_results(self, step: Step, mask: Mask, anchor: int = 0) -> None:
+    def unknown_results(self, step: Step, mask: Mask, anchor: int = 0, kind: int = 0) -> None:
         """Let every register that a step writes be anything."""
         for name in step.targets:
             if name in self.code.needed:
                 bits = self.code.widths.get(name, 64)
-                self.write(step, name, lanes.unknown(bits, step.index, anchor), mask)
+                value = lanes.unknown(bits, step.index, anchor)
+                self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -127,12 +128,12 @@ class StepRunner(Operands):
         elif step.function is not None and len(step.targets) >= 1:
             self._compute(step, here)
         else:
-            self.unknown_results(step, here)
+            self.unknown_results(step, here, kind=hidden_kind(self, step))
 
     def _compute(self, step: Step, mask: Mask) -> None:
         values = list(self._source_values(step))
         if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
-            self.unknown_results(step, mask)
+            self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
         if self.elections:
             results = choose(lambda given: self._evaluate(step, given), values)
@@ -143,6 +144,11 @@ class StepRunner(Operands):
 
     def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         """The results of a step on the values of its sources."""
+        if any(value.kind for value in values):
+            return pointer_results(self, step, values, self._run_function)
+        return self._run_function(step, values)
+
+    def _run_function(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         assert step.function is not None
         if step.instruction.opcode.name == "setp":
             return self._predicates(step, step.function(values[:2]), values[2:])
@@ -183,11 +189,12 @@ class StepRunner(Operands):
             for place, element in enumerate(source.elements):
                 value = lanes.zero_extend(self.value(element, part, step.index), part)
                 scaled = lanes.mul(value, lanes.scalar(1 << (place * part)), 64)
-                result = lanes.add(result, scaled, 64)
-            self.write(step, target.name, lanes.truncate(result, bits), mask)
+                kind = HARD if value.kind else result.kind
+                result = lanes.of_kind(lanes.add(result, scaled, 64), kind)
+            self.write(step, target.name, settled(self, lanes.truncate(result, bits), bits), mask)
             return
         if not isinstance(target, ptx.Vector) or isinstance(source, ptx.Vector) or bits > 64:
-            self.unknown_results(step, mask)
+            self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
         whole = self.value(source, bits, step.index)
         part = bits // len(target.elements)
@@ -201,7 +208,9 @@ class StepRunner(Operands):
             else:
                 moved = lanes.from_bounds(low >> shift, high >> shift, bits, whole.why)
                 piece = lanes.truncate(moved, part)
-            self.write(step, element.name, piece, mask)
+            hard = place > 0 or whole.kind == HARD
+            kind = 0 if not whole.kind else HARD if hard else LOW
+            self.write(step, element.name, lanes.of_kind(piece, kind), mask)
 
     def _convert_address(self, step: Step, mask: Mask) -> None:
         modifiers = step.instruction.opcode.modifiers
@@ -221,6 +230,7 @@ class StepRunner(Operands):
         mode = step.instruction.opcode.modifiers
         threads = self.scene.threads
         found = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
+        found = lanes.of_kind(found, source.kind)
         found.why = found.why if found.why >= 0 else step.index
         self.write(step, step.targets[0], found, mask)
         for name in step.targets[1:]:
@@ -312,48 +322,12 @@ class StepRunner(Operands):
             if zone != SHARED:
                 extent_accesses(self, step, number, effect, address, mask)
         if step.targets:
-            self._loaded(step, mask)
+            load_results(self, step, mask)
 
     def common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
         found = self.scene.zones.between(*address.bounds()) if address.size else None
         return None if found is None else found[0]
-
-    def _loaded(self, step: Step, mask: Mask) -> None:
-        """What a load from memory gives: pointers from an intact table, else anything."""
-        types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
-        is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
-        if not is_load:
-            self.unknown_results(step, mask)
-            return
-        if not any(name in self.code.needed for name in step.targets):
-            return
-        operand = step.instruction.operands[step.effects[0].operand]
-        address = self.address(operand, step.index)
-        width = (type_bits(types[0]) + 7) // 8
-        for place, name in enumerate(step.targets):
-            if name not in self.code.needed:
-                continue
-            at = place * width
-            value = table_word(self.scene, address, at, step.index) if width == 8 else None
-            if value is None:
-                value = self._known_word(address, at, types[0], name, step.index)
-            if value is None:
-                value = any_of_type(types[0], self.code.widths.get(name, 64), step.index)
-            self.write(step, name, value, mask)
-
-    def _known_word(
-        self, address: Lanes, offset: int, type: str, name: str, index: int
-    ) -> Lanes | None:
-        """A word of a weight whose contents are known; otherwise note what was asked for."""
-        zone = self.common_zone(address)
-        content = None if zone is None else self.scene.contents.get(zone)
-        if zone is None or content is None:
-            self.recorder.asked.update(() if zone is None else (zone,))
-            return None
-        self.recorder.looked_up.add(zone)
-        bits = self.code.widths.get(name, 64)
-        return contents_value(self.scene.zones, content, address, offset, type, bits, index)
 
     def forget_words(self) -> None:
         """Nothing is known of local memory any more."""

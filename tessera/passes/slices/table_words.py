@@ -16,7 +16,7 @@ import numpy as np
 
 from tessera.passes.slices.scene import Scene
 from tessera.passes.threads import lanes
-from tessera.passes.threads.lanes import U64, Array, Lanes
+from tessera.passes.threads.lanes import POINTER, U64, Array, Lanes
 
 _BYTES = 8
 
@@ -32,7 +32,7 @@ def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes |
     place = np.minimum(np.searchsorted(table.offsets, wanted), len(table.offsets) - 1)
     others = table.offsets[place] != wanted
     if address.span is None and not others.any():
-        return Lanes(table.targets[place])
+        return Lanes(table.targets[place], kind=POINTER)
     if len(table.written) and _may_be_written(table.written, wanted, address, others):
         return None
     return lanes.unknown(64, index, scene.zones.address(table.zone))

@@ -41,8 +41,8 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     choices = [v.choice for v in values if v.choice is not None]
     if not choices or len({c.election for c in choices}) != 1:
         return results
-    hits = evaluate([Lanes(v.choice.hit if v.choice else v.lo) for v in values])
-    misses = evaluate([Lanes(v.choice.miss if v.choice else v.lo) for v in values])
+    hits = evaluate([Lanes(v.choice.hit if v.choice else v.lo, kind=v.kind) for v in values])
+    misses = evaluate([Lanes(v.choice.miss if v.choice else v.lo, kind=v.kind) for v in values])
     if any(r.span is not None for r in (*hits, *misses)):
         return results
     valid = np.ones((1, 1), dtype=np.bool_)
@@ -50,7 +50,7 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
         valid = valid & (value.choice.valid if value.choice else lanes.spans(value) == U64(0))
     chosen: list[Lanes] = []
     for result, hit, miss in zip(results, hits, misses, strict=True):
-        copy = Lanes(result.lo, result.span, result.why)
+        copy = lanes.copied(result)
         copy.choice = Choice(choices[0].election, hit.lo, miss.lo, valid)
         chosen.append(copy)
     return tuple(chosen)

@@ -13,6 +13,9 @@ a span is below `WIDE` or full: an interval so long could start in another objec
 was added to, which would make its `lo` a wrong anchor. Only addition, negation and join keep an
 anchor; after anything else it is 0, which is no object.
 
+`kind` says what numbers a value is made of (see `lane_kinds`), `options` that it is one of some
+values far from each other (see `lane_options`): it is anything then, to whoever does not ask.
+
 Every function errs towards larger intervals. `why` is the index of the instruction that first
 brought the unknown part in, for messages; it plays no part in the meaning.
 """
@@ -22,156 +25,101 @@ brought the unknown part in, for messages; it plays no part in the meaning.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import product, zip_longest
+from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-U64 = np.uint64
-WIDE = 1 << 38
-_WIDE = U64(WIDE)
-MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
-_MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
+from tessera.passes.threads.lane_values import (
+    FAR,
+    FAR_APART,
+    HARD,
+    LOW,
+    MASK,
+    MASKS,
+    MIXED,
+    MOST_OPTIONS,
+    NUMBER,
+    POINTER,
+    U64,
+    WIDE,
+    WIDE_SPAN,
+    Array,
+    Base,
+    Choice,
+    Lanes,
+    between,
+    copied,
+    distinct,
+    exact_in,
+    of_kind,
+    only_in,
+    reason,
+    scalar,
+    settle,
+    spans,
+    sum_kind,
+    unknown,
+)
 
-
-class Base:
-    """The numbers that some values share up to a distance; `sum` is the last one made of it."""
-
-    __slots__ = ("array", "bounds", "sum")
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.bounds: tuple[int, int] | None = None
-        self.sum: tuple[Base, Base] | None = None
-
-    def plus(self, other: Base) -> Base:
-        """The sums, modulo 2**64, of the numbers of two bases; loops ask for the same again."""
-        for left, right in ((self, other), (other, self)):
-            if left.sum is not None and left.sum[0] is right:
-                return left.sum[1]
-        found = Base(self.array + other.array)
-        self.sum, other.sum = (other, found), (self, found)
-        return found
-
-
-class Choice(NamedTuple):
-    """A value that hangs on an election (`elections`): exact for a thread that was elected, and
-    for one that was not. It says nothing of the threads outside `valid`. `election` is equal for
-    values of one election."""
-
-    election: int
-    hit: Array
-    miss: Array
-    valid: Array
-
-
-class Lanes:
-    """A value per thread; see the module's text.
-
-    `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
-    distance, as loops do, costs nothing until somebody looks at the numbers.
-    """
-
-    __slots__ = ("_lo", "base", "choice", "shift", "span", "why")
-
-    def __init__(self, lo: Array, span: Array | None = None, why: int = -1) -> None:
-        self._lo: Array | None = lo
-        self.base = Base(lo)
-        self.shift = 0
-        self.span = span
-        self.why = why
-        self.choice: Choice | None = None
-
-    @property
-    def lo(self) -> Array:
-        """The least value of each thread."""
-        if self._lo is None:
-            self._lo = self.base.array + U64(self.shift)
-        return self._lo
-
-    @property
-    def size(self) -> int:
-        """How many numbers there are."""
-        return self.base.array.size
-
-    def bounds(self) -> tuple[int, int]:
-        """The least and the greatest `lo` of any thread."""
-        if self.base.bounds is None:
-            self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
-        low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
-        # Moved past the end of the numbers, but not by all threads: their order is another one.
-        return (low, high) if low <= high else (int(self.lo.min()), int(self.lo.max()))
-
-    @property
-    def exact(self) -> bool:
-        """Whether every lane is one value."""
-        return self.span is None
-
-
-def scalar(value: int, bits: int = 64) -> Lanes:
-    """The same exact value in every thread."""
-    return Lanes(np.array([[value & MASK[bits]]], dtype=U64))
-
-
-def unknown(bits: int, why: int, anchor: int = 0) -> Lanes:
-    """Any value in every thread."""
-    lo = np.array([[anchor & MASK[bits]]], dtype=U64)
-    return Lanes(lo, np.array([[MASK[bits]]], dtype=U64), why)
-
-
-def between(low: int, high: int, bits: int, why: int) -> Lanes:
-    """Any of `low` to `high`, both included, in every thread."""
-    if high - low >= MASK[bits]:
-        return unknown(bits, why)
-    lo = np.array([[low & MASK[bits]]], dtype=U64)
-    return Lanes(lo, np.array([[high - low]], dtype=U64), why)
-
-
-def distinct(value: Lanes) -> list[int]:
-    """The different `lo` of all threads, in order."""
-    low, high = value.bounds()
-    lo = value.lo
-    if low == high:
-        return [low]
-    ends = (lo == U64(low)) | (lo == U64(high))
-    return [low, high] if ends.all() else [int(number) for number in np.unique(lo)]
-
-
-def spans(value: Lanes) -> Array:
-    """The unknown part, zeros where exact."""
-    return np.zeros((1, 1), dtype=U64) if value.span is None else value.span
-
-
-def exact_in(value: Lanes, mask: Array) -> Lanes:
-    """The value without its unknown part, where the threads of a mask have none."""
-    if value.span is None or (value.span.astype(np.bool_) & mask).any():
-        return value
-    return Lanes(value.lo)
-
-
-def reason(*values: Lanes) -> int:
-    """The first reason among values."""
-    return next((v.why for v in values if v.why >= 0), -1)
-
-
-def settle(lo: Array, span: Array, bits: int, why: int, *, keeps_anchor: bool = False) -> Lanes:
-    """A value from its parts; exact where nothing is unknown."""
-    if not span.any():
-        return Lanes(lo & _MASKS[bits])
-    if bits == 64:
-        wide = span >= _WIDE
-        if wide.any():
-            span = np.where(wide, _MASKS[64], span)
-            lo = lo if keeps_anchor else np.where(wide, U64(0), lo)
-    return Lanes(lo & _MASKS[bits], np.minimum(span, _MASKS[bits]), why)
+__all__ = [
+    "FAR",
+    "HARD",
+    "LOW",
+    "MASK",
+    "MIXED",
+    "MOST_OPTIONS",
+    "NUMBER",
+    "POINTER",
+    "U64",
+    "WIDE",
+    "Array",
+    "Base",
+    "Choice",
+    "Lanes",
+    "add",
+    "between",
+    "biased_bounds",
+    "copied",
+    "differ",
+    "distinct",
+    "each",
+    "equal",
+    "exact_in",
+    "from_biased",
+    "from_bounds",
+    "hull",
+    "is_near",
+    "join",
+    "merge",
+    "merge_options",
+    "mul",
+    "negate",
+    "of_kind",
+    "one_of",
+    "only_in",
+    "reason",
+    "scalar",
+    "settle",
+    "sign_extend",
+    "spans",
+    "sub",
+    "sum_kind",
+    "truncate",
+    "unknown",
+    "unsigned_bounds",
+    "widened",
+    "wraps",
+    "zero_extend",
+]
 
 
 def wraps(value: Lanes, bits: int) -> Array:
     """Where the interval passes 2**bits - 1, so that it is no interval of unsigned numbers."""
     if value.span is None:
         return np.zeros((1, 1), dtype=np.bool_)
-    return value.span > (_MASKS[bits] - value.lo)
+    return value.span > (MASKS[bits] - value.lo)
 
 
 def unsigned_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
@@ -180,14 +128,14 @@ def unsigned_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
         return value.lo, value.lo
     wrap = wraps(value, bits)
     low = np.where(wrap, U64(0), value.lo)
-    high = np.where(wrap, _MASKS[bits], value.lo + np.minimum(value.span, _MASKS[bits] - value.lo))
+    high = np.where(wrap, MASKS[bits], value.lo + np.minimum(value.span, MASKS[bits] - value.lo))
     return low, high
 
 
 def biased_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
     """Bounds of the signed number plus 2**(bits-1), so that unsigned order is signed order."""
     half = U64(1 << (bits - 1))
-    return unsigned_bounds(Lanes((value.lo + half) & _MASKS[bits], value.span, value.why), bits)
+    return unsigned_bounds(Lanes((value.lo + half) & MASKS[bits], value.span, value.why), bits)
 
 
 def from_bounds(low: Array, high: Array, bits: int, why: int) -> Lanes:
@@ -203,12 +151,18 @@ def from_biased(low: Array, high: Array, bits: int, why: int) -> Lanes:
 
 def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """a + b modulo 2**bits; the anchor of an unknown one is kept."""
-    if a.span is None and b.span is None:
-        if bits < 64:
-            return Lanes((a.lo + b.lo) & _MASKS[bits])
-        return _exact_sum(a, b)
-    lo = a.lo + b.lo
-    return settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
+    if bits == 64 and (a.options or b.options):
+        return each(lambda given: add(given[0], given[1], 64), (a, b))
+    if a.span is not None or b.span is not None:
+        lo = a.lo + b.lo
+        result = settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
+    elif bits < 64:
+        result = Lanes((a.lo + b.lo) & MASKS[bits])
+    else:
+        result = _exact_sum(a, b)
+    if a.kind or b.kind:
+        result.kind = sum_kind(a.kind, b.kind)
+    return result
 
 
 def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
@@ -224,16 +178,22 @@ def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
         result.base, result.shift = b.base, b.shift + int(a.lo.flat[0])
     result.shift &= MASK[64]
     result.span, result.why, result._lo, result.choice = None, -1, None, None
+    result.kind, result.options = NUMBER, ()
     return result
 
 
 def negate(a: Lanes, bits: int) -> Lanes:
     """-a modulo 2**bits."""
+    if bits == 64 and a.options:
+        return each(lambda given: negate(given[0], 64), (a,))
     if a.span is None:
-        return Lanes((U64(0) - a.lo) & _MASKS[bits])
-    full = a.span >= _MASKS[bits]
-    lo = np.where(full, U64(0) - a.lo, U64(0) - a.lo - a.span)
-    return settle(lo, a.span, bits, a.why, keeps_anchor=True)
+        result = Lanes((U64(0) - a.lo) & MASKS[bits])
+    else:
+        full = a.span >= MASKS[bits]
+        lo = np.where(full, U64(0) - a.lo, U64(0) - a.lo - a.span)
+        result = settle(lo, a.span, bits, a.why, keeps_anchor=True)
+    result.kind = MIXED if a.kind == POINTER else a.kind
+    return result
 
 
 def sub(a: Lanes, b: Lanes, bits: int) -> Lanes:
@@ -243,23 +203,23 @@ def sub(a: Lanes, b: Lanes, bits: int) -> Lanes:
 
 def _sum_spans(a: Lanes, b: Lanes, bits: int) -> Array:
     first, second = spans(a), spans(b)
-    room = _MASKS[bits] - first
-    return np.where(second > room, _MASKS[bits], first + np.minimum(second, room))
+    room = MASKS[bits] - first
+    return np.where(second > room, MASKS[bits], first + np.minimum(second, room))
 
 
 def mul(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """The low bits of a * b."""
     if a.span is None and b.span is None:
-        return Lanes((a.lo * b.lo) & _MASKS[bits])
+        return Lanes((a.lo * b.lo) & MASKS[bits])
     if a.span is None:
         a, b = b, a
     if b.span is None:
         return _scale(a, b.lo, bits)
     alow, ahigh = unsigned_bounds(a, bits)
     blow, bhigh = unsigned_bounds(b, bits)
-    fits = ahigh <= _MASKS[bits] // np.maximum(bhigh, U64(1))
+    fits = ahigh <= MASKS[bits] // np.maximum(bhigh, U64(1))
     low = np.where(fits, alow * blow, U64(0))
-    high = np.where(fits, ahigh * bhigh, _MASKS[bits])
+    high = np.where(fits, ahigh * bhigh, MASKS[bits])
     return from_bounds(low, high, bits, reason(a, b))
 
 
@@ -267,10 +227,10 @@ def _scale(a: Lanes, factor: Array, bits: int) -> Lanes:
     """An unknown value times an exact one, which counts as signed."""
     span = spans(a)
     negative = factor > U64(MASK[bits] >> 1)
-    size = np.where(negative, (U64(0) - factor) & _MASKS[bits], factor)
-    fits = span <= _MASKS[bits] // np.maximum(size, U64(1))
+    size = np.where(negative, (U64(0) - factor) & MASKS[bits], factor)
+    fits = span <= MASKS[bits] // np.maximum(size, U64(1))
     start = np.where(negative, a.lo + span, a.lo) * factor
-    wide = np.where(fits, span * size, _MASKS[bits])
+    wide = np.where(fits, span * size, MASKS[bits])
     return settle(np.where(fits, start, U64(0)), wide, bits, a.why)
 
 
@@ -279,8 +239,11 @@ def truncate(a: Lanes, bits: int) -> Lanes:
     if bits == 64:
         return a
     if a.span is None:
-        return Lanes(a.lo & _MASKS[bits])
-    return settle(a.lo, np.minimum(a.span, _MASKS[bits]), bits, a.why)
+        result = Lanes(a.lo & MASKS[bits])
+    else:
+        result = settle(a.lo, np.minimum(a.span, MASKS[bits]), bits, a.why)
+    result.kind = LOW if a.kind in (POINTER, MIXED) else a.kind
+    return result
 
 
 def zero_extend(a: Lanes, bits: int) -> Lanes:
@@ -288,7 +251,7 @@ def zero_extend(a: Lanes, bits: int) -> Lanes:
     if a.span is None or bits == 64:
         return a
     low, high = unsigned_bounds(a, bits)
-    return settle(low, high - low, 64, a.why)
+    return of_kind(settle(low, high - low, 64, a.why), a.kind)
 
 
 def sign_extend(a: Lanes, bits: int) -> Lanes:
@@ -297,15 +260,25 @@ def sign_extend(a: Lanes, bits: int) -> Lanes:
         return a
     half = U64(1 << (bits - 1))
     if a.span is None:
-        return Lanes((a.lo ^ half) - half)
+        return Lanes((a.lo ^ half) - half, kind=a.kind)
     low, high = biased_bounds(a, bits)
-    return settle(low - half, high - low, 64, a.why)
+    return of_kind(settle(low - half, high - low, 64, a.why), a.kind)
 
 
 def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """A value that holds both."""
     if a is b:
         return a
+    kind = max(a.kind, b.kind)
+    if kind and bits == 64 and (_is_anything(a) or _is_anything(b)):
+        return of_kind(unknown(64, reason(a, b)), kind)
+    if kind and bits == 64 and (a.options or b.options or not is_near(a, b)):
+        return one_of((a, b), reason(a, b))
+    return of_kind(hull(a, b, bits), kind)
+
+
+def hull(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """The shortest interval that holds both."""
     aspan, bspan = spans(a), spans(b)
     from_a = _reach(a.lo, aspan, b.lo, bspan, bits)
     from_b = _reach(b.lo, bspan, a.lo, aspan, bits)
@@ -314,33 +287,109 @@ def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
     span = np.where(first, from_a, from_b)
     if bits == 64:
         # Two objects apart: no anchor may stand for both.
-        half = U64(1 << 39)
-        apart = (span >= _WIDE) & (((a.lo + half) ^ (b.lo + half)) >> U64(40) != U64(0))
-        lo = np.where(apart, U64(0), lo)
+        lo = np.where((span >= WIDE_SPAN) & _apart(a, b), U64(0), lo)
     return settle(lo, span, bits, reason(a, b), keeps_anchor=True)
+
+
+def _is_anything(value: Lanes) -> bool:
+    """Whether a 64-bit value is unknown in every thread, and in no object."""
+    if value.span is None or value.options:
+        return False
+    return bool((value.span == MASKS[64]).all()) and not value.lo.any()
+
+
+def _apart(a: Lanes, b: Lanes) -> Array:
+    return (b.lo - a.lo + FAR_APART) >= FAR_APART + FAR_APART
+
+
+def is_near(a: Lanes, b: Lanes) -> bool:
+    """Whether no thread's two numbers are too far apart for one object."""
+    return not _apart(a, b).any()
 
 
 def _reach(start: Array, span: Array, other: Array, other_span: Array, bits: int) -> Array:
     """The span from `start` that holds its own interval and the other one."""
-    gap = (other - start) & _MASKS[bits]
-    room = _MASKS[bits] - gap
-    end = np.where(other_span > room, _MASKS[bits], gap + np.minimum(other_span, room))
+    gap = (other - start) & MASKS[bits]
+    room = MASKS[bits] - gap
+    end = np.where(other_span > room, MASKS[bits], gap + np.minimum(other_span, room))
     return np.maximum(span, end)
 
 
 def merge(mask: Array, new: Lanes, old: Lanes) -> Lanes:
     """`new` where the mask holds, `old` elsewhere."""
+    if new.options or old.options:
+        return merge_options(mask, new, old)
+    kind = max(new.kind, old.kind)
     lo = np.where(mask, new.lo, old.lo)
     if new.span is None and old.span is None:
-        return Lanes(lo)
+        return Lanes(lo, kind=kind)
     span = np.where(mask, spans(new), spans(old))
-    return Lanes(lo, span, reason(new, old)) if span.any() else Lanes(lo)
+    return Lanes(lo, span, reason(new, old), kind) if span.any() else Lanes(lo, kind=kind)
 
 
 def equal(a: Lanes, b: Lanes) -> bool:
     """Whether the two describe the same sets."""
     if a is b:
         return True
-    if (a.span is None) != (b.span is None):
+    if (a.span is None) != (b.span is None) or len(a.options) != len(b.options):
+        return False
+    if not all(map(equal, a.options, b.options)):
         return False
     return bool((a.lo == b.lo).all()) and bool((spans(a) == spans(b)).all())
+
+
+def differ(a: Lanes, b: Lanes, mask: Array) -> bool:
+    """Whether the two describe different sets for threads of a mask."""
+    if len(a.options) != len(b.options) or a.kind != b.kind:
+        return True
+    if any(differ(first, second, mask) for first, second in zip(a.options, b.options, strict=True)):
+        return True
+    return bool((((a.lo != b.lo) | (spans(a) != spans(b))) & mask).any())
+
+
+def widened(value: Lanes, bits: int, why: int) -> Lanes:
+    """Anything, in the object that each value is in."""
+    if value.options:
+        return one_of([widened(option, bits, why) for option in value.options], why)
+    full = np.full((1, 1), MASK[bits], dtype=U64)
+    return Lanes(value.lo, full, why, value.kind)
+
+
+# --- one of several values -----------------------------------------------------------------
+
+
+def each(function: Callable[[Sequence[Lanes]], Lanes], values: Sequence[Lanes]) -> Lanes:
+    """A 64-bit function of values some of which are one of several."""
+    choices = [value.options or (value,) for value in values]
+    if prod(map(len, choices)) > MOST_OPTIONS**2:
+        return of_kind(unknown(64, reason(*values)), HARD)
+    return one_of([function(given) for given in product(*choices)], reason(*values))
+
+
+def one_of(values: Sequence[Lanes], why: int) -> Lanes:
+    """One of some 64-bit values, in every thread; those in the same objects are put together."""
+    if any(_is_anything(value) for value in values):
+        return of_kind(unknown(64, why), max(value.kind for value in values))
+    kept: list[Lanes] = []
+    for value in (option for one in values for option in one.options or (one,)):
+        for place, other in enumerate(kept):
+            if is_near(other, value):
+                kept[place] = of_kind(hull(other, value, 64), max(other.kind, value.kind))
+                break
+        else:
+            kept.append(value)
+    if len(kept) == 1:
+        return kept[0]
+    result = unknown(64, why)
+    # Too many are anything, and no distance within an object.
+    result.kind = max((HARD if len(kept) > MOST_OPTIONS else NUMBER, *(v.kind for v in kept)))
+    result.options = tuple(kept) if len(kept) <= MOST_OPTIONS else ()
+    return result
+
+
+def merge_options(mask: Array, new: Lanes, old: Lanes) -> Lanes:
+    """As `merge`, option by option; the last of the shorter list stands for the rest of it."""
+    first, second = new.options or (new,), old.options or (old,)
+    pairs = zip_longest(first, second)
+    merged = [merge(mask, a or first[-1], b or second[-1]) for a, b in pairs]
+    return one_of(merged, reason(new, old))

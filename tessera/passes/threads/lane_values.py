@@ -1,0 +1,202 @@
+"""The records of `lanes`: a value per thread, and how values are made.
+
+What they mean, and what can be computed with them, stands in `lanes`.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+U64 = np.uint64
+WIDE = 1 << 38
+MOST_OPTIONS = 16
+WIDE_SPAN = U64(WIDE)
+FAR = 1 << 39
+"""Further apart than this, no two 64-bit numbers are addresses in one object."""
+FAR_APART = U64(FAR)
+NUMBER, POINTER, MIXED, LOW, HARD = range(5)
+"""Kinds of values, see `lane_kinds`."""
+MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
+MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
+
+
+class Base:
+    """The numbers that some values share up to a distance; `sum` is the last one made of it."""
+
+    __slots__ = ("array", "bounds", "sum")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.bounds: tuple[int, int] | None = None
+        self.sum: tuple[Base, Base] | None = None
+
+    def plus(self, other: Base) -> Base:
+        """The sums, modulo 2**64, of the numbers of two bases; loops ask for the same again."""
+        for left, right in ((self, other), (other, self)):
+            if left.sum is not None and left.sum[0] is right:
+                return left.sum[1]
+        found = Base(self.array + other.array)
+        self.sum, other.sum = (other, found), (self, found)
+        return found
+
+
+class Choice(NamedTuple):
+    """A value that hangs on an election (`elections`): exact for a thread that was elected, and
+    for one that was not. It says nothing of the threads outside `valid`. `election` is equal for
+    values of one election."""
+
+    election: int
+    hit: Array
+    miss: Array
+    valid: Array
+
+
+class Lanes:
+    """A value per thread; see the module's text.
+
+    `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
+    distance, as loops do, costs nothing until somebody looks at the numbers.
+    """
+
+    __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "span", "why")
+
+    def __init__(
+        self, lo: Array, span: Array | None = None, why: int = -1, kind: int = NUMBER
+    ) -> None:
+        self._lo: Array | None = lo
+        self.base = Base(lo)
+        self.shift = 0
+        self.span = span
+        self.why = why
+        self.choice: Choice | None = None
+        self.kind = kind
+        self.options: tuple[Lanes, ...] = ()
+
+    @property
+    def lo(self) -> Array:
+        """The least value of each thread."""
+        if self._lo is None:
+            self._lo = self.base.array + U64(self.shift)
+        return self._lo
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.base.array.size
+
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest `lo` of any thread."""
+        if self.base.bounds is None:
+            self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
+        low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
+        # Moved past the end of the numbers, but not by all threads: their order is another one.
+        return (low, high) if low <= high else (int(self.lo.min()), int(self.lo.max()))
+
+    @property
+    def exact(self) -> bool:
+        """Whether every lane is one value."""
+        return self.span is None
+
+
+def scalar(value: int, bits: int = 64) -> Lanes:
+    """The same exact value in every thread."""
+    return Lanes(np.array([[value & MASK[bits]]], dtype=U64))
+
+
+def unknown(bits: int, why: int, anchor: int = 0) -> Lanes:
+    """Any value in every thread."""
+    lo = np.array([[anchor & MASK[bits]]], dtype=U64)
+    kind = POINTER if anchor else NUMBER
+    return Lanes(lo, np.array([[MASK[bits]]], dtype=U64), why, kind)
+
+
+def between(low: int, high: int, bits: int, why: int) -> Lanes:
+    """Any of `low` to `high`, both included, in every thread."""
+    if high - low >= MASK[bits]:
+        return unknown(bits, why)
+    lo = np.array([[low & MASK[bits]]], dtype=U64)
+    return Lanes(lo, np.array([[high - low]], dtype=U64), why)
+
+
+def distinct(value: Lanes) -> list[int]:
+    """The different `lo` of all threads, in order."""
+    low, high = value.bounds()
+    lo = value.lo
+    if low == high:
+        return [low]
+    ends = (lo == U64(low)) | (lo == U64(high))
+    return [low, high] if ends.all() else [int(number) for number in np.unique(lo)]
+
+
+def spans(value: Lanes) -> Array:
+    """The unknown part, zeros where exact."""
+    return np.zeros((1, 1), dtype=U64) if value.span is None else value.span
+
+
+def exact_in(value: Lanes, mask: Array) -> Lanes:
+    """The value without its unknown part, where the threads of a mask have none."""
+    if value.span is None or (value.span.astype(np.bool_) & mask).any():
+        return value
+    return Lanes(value.lo, kind=value.kind)
+
+
+def only_in(value: Lanes, mask: Array) -> Lanes:
+    """The value of the threads of a mask; the others get the value of one of them."""
+    if value.options or not mask.any() or bool(mask.all()):
+        return value
+    shape = np.broadcast_shapes(value.lo.shape, mask.shape)
+    chosen = np.broadcast_to(mask, shape)
+    place = int(np.argmax(chosen))
+    lo = np.where(mask, value.lo, np.broadcast_to(value.lo, shape).flat[place])
+    span = value.span
+    if span is not None:
+        span = np.where(mask, span, np.broadcast_to(span, shape).flat[place])
+    return Lanes(lo, span if span is not None and span.any() else None, value.why, value.kind)
+
+
+def of_kind(value: Lanes, kind: int) -> Lanes:
+    """The same value of another kind."""
+    if value.kind == kind:
+        return value
+    copy = copied(value)
+    copy.kind = kind
+    return copy
+
+
+def copied(value: Lanes) -> Lanes:
+    """The same value, another object."""
+    copy = Lanes.__new__(Lanes)
+    for name in Lanes.__slots__:
+        setattr(copy, name, getattr(value, name))
+    return copy
+
+
+def sum_kind(first: int, second: int) -> int:
+    """What a sum is made of."""
+    if not first or not second:
+        return first or second
+    return MIXED if max(first, second) <= MIXED else max(first, second)
+
+
+def reason(*values: Lanes) -> int:
+    """The first reason among values."""
+    return next((v.why for v in values if v.why >= 0), -1)
+
+
+def settle(lo: Array, span: Array, bits: int, why: int, *, keeps_anchor: bool = False) -> Lanes:
+    """A value from its parts; exact where nothing is unknown."""
+    if not span.any():
+        return Lanes(lo & MASKS[bits])
+    if bits == 64:
+        wide = span >= WIDE_SPAN
+        if wide.any():
+            span = np.where(wide, MASKS[64], span)
+            lo = lo if keeps_anchor else np.where(wide, U64(0), lo)
+    return Lanes(lo & MASKS[bits], np.minimum(span, MASKS[bits]), why)
