@@ -38,9 +38,9 @@ def fuzz(data: dict[str, Any]) -> list[str]:
 def overhead(data: dict[str, Any]) -> list[str]:
     models = [value for value in data.values() if isinstance(value, dict) and "slots_1" in value]
     found = []
-    for slots, digits in (("slots_1", 3), ("slots_2", 2), ("slots_4", 2)):
+    for slots in ("slots_1", "slots_2", "slots_4"):
         ratios = [model[slots]["ratio"] for model in models]
-        found.append(f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f}")
+        found.append(f"{min(ratios):.3f} to {max(ratios):.3f}")
     return found
 
 
