@@ -4,7 +4,7 @@
 
 Each folder or `.tar` archive holds a subfolder a producer, with files that some ptxas accepts; a
 `manifest.json` or `PRODUCER.jsonl` beside them says which ptxas judged each. With none given, the
-packed corpus is read. A file is read by the library call, as `tessera.load` does; warnings are
+packed corpora are read. A file is read by the library call, as `tessera.load` does; warnings are
 counted and do not refuse. The exit code says whether any file was refused.
 """
 
@@ -29,6 +29,7 @@ from tessera.diagnostics import Source, TesseraError, summarise  # noqa: E402
 from tessera.frontend.ptx import load_module  # noqa: E402
 from tests.helpers.corpus import ARCHIVE  # noqa: E402
 
+FUNCTIONS = ARCHIVE.with_name("functions.tar.xz")
 TARGET = re.compile(r"\.target\s+(sm_\w+)")
 VERSION = re.compile(r"\.version\s+(\d+\.\d+)")
 
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="at most this many files of each producer")
     options = parser.parse_args(arguments)
     started = time.monotonic()
-    producers, refused = run(options.places or [ARCHIVE], options.limit)
+    producers, refused = run(options.places or [ARCHIVE, FUNCTIONS], options.limit)
     files = sum(tally.files for tally in producers.values())
     report = {
         "files": files,

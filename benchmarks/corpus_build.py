@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.helpers.ptxas import architecture, assemble  # noqa: E402
+from tests.helpers.ptxas import architecture, assemble, ptxas_version  # noqa: E402
 
 SOURCES = HERE / "corpus" / "sources"
 ARCHIVE = HERE / "corpus" / "corpus.tar.xz"
@@ -160,7 +160,7 @@ def script(
     return build
 
 
-def nvrtc(wheel: str, headers: str | None, archs: str) -> Callable[[Work, Path], None]:
+def nvrtc(wheel: str, headers: str | None, archs: str, *rest: str) -> Callable[[Work, Path], None]:
     """A producer that is NVRTC of one version, taken out of its wheel."""
 
     def build(work: Work, out: Path) -> None:
@@ -172,7 +172,7 @@ def nvrtc(wheel: str, headers: str | None, archs: str) -> Callable[[Work, Path],
             include = next(work.unpacked(headers).rglob("cuda_fp16.h")).parent
         path = {"LD_LIBRARY_PATH": str(library.parent)}
         main = [sys.executable, str(work.sources / "nvrtc_kernels.py")]
-        arguments = [str(library), str(include), str(out), archs]
+        arguments = [str(library), str(include), str(out), archs, *rest]
         subprocess.run([*main, *arguments], env=os.environ | path, cwd=work.folder, check=True)
 
     return build
@@ -267,6 +267,7 @@ def check_files(work: Work, producers: Sequence[Producer]) -> list[dict[str, obj
                     "producer": producer.name,
                     "version": producer.version,
                     "arch": architecture(text),
+                    "ptxas": ptxas_version(assembly.executable),
                     "ptxas_options": list(assembly.options),
                     "bytes": path.stat().st_size,
                     "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -276,15 +277,16 @@ def check_files(work: Work, producers: Sequence[Producer]) -> list[dict[str, obj
     return entries
 
 
-def pack(work: Work, entries: Sequence[dict[str, object]]) -> None:
+def pack(work: Work, entries: Sequence[dict[str, object]], target: Path = ARCHIVE) -> None:
     """Write the archive; the same files give the same bytes."""
     text = json.dumps({"files": entries}, indent=1) + "\n"
-    with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
+    with tarfile.open(target, "w:xz", preset=9) as archive:
         _add(archive, "manifest.json", text.encode())
         for entry in entries:
             name = str(entry["file"])
             _add(archive, name, (work.folder / "out" / name).read_bytes())
-    (ARCHIVE.parent / "manifest.json").write_text(text)
+    if target == ARCHIVE:
+        (ARCHIVE.parent / "manifest.json").write_text(text)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
