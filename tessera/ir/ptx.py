@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessera.diagnostics import Source, Span
-from tessera.ir.unread import WithUnreadBody
+from tessera.ir.unread import WithDefinitions, WithUnreadBody
 
 # --- constants -----------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ Item = Function | Variable | SourceFile | Section | Alias | Pragma | Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class Module(WithDefinitions):
     """One PTX file. `address_size` is None where the file does not say (it then means 32 or 64)."""
 
     version: tuple[int, int]

@@ -11,6 +11,7 @@ all others.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -66,3 +67,20 @@ class WithUnreadBody:
                 object.__setattr__(self, "body", unread.build())
                 object.__setattr__(self, "_unread", None)
         return object.__getattribute__(self, "body")
+
+
+class WithDefinitions:
+    """Finds the functions of a module by name; a module may have thousands."""
+
+    __slots__ = ("_definitions",)
+    _definitions: dict[str, ptx.Function]
+
+    def definitions(self) -> Mapping[str, ptx.Function]:
+        """The functions that have a body, by name."""
+        try:
+            return self._definitions
+        except AttributeError:
+            functions = self.functions()  # type: ignore[attr-defined]
+            found = {function.name: function for function in functions if function.has_body}
+            object.__setattr__(self, "_definitions", found)
+            return found

@@ -38,11 +38,10 @@ class _Body:
 
 def inline_calls(module: ptx.Module, function: ptx.Function) -> FlatFunction:
     """The function with its calls followed."""
-    functions = {f.name: f for f in module.functions() if f.body is not None}
     flat = flatten(function)
     if not any(i.opcode.name == "call" for i in flat.instructions):
         return flat
-    inliner = _Inliner(functions)
+    inliner = _Inliner(module.definitions())
     inliner.expand(flat, {}, (function.name,))
     body = inliner.body
     return replace(

@@ -337,7 +337,7 @@ class _Walker:
 
 
 def _kernel(variant: ir.ModuleVariant, name: str) -> ptx.Function:
-    return next(function for function in variant.ptx.kernels() if function.name == name)
+    return variant.ptx.definitions()[name]
 
 
 def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
