@@ -58,10 +58,13 @@ def anywhere(
     why: str,
     span: Span | None,
     among: frozenset[ir.BufferId] | None = None,
+    *,
+    writes: bool = True,
 ) -> Iterator[Access]:
-    """Reads of everything (or of some buffers), writes of what is no weight of them."""
+    """Reads of everything (or of some buffers), and `writes` of what is no weight of them."""
     for buffer in program.buffers:
-        kind = AccessKind.READ if buffer.role is ir.Role.WEIGHT else AccessKind.ATOMIC
+        kept = buffer.role is ir.Role.WEIGHT or not writes
+        kind = AccessKind.READ if kept else AccessKind.ATOMIC
         if buffer.bytes and (among is None or buffer.id in among):
             yield Access(
                 buffer=buffer.id,
@@ -107,7 +110,9 @@ class LaunchReport:
             self.diagnostics.append(findings.pinned(self.name, pin, launch, given is not None))
         if pins:
             pin = pins[0]
-            self.accesses.extend(anywhere(self.program, pin.reason, pin.span, given))
+            writes = self._may_write_anywhere()
+            touched = anywhere(self.program, pin.reason, pin.span, given, writes=writes)
+            self.accesses.extend(touched)
         for index, known in self.footprint.nulls.items():
             if known:
                 span = self._span(index)
@@ -123,6 +128,13 @@ class LaunchReport:
             pins=pins,
             needs=launch_needs(self.code, self.launch),
             diagnostics=tuple(self.diagnostics),
+        )
+
+    def _may_write_anywhere(self) -> bool:
+        """Whether something that writes has an address that is not known; loads have not."""
+        return bool(self.footprint.pins) or any(
+            number >= 0 and _kind(self.steps[index].effects[number]) is not AccessKind.READ
+            for index, number in self.footprint.unresolved
         )
 
     def _given_buffers(self) -> frozenset[ir.BufferId] | None:
