@@ -47,12 +47,16 @@ Evaluate = Callable[[Step, Sequence[Lanes]], Results]
 SUMS, BITS = 1, 2
 """Doubts: addresses came out of sums, or out of something else."""
 _SMALL = 1 << 40
+_FEW = 3
+_FACTORS = frozenset({"and", "mad", "mul", "shl"})
 
 
 def pointer_results(
     runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate
 ) -> Results:
     """The results of an instruction on addresses; `evaluate` runs it on numbers."""
+    if step.instruction.opcode.name in _FACTORS:
+        values = [_spelled_out(value) for value in values]
     if not any(value.options for value in values):
         return _results(runner, step, values, evaluate)
     choices = [value.options or (value,) for value in values]
@@ -63,6 +67,19 @@ def pointer_results(
         )
     rows = [_results(runner, step, given, evaluate) for given in product(*choices)]
     return tuple(_one_of(column, step) for column in zip(*rows, strict=True))
+
+
+def _spelled_out(value: Lanes) -> Lanes:
+    """A flag or a mask of which little is open, as one of its values."""
+    if value.kind or value.span is None or int(value.span.max()) > _FEW:
+        return value
+    numbers = [
+        Lanes(value.lo + np.minimum(value.span, U64(more)))
+        for more in range(int(value.span.max()) + 1)
+    ]
+    copy = lanes.copied(value)
+    copy.options = tuple(numbers)
+    return copy
 
 
 def _one_of(values: Sequence[Lanes], step: Step) -> Lanes:
