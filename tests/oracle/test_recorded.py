@@ -27,12 +27,31 @@ def cases() -> list[Case]:
     return read()
 
 
+def quick() -> list[Case]:
+    """What every run takes: NVRTC's code (half of integers and random ones), some of the rest."""
+    found = []
+    for number, case in enumerate(cases()):
+        many = case.source.family in ("integer", "random")
+        if number % 3 == 0 or (case.way == "nvrtc" and (not many or number % 2)):
+            found.append(case)
+    return found
+
+
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_regions_and_cpu_backend_agree_with_the_host(group: int) -> None:
     """Regions hold, results and logs are the host's, and nothing is wider than it was."""
+    _agree(quick()[group::GROUPS])
+
+
+@pytest.mark.slow
+def test_all_regions_and_cpu_backend_agree_with_the_host() -> None:
+    _agree(cases())
+
+
+def _agree(chosen: list[Case]) -> None:
     recorded = json.loads(TIGHTNESS.read_text())
     wrong = []
-    for number, case in enumerate(cases()[group::GROUPS]):
+    for number, case in enumerate(chosen):
         program, stated, pinned = analysed(case)
         # Regions are held against all runs; the CPU backend runs the first and one other.
         other = 1 + number % (len(case.runs) - 1)
@@ -54,6 +73,8 @@ def test_the_recorded_set_is_complete() -> None:
     three = [source.name for source in forms.three_pointers()]
     assert len(three) == 195
     assert names >= set(three)
+    assert {case.name for case in quick()} >= set(three)
+    assert len(quick()) >= 800
     assert len(names) >= 600
     assert len({case.id for case in found}) == len(found)
     ways = Counter(case.way for case in found)
