@@ -190,7 +190,6 @@ def large_files(folder: Path) -> list[dict[str, Any]]:
         ("cub_sm_80", "sm_80", []),
         ("cub_sm_90", "sm_90", []),
         ("cub_lineinfo", "sm_80", ["-lineinfo", "-DMANY"]),
-        ("cub_debug", "sm_80", ["-G"]),
     ):
         path = folder / f"{name}.ptx"
         command = ["nvcc", "-arch", arch, "-ptx", *flags, "-o", str(path), str(LARGE)]

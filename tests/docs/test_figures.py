@@ -80,8 +80,13 @@ FIGURES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         "reading PTX",
         lambda data: [
             f"{data['total']['files']} files",
-            f"{data['total']['mb_per_s']:.2f} MB/s",
-            f"{data['total']['total_ratio']:.1f} times",
+            f"{data['total']['mb_per_cpu_s']:.2f} MB/s",
+            f"{data['total']['total_cpu_ratio']:.1f} times",
+            *(
+                f"{data['sizes'][size][f'geometric_mean_{kind}']}"
+                for size in ("50 to 200 KB", "200 KB to 1 MB", "above 1 MB")
+                for kind in ("cpu_ratio", "build_cpu_ratio")
+            ),
         ],
     ),
     "fuzz.json": ("mutated PTX", fuzz),
