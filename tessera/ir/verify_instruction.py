@@ -2,7 +2,7 @@
 
 In: an instruction of a module. Out: at most one diagnostic. It depends only on the opcode and on
 what kind of operand stands where, never on names, so that the caller asks once per combination.
-Types of registers are not compared: PTX lets too many of them through by rule and by habit.
+Modifiers and types are held against the forms of the opcode in `verify_forms`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from tessera.diagnostics import Diagnostic, Span, error, warning
 from tessera.ir import ptx
 from tessera.ir.opcodes import OPCODES, Meaning, Role, arity, meaning_of, takes_shapes
+from tessera.ir.opcodes.form_table import Unfit, find_form
 from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
 from tessera.ir.ptx_locate import opcode_span, operand_span
 
@@ -53,6 +54,8 @@ def instruction_fault(
 def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> Diagnostic | None:
     meaning = meaning_of(instruction)
     unknown = [m for m in instruction.opcode.modifiers if not is_known_modifier(m)]
+    if meaning is None and not unknown and isinstance(find_form(instruction.opcode, True), Unfit):
+        return None  # `verify_forms` says what is wrong with it
     if meaning is None or unknown:
         return _unknown_opcode(module, instruction, unknown, is_new=is_new)
     if not meaning.fits:
@@ -70,7 +73,7 @@ def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> 
 def _unknown_opcode(
     module: ptx.Module, instruction: ptx.Instruction, unknown: list[str], *, is_new: bool
 ) -> Diagnostic:
-    """A near miss of a name we know is a slip; any other is taken for an opcode we lack."""
+    """An opcode or modifier that no version has; a later one may, and ptxas has a few more."""
     opcode = instruction.opcode
     hint, label, span = None, "", opcode_span(module, instruction)
     if unknown and any(opcode.name == known.partition(".")[0] for known in OPCODES):
@@ -82,7 +85,7 @@ def _unknown_opcode(
         near = close_matches(opcode.name, OPCODES, 0.75)
         hint = f"did you mean `{near[0]}`?" if near and near[0] != opcode.name else None
     headline = f"opcode is not known: `{opcode}`"
-    if is_new or hint is None or opcode.name.startswith("_") or opcode.name in UNDOCUMENTED:
+    if is_new or opcode.name.startswith("_") or opcode.name in UNDOCUMENTED:
         note = "its address operands count as read and written"
         return warning("TSR1025", headline, span, label, notes=(note,), hint=hint)
     return error("TSR1025", headline, span, label, hint=hint)

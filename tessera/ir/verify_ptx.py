@@ -4,28 +4,39 @@ In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names fo
 scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
 may be used before they stand, everything else only after it is declared.
 
-Where a module's version is newer than `NEWEST_VERSION`, an unknown special register or directive
-is only a warning: it may have come with that version. So is an unknown opcode in any module, unless
-it is a near miss of one that is known.
+Where a module's version is newer than `NEWEST_VERSION`, an unknown special register, directive,
+opcode or modifier is only a warning: it may have come with that version. In all others it is an
+error.
 
 Operand lists of equal text are one object in a parsed module, so a list that was found good stays
-good until a scope closes; that keeps this near the cost of a set look-up per instruction.
+good until a scope closes; that keeps this near the cost of a set look-up per instruction. Types are
+compared once per opcode and list of kinds of operands, in all of a module.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
 from tessera.ir import ptx
-from tessera.ir.opcodes import meaning_of, special_register
+from tessera.ir.opcodes import meaning_of
+from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx_constants import WARP_SIZE_NAME
 from tessera.ir.ptx_locate import name_span, operand_span
+from tessera.ir.verify_calls import call_faults
+from tessera.ir.verify_declarations import (
+    directive_fault,
+    same_prototype,
+    variable_fault,
+)
+from tessera.ir.verify_forms import Ground, form_fault
+from tessera.ir.verify_header import header_fault
 from tessera.ir.verify_instruction import close_matches, instruction_fault
+from tessera.ir.verify_operands import FUNCTION, operand_word, special_kind, variable_kind
+from tessera.ir.verify_scopes import Scope, names_in, names_in_constant
 
-NEWEST_VERSION = (9, 4)
 FUNCTION_DIRECTIVES = frozenset(
     """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
     abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
@@ -44,45 +55,30 @@ class _TooManyErrors(Exception):
     """Enough has been found to show."""
 
 
-class _Scope:
-    """The names of one block: single ones with their place, and register ranges by prefix."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self.ranges: dict[str, tuple[int, int]] = {}
-        self.labels: dict[str, int] = {}
-
-    def declared(self, name: str) -> int | None:
-        """Where a name is declared in this block, if it is."""
-        found = self.names.get(name)
-        if found is not None or not self.ranges:
-            return found
-        for end in range(len(name.rstrip(_DIGITS)), len(name)):  # `%r1<20>` declares `%r10` too
-            span = self.ranges.get(name[:end])
-            if span is not None and len(name) - end <= 10 and int(name[end:]) < span[0]:
-                return span[1]
-        return None
-
-
 class _Verifier:
     def __init__(self, module: ptx.Module) -> None:
         self.module = module
         self.found: list[Diagnostic] = []
         self.errors = 0
         self.is_new = module.version > NEWEST_VERSION
-        self.globals = _Scope()
+        self.globals = Scope()
         self.bodies: set[str] = set()
-        self.scopes: list[_Scope] = []
+        self.scopes: list[Scope] = []
         self.good: set[int] = set()
-        self.known: set[str] = set()
+        self.known: dict[str, str] = {}
         self.unknown_opcodes: set[str] = set()
         self.kinds: dict[int, set[int]] = {}
-        self.good_opcodes: dict[tuple[type, ...], set[int]] = {}
+        self.good_opcodes: dict[tuple[str, ...], set[int]] = {}
+        target = module.target[0] if module.target else ""
+        self.ground = Ground(module.version, target, self.is_new)
         self.functions: dict[str, ptx.Function] = {}
+        self.variables: dict[str, ptx.Variable] = {}
 
     def run(self) -> list[Diagnostic]:
         with contextlib.suppress(_TooManyErrors):
-            self.check_version()
+            header = header_fault(self.module, is_new=self.is_new)
+            if header is not None:
+                self.add(header)
             for item in self.module.items:
                 self.item(item)
         return self.found
@@ -90,11 +86,12 @@ class _Verifier:
     def item(self, item: ptx.Item) -> None:
         match item:
             case ptx.Variable():
-                self.declare(self.globals, item)
+                self.declare(self.globals, item, "module")
             case ptx.Function():
                 self.function(item)
             case ptx.Alias(name, aliasee, at):
                 self.globals.names.setdefault(name, at)
+                self.globals.kinds.setdefault(name, FUNCTION)
                 if self.globals.declared(aliasee) is None:
                     self.undeclared(aliasee, name_span(self.module, at, aliasee))
             case _:
@@ -107,49 +104,50 @@ class _Verifier:
         if self.errors >= MAX_ERRORS:
             raise _TooManyErrors
 
-    def check_version(self) -> None:
-        major, minor = self.module.version
-        if 1 <= major <= NEWEST_VERSION[0]:
-            return
-        span = self.module.span(0) if self.module.source is None else None
-        if self.module.source is not None:
-            span = name_span(self.module, self.module.source.text.find(".version"), ".version")
-        newest = ".".join(map(str, NEWEST_VERSION))
-        self.add(
-            error(
-                "TSR1011", f"PTX version is not known: {major}.{minor}", span,
-                f"known are 1.0 to {NEWEST_VERSION[0]}.x",
-                hint=f"compile for an older PTX version, such as {newest}",
-            )
-        )  # fmt: skip
-
     # --- declarations ---------------------------------------------------------------------
 
-    def declare(self, scope: _Scope, variable: ptx.Variable) -> None:
+    def declare(self, scope: Scope, variable: ptx.Variable, place: str = "body") -> None:
         self.check_initializer(variable)
+        fault = variable_fault(variable, place, self.module.version)
+        if fault is not None:
+            span = name_span(self.module, variable.at, variable.name)
+            self.add(error("TSR1013", f"`{variable.name}` cannot be declared so: {fault}", span))
         if variable.name == "_":
             return
         earlier = self.earlier_declaration(scope, variable)
         if earlier is not None:
             self.duplicate("TSR1021", variable.name, variable.at, earlier)
-        if variable.count is None:
-            scope.names[variable.name] = variable.at
-        else:
-            scope.ranges[variable.name] = (variable.count, variable.at)
+        scope.add(variable, variable_kind(variable, is_input=place == "entry"))
+        if len(self.scopes) > 1 or variable.name in self.known:
+            self.forget()  # it may shadow a name of an outer block
 
-    def earlier_declaration(self, scope: _Scope, variable: ptx.Variable) -> int | None:
+    def earlier_declaration(self, scope: Scope, variable: ptx.Variable) -> int | None:
         if scope is self.globals:
-            # A linker joins `.extern`, `.weak` and `.common` declarations of one name.
-            return None if variable.linkage else scope.names.get(variable.name)
+            return self.earlier_global(variable)
         if variable.count is None:
             return scope.declared(variable.name)
         same_range = scope.ranges.get(variable.name)
         return None if same_range is None else same_range[1]
 
+    def earlier_global(self, variable: ptx.Variable) -> int | None:
+        """Where a module variable is declared already, in a way that a linker cannot join."""
+        name = variable.name
+        earlier = self.variables.get(name)
+        at = self.globals.names.get(name)
+        if earlier is None:
+            self.variables[name] = variable
+            return at
+        joined = "extern" in (variable.linkage, earlier.linkage) and None not in (
+            variable.linkage, earlier.linkage)  # fmt: skip
+        if earlier.linkage == "extern":
+            self.variables[name] = variable
+        same = (variable.type, variable.vector) == (earlier.type, earlier.vector)
+        return None if joined and same else at
+
     def check_initializer(self, variable: ptx.Variable) -> None:
         if variable.initializer is None or isinstance(variable.initializer, ptx.Integer):
             return
-        for name in _constant_names(variable.initializer):
+        for name in names_in_constant(variable.initializer):
             if self.lookup(name) is None and name != WARP_SIZE_NAME:
                 self.undeclared(name, name_span(self.module, variable.at, name))
 
@@ -162,16 +160,22 @@ class _Verifier:
                 earlier = self.globals.names[function.name]
                 self.duplicate("TSR1021", function.name, function.at, earlier)
             self.bodies.add(function.name)
+        self.check_prototype(function)
         self.globals.names[function.name] = function.at
+        self.globals.kinds[function.name] = FUNCTION
         self.functions[function.name] = function
-        outer = _Scope()
-        for variable in (*function.returns, *function.parameters):
-            self.declare(outer, variable)
+        outer = Scope()
+        for variable in function.returns:
+            self.declare(outer, variable, "func")
+        for variable in function.parameters:
+            self.declare(outer, variable, "entry" if function.is_entry else "func")
+            if not function.is_entry and variable.space == "param":
+                outer.kinds[variable.name] = "=param:in"
         sample = None if function.unread is None else function.unread.sample()
         if sample is None or not self.is_clean(sample, outer):
             self.block(function.body or (), outer)
 
-    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: _Scope) -> bool:
+    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: Scope) -> bool:
         """Whether the statements that stand for all of an unread body have nothing wrong."""
         trial = copy.copy(self)  # what is found good stays good for the next function
         trial.found, trial.scopes = [], []
@@ -183,6 +187,15 @@ class _Verifier:
                 known.clear()
         return not trial.found
 
+    def check_prototype(self, function: ptx.Function) -> None:
+        """Hold a function against an earlier declaration of its name."""
+        earlier = self.functions.get(function.name)
+        if earlier is None and function.name in self.variables:
+            at = self.variables[function.name].at
+            self.duplicate("TSR1021", function.name, function.at, at)
+        if earlier is not None and not same_prototype(earlier, function):
+            self.duplicate("TSR1021", function.name, function.at, earlier.at)
+
     def check_directives(self, function: ptx.Function) -> None:
         for directive in function.directives:
             if directive.name not in FUNCTION_DIRECTIVES:
@@ -191,8 +204,16 @@ class _Verifier:
                 hint = f"did you mean `.{near[0]}`?" if near else None
                 headline = f"directive is not known: `.{directive.name}`"
                 self.report("TSR1026", headline, span, hint=hint)
+                continue
+            fault = directive_fault(
+                directive, is_entry=function.is_entry, version=self.module.version,
+                target=self.ground.target,
+            )  # fmt: skip
+            if fault is not None:
+                span = name_span(self.module, function.at, f".{directive.name}")
+                self.add(error("TSR1013", fault, span))
 
-    def block(self, statements: tuple[ptx.Statement, ...], scope: _Scope) -> None:
+    def block(self, statements: tuple[ptx.Statement, ...], scope: Scope) -> None:
         for statement in statements:
             if isinstance(statement, ptx.Label | ptx.CallPrototype | ptx.TargetList):
                 earlier = scope.labels.get(statement.name)
@@ -208,24 +229,29 @@ class _Verifier:
                 continue
             guard, operands = statement.guard, statement.operands
             if guard is not None and id(guard) not in good:
-                self.check_names((ptx.Name(guard.register),), statement, guard)
+                self.check_guard(guard, statement)
             if id(operands) not in good:
                 self.check_names(operands, statement, operands)
             kind = kinds.get(id(operands))
             if kind is None:
-                kind = kinds[id(operands)] = self.kind_of(operands)
+                kind = kinds[id(operands)] = self.kind_of(self.words(operands))
             if id(statement.opcode) not in kind:
                 self.check_opcode(statement, kind)
         self.scopes.pop()
+        self.forget()
+
+    def forget(self) -> None:
+        """Names may mean something else from here on."""
         self.good.clear()
         self.known.clear()
+        self.kinds.clear()
 
-    def statement(self, scope: _Scope, statement: ptx.Statement) -> None:
+    def statement(self, scope: Scope, statement: ptx.Statement) -> None:
         match statement:
             case ptx.Variable():
                 self.declare(scope, statement)
             case ptx.Block(statements):
-                self.block(statements, _Scope())
+                self.block(statements, Scope())
             case ptx.TargetList(_, _, targets, at):
                 for target in targets:
                     if self.lookup(target) is None:
@@ -235,23 +261,41 @@ class _Verifier:
 
     # --- instructions ---------------------------------------------------------------------
 
-    def kind_of(self, operands: tuple[ptx.Operand, ...]) -> set[int]:
+    def words(self, operands: tuple[ptx.Operand, ...]) -> tuple[str, ...]:
+        """What kinds of operands these are."""
+        known = self.known
+        return tuple([operand_word(operand, known) for operand in operands])
+
+    def kind_of(self, words: tuple[str, ...]) -> set[int]:
         """The opcodes that were found good with operands of these kinds."""
-        kinds = tuple(map(type, operands))
-        found = self.good_opcodes.get(kinds)
+        found = self.good_opcodes.get(words)
         if found is None:
-            found = self.good_opcodes[kinds] = set()
+            found = self.good_opcodes[words] = set()
         return found
+
+    def check_guard(self, guard: ptx.Guard, instruction: ptx.Instruction) -> None:
+        """The register of a guard is declared, and a predicate."""
+        self.check_names((ptx.Name(guard.register),), instruction, guard)
+        kind = self.known.get(guard.register)
+        if kind not in (None, "pred", "%pred", "?"):
+            self.good.discard(id(guard))
+            span = name_span(self.module, instruction.at, guard.register)
+            headline = f"the guard `{guard.register}` is not a predicate"
+            self.add(error("TSR1028", headline, span, "a register of type `.pred` belongs here"))
 
     def check_opcode(self, instruction: ptx.Instruction, good: set[int]) -> None:
         """Look at an instruction by itself, and again at the next of its kind if it is a call."""
         if instruction.opcode.name == "call":
-            self.check_call(instruction)
+            for fault in call_faults(self.module, instruction, self.functions, self.known):
+                self.add(fault)
         else:
             good.add(id(instruction.opcode))
         if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
             return
         found = instruction_fault(self.module, instruction, is_new=self.is_new)
+        if found is None:
+            words = self.words(instruction.operands)
+            found = form_fault(self.module, instruction, words, self.ground)
         if found is None or found.headline in self.unknown_opcodes:
             return
         if found.code == "TSR1025":
@@ -260,46 +304,18 @@ class _Verifier:
             good.discard(id(instruction.opcode))  # every such instruction is reported
         self.add(found)
 
-    def check_call(self, call: ptx.Instruction) -> None:
-        """Hold a direct call against the function that it names."""
-        groups = [index for index, o in enumerate(call.operands) if isinstance(o, ptx.Group)]
-        first = 1 if groups[:1] == [0] else 0
-        target = call.operands[first] if first < len(call.operands) else None
-        function = self.functions.get(target.name) if isinstance(target, ptx.Name) else None
-        if function is None or any(None in v.dimensions for v in function.parameters):
-            return
-        results = _length(call.operands[0]) if first else 0
-        rest = call.operands[first + 1 :]
-        arguments = _length(rest[0]) if rest else 0
-        wanted, got = (len(function.returns), len(function.parameters)), (results, arguments)
-        if function.is_entry or wanted != got:
-            self.wrong_call(call, function, first, wanted, got)
-
-    def wrong_call(self, call: ptx.Instruction, function: ptx.Function, index: int,
-                   wanted: tuple[int, int], got: tuple[int, int]) -> None:  # fmt: skip
-        name = function.name
-        headline = f"a kernel cannot be called: `{name}`"
-        if not function.is_entry:
-            headline = (
-                f"`{name}` has {wanted[1]} parameters and {wanted[0]} results, "
-                f"and is called with {got[1]} and {got[0]}"
-            )
-        declared = name_span(self.module, function.at, name)
-        secondary = () if declared is None else (Label(declared, "declared here"),)
-        span = operand_span(self.module, call, index)
-        self.add(error("TSR1024", headline, span, secondary=secondary))
-
     def check_names(
         self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
     ) -> None:
         known, faults = self.known, False
         for index, operand in enumerate(operands):
-            names = (operand.name,) if type(operand) is ptx.Name else _names(operand)
+            names = (operand.name,) if type(operand) is ptx.Name else names_in(operand)
             for name in names:
                 if name in known:
                     continue
-                if self.is_declared(name):
-                    known.add(name)
+                kind = self.kind(name)
+                if kind is not None:
+                    known[name] = kind
                     continue
                 faults = True
                 span = operand_span(self.module, instruction, index)
@@ -309,10 +325,13 @@ class _Verifier:
         if not faults:
             self.good.add(id(shared))
 
-    def is_declared(self, name: str) -> bool:
-        if self.lookup(name) is not None or name == WARP_SIZE_NAME:
-            return True
-        return special_register(name) is not None
+    def kind(self, name: str) -> str | None:
+        """The word for a name in scope; None where it is not declared."""
+        for scope in reversed(self.scopes):
+            found = scope.kind(name)
+            if found is not None:
+                return found
+        return self.globals.kinds.get(name) or special_kind(name)
 
     def lookup(self, name: str) -> int | None:
         for scope in reversed(self.scopes):
@@ -359,49 +378,3 @@ class _Verifier:
                 "declared again here", secondary=secondary,
             )
         )  # fmt: skip
-
-
-def _length(operand: ptx.Operand) -> int:
-    return len(operand.elements) if isinstance(operand, ptx.Group) else 0
-
-
-def _names(operand: ptx.Operand) -> Iterator[str]:
-    """The names in an operand that must be declared."""
-    match operand:
-        case ptx.Name(name):
-            yield name
-        case ptx.Address(parts) | ptx.Vector(parts) | ptx.Group(parts):
-            for part in parts:
-                yield from _names(part)
-        case ptx.Offset(base):
-            yield base.name
-        case ptx.Not(inner) | ptx.Negated(inner):
-            yield inner.name
-        case ptx.Pair(first, second):
-            yield from _names(first)
-            yield from _names(second)
-        case ptx.Subscript(name, index):
-            yield name
-            if isinstance(index, ptx.Offset | ptx.Name):
-                yield from _names(index)
-        case ptx.Generic(inner) | ptx.MaskedByte(_, inner):
-            yield from _constant_names(inner)
-        case _:
-            return
-
-
-def _constant_names(initializer: ptx.Initializer) -> Iterator[str]:
-    """The symbols in an initialiser (fields of samplers name modes, not symbols)."""
-    pending: list[ptx.Initializer] = [initializer]
-    while pending:
-        match pending.pop():
-            case ptx.Name(name):
-                yield name
-            case ptx.InitializerList(elements):
-                pending += elements
-            case ptx.Generic(inner) | ptx.MaskedByte(_, inner) | ptx.Unary(_, inner):
-                pending.append(inner)
-            case ptx.Binary(_, left, right):
-                pending += (right, left)
-            case _:
-                pass

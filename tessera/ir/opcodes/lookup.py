@@ -16,6 +16,7 @@ from functools import cache
 from tessera.ir import ptx
 from tessera.ir.opcodes import families
 from tessera.ir.opcodes.extents import extent_of
+from tessera.ir.opcodes.form_table import Unfit, find_form
 from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.notation import Form, OperandSpec, read_table
 from tessera.ir.opcodes.records import (
@@ -28,6 +29,7 @@ from tessera.ir.opcodes.records import (
     Scope,
     UnknownExtent,
 )
+from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
 from tessera.ir.opcodes.types import is_float, is_type, state_space
 
 _MEMORY_KINDS = {
@@ -76,9 +78,10 @@ def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
     """What an opcode with that many operands means; None where the table lacks the opcode.
 
     `fits` is False on the answer when the opcode is known but takes another number of operands
-    (`arity` says how many). With a modifier that no ISA up to 9.4 has, the answer is None instead:
-    a later one may have added an operand. Where operand counts alone do not tell two forms apart
-    (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of` for an instruction.
+    (`arity` says how many). With a modifier that no ISA up to 9.4 has, or that the opcode does not
+    have, the answer is None instead: nobody knows what it changes. Where operand counts alone do
+    not tell two forms apart (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of`
+    for an instruction.
     """
     return _find(opcode, operand_count, None)
 
@@ -107,15 +110,16 @@ def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
 def widened_meaning(instruction: ptx.Instruction) -> Meaning:
     """The safe reading of an instruction that the table lacks or does not fit.
 
-    Every register may be read and written, the bytes behind every address may be read and written
-    in whatever state space, threads may have to meet. Control is taken to go on to the next
-    instruction unless the table knows better; nobody can follow a branch in an unknown opcode.
+    Every register may be read and written; the bytes behind every address, and behind every
+    register as if it held one, may be read and written; threads may have to meet. Control is taken
+    to go on to the next instruction unless the table knows better; nobody can follow a branch in
+    an unknown opcode.
     """
     known = _fitting_forms(instruction.opcode)
     effects = tuple(
         MemoryEffect(index, Access.MAY_READ_WRITE, "generic", UnknownExtent())
         for index, operand in enumerate(instruction.operands)
-        if _shape(operand) in _ADDRESSES
+        if _shape(operand) in _ADDRESSES or _may_hold_address(operand)
     )
     return Meaning(
         opcode=".".join(known[0].name) if known else instruction.opcode.name,
@@ -133,6 +137,18 @@ def widened_meaning(instruction: ptx.Instruction) -> Meaning:
     )
 
 
+def _may_hold_address(operand: ptx.Operand) -> bool:
+    match operand:
+        case ptx.Name(name):
+            return name not in SPECIAL_REGISTERS
+        case ptx.Vector(elements) | ptx.Group(elements):
+            return any(map(_may_hold_address, elements))
+        case ptx.Pair(first, _):
+            return _may_hold_address(first)
+        case _:
+            return False
+
+
 @cache
 def _meaning_by_shape(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> Meaning | None:
     return _find(opcode, len(shapes), shapes)
@@ -146,14 +162,14 @@ def _shapes_fit(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> bool:
 
 def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Meaning | None:
     forms = _fitting_forms(opcode)
-    if not forms:
+    if not forms or not all(map(is_known_modifier, opcode.modifiers)):
+        return None
+    if isinstance(find_form(opcode, True), Unfit):
         return None
     by_shape = [] if shapes is None else list(_layouts(forms, opcode.modifiers, count, shapes))
     layouts = by_shape or list(_layouts(forms, opcode.modifiers, count, None))
     if layouts:
         return _describe(*layouts[0], opcode.modifiers)
-    if not all(map(is_known_modifier, opcode.modifiers)):
-        return None
     return Meaning(
         opcode=".".join(forms[0].name), roles=(Role.UNKNOWN,) * count, side_effects=True, fits=False
     )

@@ -255,5 +255,6 @@ def _step(
         meaning=meaning,
         effects=effects,
         targets=targets,
-        function=lane_function(instruction.opcode),
+        # Of a form that the table lacks nobody knows what it computes, whatever its name.
+        function=lane_function(instruction.opcode) if meaning.fits else None,
     )

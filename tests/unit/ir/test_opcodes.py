@@ -198,7 +198,7 @@ def test_wrong_number_of_operands_is_not_unknown(text: str, count: int, bounds: 
 def test_widened_meaning_may_read_and_write_behind_every_address():
     strange = instruction("frobnicate.global.f32 %r0, [%rd1], {%r1}, [%rd2];")
     found = widened_meaning(strange)
-    assert [effect.operand for effect in found.effects] == [1, 3]
+    assert [effect.operand for effect in found.effects] == [0, 1, 3]  # any register may be one
     assert all(effect.space == "generic" for effect in found.effects)
     assert all(effect.access is Access.MAY_READ_WRITE for effect in found.effects)
     assert all(effect.access.reads for effect in found.effects)
@@ -213,9 +213,8 @@ def test_widened_meaning_may_read_and_write_behind_every_address():
 def test_operand_added_by_a_later_isa_is_unknown_rather_than_wrong():
     assert meaning(opcode("ld.global.f32"), 3) is not None
     assert meaning(opcode("ld.global.L3::psychic_hint.f32"), 3) is None
-    known = meaning(opcode("ld.global.L3::psychic_hint.f32"), 2)
-    assert known is not None
-    assert known.fits
+    assert meaning(opcode("ld.global.L3::psychic_hint.f32"), 2) is None
+    assert meaning(opcode("ld.global.sat.f32"), 2) is None
 
 
 def test_modifiers_of_all_examples_are_known():
@@ -266,9 +265,9 @@ def test_any_instruction_has_an_answer(
         ("ld.b128 %q0, [%rd1];", [(1, Access.READ, "generic", Bytes(16))]),
         ("ld.global.v8.b32 {%r0}, [%rd1];", [(1, Access.READ, "global", Bytes(32))]),
         ("ld.param.b64 %rd0, [x];", [(1, Access.READ, "param", Bytes(8))]),
-        ("ld.const[2].f16 %h0, [x];", [(1, Access.READ, "const", Bytes(2))]),
+        ("ld.const[2].b16 %h0, [x];", [(1, Access.READ, "const", Bytes(2))]),
         ("st.shared::cluster.b8 [%r1], %r0;", [(0, Access.WRITE, "shared::cluster", Bytes(1))]),
-        ("st.global.f16x2 [%rd1], %r0;", [(0, Access.WRITE, "global", Bytes(4))]),
+        ("st.global.b32 [%rd1], %r0;", [(0, Access.WRITE, "global", Bytes(4))]),
         ("atom.global.add.f32 %f0, [%rd1], %f1;", [(1, Access.ATOMIC, "global", Bytes(4))]),
         ("red.global.v2.f32.add [%rd1], {%f0};", [(0, Access.REDUCE, "global", Bytes(8))]),
         (
@@ -327,7 +326,7 @@ def instruction_with_bank(line: str) -> ptx.Instruction:
     if "const[2]" not in line:
         return instruction(line)
     plain = instruction(line.replace("const[2]", "const"))
-    return ptx.Instruction(None, ptx.Opcode("ld", ("const[2]", "f16")), plain.operands)
+    return ptx.Instruction(None, ptx.Opcode("ld", ("const[2]", "b16")), plain.operands)
 
 
 @pytest.mark.parametrize(

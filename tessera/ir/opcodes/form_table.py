@@ -1,0 +1,179 @@
+"""The forms of opcodes, read from their tables: does an opcode have these modifiers and types?
+
+In: an opcode. Out: the form that it is, or what is wrong with it. `forms` says how tables read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+
+from tessera.ir import ptx
+from tessera.ir.opcodes import forms
+from tessera.ir.opcodes.modifiers import is_known_modifier
+from tessera.ir.opcodes.targets import Needs, read_needs
+from tessera.ir.opcodes.types import is_type
+
+_GROUP = re.compile(r"@(\w+)")
+_SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one of several modifiers; `since_sm_20` may stay empty in modules for sm_1x."""
+
+    choices: frozenset[str]
+    is_optional: bool
+    since_sm_20: bool
+    takes_type: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One line of a table, for one of its names."""
+
+    name: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    is_open: bool
+    operands: tuple[str, ...]
+    needs: Needs
+    needs_of: tuple[tuple[str, Needs], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The form that an opcode is, and the types that it has, in order."""
+
+    form: Form
+    types: tuple[str, ...]
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """An opcode that is in no form: the modifier to blame (None for all), and why."""
+
+    modifier: str | None
+    reason: str
+
+
+def _read_slot(text: str) -> Slot:
+    bare = text[1:-1] if text[0] in "[(" else text
+    for group in _GROUP.findall(bare):
+        bare = bare.replace(f"@{group}", forms.GROUPS[group])
+    choices = frozenset(bare.split("/"))
+    return Slot(choices, text[0] == "[", text[0] == "(", any(map(is_type, choices)))
+
+
+def _read_line(line: str) -> list[Form]:
+    names, modifiers, *rest = (column.strip() for column in line.split("|"))
+    operands, needs = (*rest, "", "")[:2]
+    words = _SLOT.findall(modifiers)
+    plain = " ".join(word for word in needs.split() if ":" not in word).replace(" ", "/")
+    special = [word.rpartition(":") for word in needs.split() if ":" in word]
+    return [
+        Form(
+            name=tuple(name.split(".")),
+            slots=tuple(_read_slot(word) for word in words if word != "*"),
+            is_open="*" in words,
+            operands=tuple(operands.split()),
+            needs=read_needs(plain),
+            needs_of=tuple((modifier, read_needs(text)) for modifier, _, text in special),
+        )
+        for name in names.split()
+    ]
+
+
+def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
+    found: dict[tuple[str, ...], list[Form]] = defaultdict(list)
+    for table in forms.TABLES:
+        joined = re.sub(r"\n +", " ", table)
+        for line in joined.splitlines():
+            content = line.partition("#")[0].strip()
+            for form in _read_line(content) if content else ():
+                found[form.name].append(form)
+    return {name: tuple(group) for name, group in found.items()}
+
+
+_FORMS = _load()
+_LONGEST = max(map(len, _FORMS))
+
+
+def forms_of(opcode: ptx.Opcode) -> tuple[Form, ...]:
+    """The forms of the longest name that an opcode starts with."""
+    words = (opcode.name, *opcode.modifiers)
+    for length in range(min(_LONGEST, len(words)), 0, -1):
+        if words[:length] in _FORMS:
+            return _FORMS[words[:length]]
+    return ()
+
+
+@cache
+def find_form(opcode: ptx.Opcode, is_old: bool) -> Found | Unfit | None:
+    """The form of an opcode; None where the tables do not have the opcode at all."""
+    candidates = forms_of(opcode)
+    if not candidates:
+        return None
+    modifiers = _plain(opcode.modifiers[len(candidates[0].name) - 1 :])
+    for form in candidates:
+        types = _match(form, modifiers, is_old)
+        if types is not None:
+            needs = form.needs
+            for modifier, more in form.needs_of:
+                if all(word in modifiers for word in modifier.split(".")):
+                    needs = needs.joined(more)
+            return Found(form, types, needs)
+    return _unfit(candidates, opcode, modifiers)
+
+
+def _plain(modifiers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple("const[]" if m.startswith("const[") else m for m in modifiers)
+
+
+def _match(form: Form, modifiers: tuple[str, ...], is_old: bool) -> tuple[str, ...] | None:
+    """The types of an opcode in a form; None where it is not of that form."""
+    free = list(form.slots)
+    types = []
+    closed = any(slot.takes_type for slot in form.slots) or not form.is_open
+    for modifier in modifiers:
+        kind = is_type(modifier) and any(modifier in s.choices and s.takes_type for s in form.slots)
+        slot = next((s for s in free if modifier in s.choices), None)
+        if slot is None:
+            if not form.is_open or (kind and closed) or not is_known_modifier(modifier):
+                return None
+            if is_type(modifier):
+                types.append(modifier)
+            continue
+        if slot.takes_type:
+            # Types go into their places in order: the ones passed over have to be optional.
+            passed = free[: free.index(slot)]
+            if any(s.takes_type and not s.is_optional for s in passed):
+                return None
+            free = [s for s in passed if not s.takes_type] + free[free.index(slot) + 1 :]
+            types.append(modifier)
+        else:
+            free.remove(slot)
+    if all(slot.is_optional or (is_old and slot.since_sm_20) for slot in free):
+        return tuple(types)
+    return None
+
+
+def _unfit(candidates: tuple[Form, ...], opcode: ptx.Opcode, modifiers: tuple[str, ...]) -> Unfit:
+    """What to say of an opcode that is in none of its forms."""
+    name = ".".join(candidates[0].name)
+    choices = frozenset(
+        choice for form in candidates for slot in form.slots for choice in slot.choices
+    )
+    is_open = any(form.is_open for form in candidates)
+    for modifier in modifiers:
+        if modifier not in choices and not is_open:
+            what = "type" if is_type(modifier) else "modifier"
+            return Unfit(modifier, f"`{name}` has no such {what}")
+    for modifier in modifiers:
+        if modifiers.count(modifier) > 1 and not is_type(modifier):
+            return Unfit(modifier, "it stands here twice")
+    if not any(map(is_type, modifiers)) and not is_open:
+        return Unfit(None, f"`{name}` needs a type or another modifier")
+    return Unfit(None, f"`{name}` does not have these modifiers and types together")

@@ -1,0 +1,67 @@
+"""The forms of each opcode: which modifiers and types it has, and what its operands must be.
+
+One line per form, three columns, and a fourth with what the form needs (`#` starts a comment):
+
+    NAMES | MODIFIERS | OPERANDS | NEEDS
+
+NAMES are opcodes; a dotted name stands for an opcode that starts with just these words, and the
+longest name that an opcode starts with is the one whose forms count (`mul.wide` before `mul`).
+
+MODIFIERS are slots. `a/b` is one of these, `[a/b]` at most one, `(a/b)` one, but none in modules
+for sm_1x. Types fill their slots from left to right; other modifiers stand in any order, as ptxas
+has it. `*` takes any further modifiers that there are.
+
+`@name` stands for the choices of a group (`GROUPS`). A line that starts with blanks continues the
+one before it.
+
+OPERANDS say what stands there, from left to right; operands beyond the words are not looked at.
+    TYPE      a register of that type, or a constant of it
+    D S T     the same, of the first, second or last type of the opcode
+    W         twice as wide as T (`mul.wide`)
+    ~ behind  a wider register will do as well (loads, stores, conversions)
+    V         one T~ or, with `.v2` to `.v8`, as many
+    M         as T, also a symbol, a special register or a vector that is as wide in all
+    A         an address in the opcode's state space
+    4*TYPE    a vector of four registers of that type
+    label     a label
+    _         anything
+A `!` before the word asks for a register (or a list of them): constants are refused.
+
+NEEDS is the least PTX version and target: `7.0 sm_80`; `mod:7.8/sm_90` for a modifier or type of
+the form (`v4.f64:8.8` for two together). A target with a letter (`sm_90a`) needs one of the targets
+with that number or a higher one and a letter.
+"""
+
+from tessera.ir.opcodes.forms import arithmetic, communication, memory, other
+
+GROUPS: dict[str, str] = {
+    "integers": "u16/u32/u64/s16/s32/s64",
+    "memory": "b8/b16/b32/b64/b128/u8/u16/u32/u64/s8/s16/s32/s64/f32/f64",
+    "packed": "e4m3x2/e5m2x2/e2m3x2/e3m2x2/e2m1x2/ue8m0x2/s2f6x2/ue5m3x2",
+    "signed": "eq/ne/lt/le/gt/ge",
+    "unsigned": "eq/ne/lt/le/gt/ge/lo/ls/hi/hs",
+    "real": "eq/ne/lt/le/gt/ge/equ/neu/ltu/leu/gtu/geu/num/nan",
+    "scope": "cta/cluster/gpu/sys",
+    "atomic": "relaxed/acquire/release/acq_rel",
+    "shared": "shared/shared::cta/shared::cluster",
+    "writable": "global/local/shared/shared::cta/shared::cluster",
+    "anywhere": "global/local/shared/shared::cta/shared::cluster/const/const[]/param/param::entry"
+    "/param::func",
+    "proxied": "global/shared/shared::cta/shared::cluster",
+    "L1": "L1::evict_normal/L1::evict_unchanged/L1::evict_first/L1::evict_last/L1::no_allocate",
+    "L2": "L2::evict_normal/L2::evict_first/L2::evict_last",
+    "ahead": "L2::64B/L2::128B/L2::256B",
+    "policy": "L2::evict_last/L2::evict_normal/L2::evict_first/L2::evict_unchanged",
+    "wmma": "m16n16k16/m8n32k16/m32n8k16/m16n16k8/m8n8k4/m8n8k32/m8n8k128",
+    "fragment": "f16/f32/bf16/tf32/f64/s32/u8/s8/u4/s4/b1",
+    "surface": "1d/2d/3d/a1d/a2d",
+}
+"""Choices that several forms share."""
+
+TABLES: tuple[str, ...] = (
+    arithmetic.TABLE,
+    memory.TABLE,
+    communication.TABLE,
+    other.TABLE,
+)
+"""Every table of forms."""
