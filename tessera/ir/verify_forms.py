@@ -7,7 +7,6 @@ diagnostic. Everything that is looked up here comes from the tables in `opcodes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
 from tessera.ir import ptx
@@ -45,11 +44,16 @@ class Ground:
         )
 
 
+_GOOD: set[tuple[ptx.Opcode, tuple[str, ...], Ground]] = set()  # kept from module to module
+
+
 def form_fault(
     module: ptx.Module, instruction: ptx.Instruction, words: tuple[str, ...], ground: Ground
 ) -> Diagnostic | None:
     """What is wrong with the modifiers and the operands of an instruction."""
     opcode = instruction.opcode
+    if (opcode, words, ground) in _GOOD:
+        return None
     found = find_form(opcode, ground.is_old)
     if found is None:
         return None
@@ -63,6 +67,7 @@ def form_fault(
         return error("TSR1029", headline, opcode_span(module, instruction))
     fault = _operand_fault(opcode, found, words)
     if fault is None:
+        _GOOD.add((opcode, words, ground))
         return None
     index, reason = fault
     headline = f"operand {index + 1} of `{opcode}` does not fit: {reason}"
@@ -92,7 +97,6 @@ def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
     return opcode if start < 0 else Span(opcode.source, start, start + len(word) + 1)
 
 
-@cache
 def _operand_fault(
     opcode: ptx.Opcode, found: Found, words: tuple[str, ...]
 ) -> tuple[int, str] | None:

@@ -118,7 +118,7 @@ class _Verifier:
         if earlier is not None:
             self.duplicate("TSR1021", variable.name, variable.at, earlier)
         scope.add(variable, variable_kind(variable, is_input=place == "entry"))
-        if len(self.scopes) > 1 or variable.name in self.known:
+        if variable.name in self.known or (variable.count is not None and len(self.scopes) > 1):
             self.forget()  # it may shadow a name of an outer block
 
     def earlier_declaration(self, scope: Scope, variable: ptx.Variable) -> int | None:
@@ -251,7 +251,10 @@ class _Verifier:
             case ptx.Variable():
                 self.declare(scope, statement)
             case ptx.Block(statements):
+                outside = self.good, self.known, self.kinds
+                self.good, self.known, self.kinds = set(), {}, {}
                 self.block(statements, Scope())
+                self.good, self.known, self.kinds = outside
             case ptx.TargetList(_, _, targets, at):
                 for target in targets:
                     if self.lookup(target) is None:

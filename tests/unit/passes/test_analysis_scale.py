@@ -31,7 +31,7 @@ PTX = """
 .visible .entry copy(.param .u64 px, .param .u64 py, .param .u32 pn, .param .f32 seed)
 {
   .reg .b64 %x, %y, %o;
-  .reg .b32 %i, %n, %v;
+  .reg .b32 %i, %n, %v, %c;
   .reg .f32 %s;
   .reg .pred %p;
   ld.param.u64 %x, [px];
@@ -39,7 +39,8 @@ PTX = """
   ld.param.u32 %n, [pn];
   ld.param.f32 %s, [seed];
   mov.u32 %i, %tid.x;
-  mad.lo.u32 %i, %ctaid.x, 64, %i;
+  mov.u32 %c, %ctaid.x;
+  mad.lo.u32 %i, %c, 64, %i;
   setp.ge.u32 %p, %i, %n;
   @%p ret;
   mul.wide.u32 %o, %i, 4;

@@ -27,7 +27,7 @@ def kernel(body: str, module: str = "") -> FunctionSummary:
 def test_parameters() -> None:
     summary = summarise(
         ".entry k(.param .u64 .ptr .global .align 16 a, .param .u64 .ptr b, .param .u64 c,"
-        " .param .align 8 .b8 d[24], .param .v4 .f32 e, .param .f16 f) { ret; }"
+        " .param .align 8 .b8 d[24], .param .b128 e, .param .f16 f) { ret; }"
     )
     found = [
         (p.name, p.type, p.bytes, p.align, p.is_array, p.pointer_space, p.pointer_align)
@@ -38,7 +38,7 @@ def test_parameters() -> None:
         ("b", "u64", 8, 8, False, "generic", None),
         ("c", "u64", 8, 8, False, None, None),
         ("d", "b8", 24, 8, True, None, None),
-        ("e", "v4.f32", 16, 16, False, None, None),
+        ("e", "b128", 16, 16, False, None, None),
         ("f", "f16", 2, 2, False, None, None),
     ]
 
@@ -130,7 +130,7 @@ def test_calls() -> None:
 
 def test_functions_declarations_and_variables() -> None:
     summary = summarise(
-        ".extern .func abort();\n.func later();\n"
+        ".extern .func abort();\n.func (.reg .b32 r) later(.reg .b32 x);\n"
         ".visible .global .align 8 .b8 table[] = {1, 2, 3};\n.const .f32 c = 1.0;\n"
         ".func (.reg .b32 r) later(.reg .b32 x) { mov.b32 r, x; ret; }\n"
     )

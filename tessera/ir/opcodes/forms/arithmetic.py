@@ -118,7 +118,7 @@ prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T | 2.0 sm_20
 
 # conversions; `.ftz` and `.sat` where they mean something
 cvt         | [sat] @integers/u8/s8 @integers/u8/s8 | !D~ T~
-cvt         | (rn/rz/rm/rp) [sat] f16/f32/f64/bf16 @integers/u8/s8 | !D~ T~ | bf16:7.8/sm_90
+cvt         | (rn/rz/rm/rp) [ftz] [sat] f16/f32/f64/bf16 @integers/u8/s8 | !D~ T~ | bf16:7.8/sm_90
 cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f16/f32/f64/bf16 | !D~ T~ |
             bf16:7.8/sm_90
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 f64 | !D~ T~
@@ -135,7 +135,7 @@ cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] bf16 f32 | !D~ T~ | 
             satfinite:8.1
 cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] bf16 f16/f64 | !D~ T~ | 7.8 sm_90
 cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] f16 bf16 | !D~ T~ | 7.8 sm_90
-cvt         | [ftz] [sat] f32/f64 bf16 | !D~ T~ | 7.1 sm_80 f64:7.8/sm_90 ftz:7.8/sm_90
+cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~ | 7.1 sm_80 f64:7.8/sm_90 ftz:7.8/sm_90
 cvt         | rn/rz/rna [relu] [satfinite] tf32 f32 | !b32 T | 7.0 sm_80 relu:7.8/sm_90
             rn:7.8/sm_90 rz:7.8/sm_90 satfinite:8.1
 cvt         | * f16x2/bf16x2/@packed f32 | !_ T T | 7.0 sm_80 e4m3x2:7.8/sm_89 e5m2x2:7.8/sm_89
