@@ -135,7 +135,8 @@ cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] bf16 f32 | !D~ T~ | 
             satfinite:8.1
 cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] bf16 f16/f64 | !D~ T~ | 7.8 sm_90
 cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] f16 bf16 | !D~ T~ | 7.8 sm_90
-cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~ | 7.1 sm_80 f64:7.8/sm_90 ftz:7.8/sm_90
+cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~ | 7.1 sm_80 f64:7.8/sm_90
+            ftz:7.8/sm_90
 cvt         | rn/rz/rna [relu] [satfinite] tf32 f32 | !b32 T | 7.0 sm_80 relu:7.8/sm_90
             rn:7.8/sm_90 rz:7.8/sm_90 satfinite:8.1
 cvt         | * f16x2/bf16x2/@packed f32 | !_ T T | 7.0 sm_80 e4m3x2:7.8/sm_89 e5m2x2:7.8/sm_89
