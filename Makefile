@@ -74,11 +74,12 @@ pytest: $(ready)
 slow: $(ready)
 	$(python) -m pytest -q -m 'slow and not gpu' $(PYTEST_ARGS)
 
-# Two seeds of damaged files, then every property test with 2,000 examples that differ each time.
+# Damaged files by two seeds, tests marked `fuzz`, then property tests with 2,000 new examples each.
 fuzz: $(ready)
 	$(python) -m tests.fuzz.ptx --cases 10000 --seed 1 --positions
 	$(python) -m tests.fuzz.ptx --cases 10000 --seed $$(date +%j%H%M) --positions
-	HYPOTHESIS_PROFILE=nightly $(python) -m pytest -q -m 'not gpu and not slow' tests/property tests/fuzz $(PYTEST_ARGS)
+	$(python) -m pytest -q -m 'fuzz and not gpu' $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=nightly $(python) -m pytest -q -m 'not gpu and not slow and not fuzz' tests/property tests/fuzz $(PYTEST_ARGS)
 
 # Each writes the file under benchmarks/results that README quotes, or prints what it found. Those
 # that fail where PTX is read wrongly come last; faults, opcodes_ptxas and roundtrip ask ptxas.
