@@ -30,4 +30,6 @@ def test_every_line_stands_in_a_section() -> None:
         if line.startswith("#"):
             section = line[4:] if line.startswith("### ") else None
         assert not line.startswith("- ") or section in KINDS, line
+    lines = [line for line in TEXT.splitlines() if line]
+    assert all(line.startswith(("#", "- ")) for line in lines[2:] if line != "The first version.")
     assert not re.search(r"^[ \t]+-", TEXT, re.MULTILINE)
