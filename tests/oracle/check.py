@@ -102,13 +102,14 @@ def stated_values(stated: Mapping[int, Stated], pinned: bool) -> dict[str, Any]:
     return {"pinned": pinned, **parts}
 
 
-def effective(case: Case) -> list[Flags]:
-    """Per buffer the bytes that some run changes; all, where the PTX is not optimised.
+def effective(case: Case, runs: Sequence[Run]) -> list[Flags]:
+    """Per buffer the bytes that some of the runs change; all, where the PTX is not optimised.
 
-    A compiler may leave out a store that never changes anything (`x[i] += 0`).
+    A compiler may leave out a store that never changes anything (`x[i] += 0`), and the bytes of a
+    bit-field's word in which the field has no bits.
     """
     found = [np.full(buffer.bytes, case.plain) for buffer in case.buffers]
-    for run in case.runs:
+    for run in runs:
         given = contents(case.name, case.buffers, run.data)
         for buffer, start, left in run.left:
             after = np.frombuffer(left, np.uint8)
@@ -122,7 +123,7 @@ def effective(case: Case) -> list[Flags]:
 
 def region_problems(case: Case, stated: Mapping[int, Stated]) -> Iterator[str]:
     """Where regions and the host's log disagree."""
-    changing = effective(case)
+    changing = effective(case, case.runs)
     for run in case.runs:
         found = {t.buffer: t for t in run.touched}
         for number, buffer in enumerate(case.buffers):
@@ -211,7 +212,7 @@ def cpu_problems(case: Case, program: ir.Program, runs: Sequence[Run]) -> Iterat
 
 def _log_problems(case: Case, run: Run, log: Sequence[BufferAccess]) -> Iterator[str]:
     logged = {entry.buffer: entry for entry in log}
-    changing = effective(case)
+    changing = effective(case, [run])
     found = {t.buffer: t for t in run.touched}
     for number, buffer in enumerate(case.buffers):
         touched = found.get(number, Touched(number, (), (), ()))
