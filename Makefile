@@ -126,6 +126,7 @@ bench-gpu: $(ready)
 
 corpus: $(ready)
 	$(python) benchmarks/corpus_build.py --pack
+	$(python) benchmarks/corpus_functions.py --pack
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -47,7 +47,7 @@ def test_scripts_that_others_start(script: str, starter: str) -> None:
     assert f"benchmarks.{script}" in (ROOT / "benchmarks" / f"{starter}.py").read_text("utf-8")
 
 
-@pytest.mark.parametrize("script", sorted(scripts("bench") | {"corpus_build"}))
+@pytest.mark.parametrize("script", sorted(scripts("bench") | scripts("corpus")))
 def test_what_runs_without_a_gpu_imports_no_torch(script: str) -> None:
     text = (ROOT / "benchmarks" / f"{script}.py").read_text("utf-8")
     assert not re.search(r"^(import|from) (torch|triton|cuda)\b", text, re.MULTILINE)
