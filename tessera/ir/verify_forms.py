@@ -119,6 +119,8 @@ def _reason(opcode: ptx.Opcode, found: Found, wanted: str, word: str) -> str | N
             return None
         case "A":
             return address_fault(word, modifiers, is_store=opcode.name == "st")
+        case "i":
+            return None if word[0] in "#?" else "a constant belongs here"
         case "label":
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")

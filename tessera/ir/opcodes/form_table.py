@@ -99,6 +99,9 @@ def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
 
 _FORMS = _load()
 _LONGEST = max(map(len, _FORMS))
+_NEXT_WORDS: dict[str, set[str]] = defaultdict(set)
+for _name in _FORMS:
+    _NEXT_WORDS[_name[0]].update(_name[1:2])
 
 
 def forms_of(opcode: ptx.Opcode) -> tuple[Form, ...]:
@@ -115,7 +118,10 @@ def find_form(opcode: ptx.Opcode, is_old: bool) -> Found | Unfit | None:
     """The form of an opcode; None where the tables do not have the opcode at all."""
     candidates = forms_of(opcode)
     if not candidates:
-        return None
+        if opcode.name not in _NEXT_WORDS:
+            return None
+        words = " or ".join(f"`.{word}`" for word in sorted(_NEXT_WORDS[opcode.name]))
+        return Unfit(None, f"{words} follows `{opcode.name}`")
     modifiers = _plain(opcode.modifiers[len(candidates[0].name) - 1 :])
     for form in candidates:
         types = _match(form, modifiers, is_old)

@@ -23,6 +23,7 @@ OPERANDS say what stands there, from left to right; operands beyond the words ar
     M         as T, also a symbol, a special register or a vector that is as wide in all
     A         an address in the opcode's state space
     4*TYPE    a vector of four registers of that type
+    i         a constant
     label     a label
     _         anything
 A `!` before the word asks for a register (or a list of them): constants are refused.
@@ -50,11 +51,12 @@ GROUPS: dict[str, str] = {
     "proxied": "global/shared/shared::cta/shared::cluster",
     "L1": "L1::evict_normal/L1::evict_unchanged/L1::evict_first/L1::evict_last/L1::no_allocate",
     "L2": "L2::evict_normal/L2::evict_first/L2::evict_last",
-    "ahead": "L2::64B/L2::128B/L2::256B",
+    "ahead": "L2::64B/L2::128B/L2::256B/L1::32B",
     "policy": "L2::evict_last/L2::evict_normal/L2::evict_first/L2::evict_unchanged",
     "wmma": "m16n16k16/m8n32k16/m32n8k16/m16n16k8/m8n8k4/m8n8k32/m8n8k128",
     "fragment": "f16/f32/bf16/tf32/f64/s32/u8/s8/u4/s4/b1",
     "surface": "1d/2d/3d/a1d/a2d",
+    "texture": "1d/2d/3d/a1d/a2d/cube/acube/2dms/a2dms",
 }
 """Choices that several forms share."""
 

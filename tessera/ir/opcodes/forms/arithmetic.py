@@ -14,7 +14,7 @@ mad.lo mad.hi | @integers | !D T T T
 mad.lo mad.hi | cc u32/s32/u64/s64 | !D T T T | 3.0 sm_20 s64:4.3 u64:4.3
 mad.hi      | sat s32 | !D T T T
 mad.wide    | u16/u32/s16/s32 | !W T T W
-madc.lo madc.hi | [cc] u32/s32/u64/s64 | !D T T T | 3.0 sm_20
+madc.lo madc.hi | [cc] [sat] u32/s32/u64/s64 | !D T T T | 3.0 sm_20
 mul24.lo mul24.hi | u32/s32 | !D T T
 mad24.lo mad24.hi | u32/s32 | !D T T T
 mad24.hi    | sat s32 | !D T T T
@@ -55,7 +55,7 @@ fma         | rn/rz/rm/rp f64 | !D T T T
 fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T | 8.6 sm_100
 fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T | 4.2 sm_53 relu:7.0/sm_80
 fma         | rn [relu] bf16/bf16x2 | !D T T T | 7.0 sm_80
-fma         | rn oob [relu] f16/f16x2/bf16/bf16x2 | !D T T T | 8.1 sm_90
+fma         | rn oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T | 8.1 sm_90
 fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D | 8.6 sm_100
 mad         | (rn/rz/rm/rp) [ftz] [sat] f32 | !D T T T
 mad         | (rn/rz/rm/rp) f64 | !D T T T
@@ -110,7 +110,7 @@ slct        | [ftz] b16/b32/b64/@integers/f32/f64 s32/f32 | !D D D T
 and or xor  | pred/b16/b32/b64 | !D T T
 not         | pred/b16/b32/b64 | !D T
 cnot        | b16/b32/b64 | !D T
-lop3        | [and/or] b32 | !D T T T _ pred | 4.3 sm_50 and:8.2/sm_70 or:8.2/sm_70
+lop3        | [and/or] b32 | !D T T T i pred | 4.3 sm_50 and:8.2/sm_70 or:8.2/sm_70
 shf.l shf.r | clamp/wrap b32 | !D T T u32 | 3.1 sm_32
 shl         | b16/b32/b64 | !D T u32
 shr         | b16/b32/b64/@integers | !D T u32

@@ -14,7 +14,8 @@ atom        | [@atomic] [@scope] [@shared/global] cas [L2::cache_hint] b16/b32/b
             | sm_11 acq_rel:6.0/sm_70 acquire:6.0/sm_70 b128:8.3/sm_90 b16:6.3/sm_70 b64:sm_12
             cluster:7.8/sm_90 cta:5.0/sm_60 gpu:5.0/sm_60 relaxed:6.0/sm_70 release:6.0/sm_70
             shared:sm_12 shared::cluster:7.8/sm_90 shared::cta:7.8/sm_12 sys:5.0/sm_60
-atom        | [@atomic] [@scope] [@shared/global] add [L2::cache_hint] u32/s32/u64/f32/f64 | !D A
+atom        | [@atomic] [@scope] [@shared/global] add [noftz] [L2::cache_hint]
+            u32/s32/u64/f32/f64 | !D A
             T | sm_11 L2::cache_hint:7.4/sm_80 acq_rel:6.0/sm_70 acquire:6.0/sm_70
             cluster:7.8/sm_90 cta:5.0/sm_60 f32:2.0/sm_20 f64:5.0/sm_60 gpu:5.0/sm_60
             relaxed:6.0/sm_70 release:6.0/sm_70 shared:sm_12 shared::cluster:7.8/sm_90
@@ -38,7 +39,8 @@ red         | [relaxed/release] [@scope] [@shared/global] and/or/xor [L2::cache_
             T | sm_11 L2::cache_hint:7.4/sm_80 b64:3.1/sm_32 cluster:7.8/sm_90 cta:5.0/sm_60
             gpu:5.0/sm_60 relaxed:6.0/sm_70 release:6.0/sm_70 shared:sm_12
             shared::cluster:7.8/sm_90 shared::cta:7.8/sm_12 sys:5.0/sm_60
-red         | [relaxed/release] [@scope] [@shared/global] add [L2::cache_hint] u32/s32/u64/f32/f64
+red         | [relaxed/release] [@scope] [@shared/global] add [noftz] [L2::cache_hint]
+            u32/s32/u64/f32/f64
             | A T | sm_11 L2::cache_hint:7.4/sm_80 cluster:7.8/sm_90 cta:5.0/sm_60 f32:2.0/sm_20
             f64:5.0/sm_60 gpu:5.0/sm_60 relaxed:6.0/sm_70 release:6.0/sm_70 shared:sm_12
             shared::cluster:7.8/sm_90 shared::cta:7.8/sm_12 sys:5.0/sm_60 u64:sm_12
@@ -94,6 +96,7 @@ fence       | proxy async::generic acquire/release * | | 7.5 sm_60 async:8.0/sm_
 fence       | op_restrict::fetching * |
 fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * | | 8.6
             sm_90
+mbarrier.init mbarrier.inval | [layout::v0/layout::v1] [shared/shared::cta] b64 | | 7.0 sm_80
 mbarrier    | * | | 7.0 sm_80
 clusterlaunchcontrol | * | | 8.6 sm_100
 """

@@ -15,7 +15,7 @@ ld          | [weak] [global] nc [ca/cg/cs] [@L1] [@L2] [L2::cache_hint] [@ahead
 ld          | volatile [@writable] [@ahead] [unified] [v2/v4/v8] @memory | !V A |
             L2::128B:7.4/sm_75 L2::256B:7.4/sm_80 L2::64B:7.4/sm_75 b128:8.3/sm_70 local:9.1
             shared::cluster:7.8/sm_90 shared::cta:7.8
-ld          | relaxed/acquire @scope [@writable] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
+ld          | relaxed/acquire @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
             [v2/v4/v8] @memory | !V A | 6.0 sm_70 L1::evict_first:7.4 L1::evict_last:7.4
             L1::evict_normal:7.4 L1::evict_unchanged:7.4 L1::no_allocate:7.4 L2::128B:7.4/sm_75
             L2::256B:7.4/sm_80 L2::64B:7.4/sm_75 L2::cache_hint:7.4/sm_80 b128:8.3
@@ -32,7 +32,7 @@ st          | [weak] [@writable/param/param::func] [wb/cg/cs/wt] [@L1] [@L2] [L2
             v4.b64:8.8/sm_100 v4.u64:8.8/sm_100 v4.s64:8.8/sm_100 v4.f64:8.8/sm_100 v8:8.8/sm_100
 st          | volatile [@writable] [v2/v4/v8] @memory | A V | b128:8.3/sm_70 local:9.1
             shared::cluster:7.8/sm_90 shared::cta:7.8
-st          | relaxed/release @scope [@writable] [@L1] [@L2] [L2::cache_hint] [v2/v4/v8] @memory |
+st          | relaxed/release @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [v2/v4/v8] @memory |
             A V | 6.0 sm_70 L1::evict_first:7.4 L1::evict_last:7.4 L1::evict_normal:7.4
             L1::evict_unchanged:7.4 L1::no_allocate:7.4 L2::cache_hint:7.4/sm_80 b128:8.3
             cluster:7.8/sm_90 shared::cluster:7.8/sm_90 shared::cta:7.8

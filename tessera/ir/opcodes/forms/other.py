@@ -68,8 +68,12 @@ wmma.mma    | [and/xor] popc sync aligned row/col row/col @wmma s32 b1 b1 s32 | 
 wgmma       | * | | 8.0 sm_90a
 tcgen05     | * | | 8.6 sm_100a
 fabric      | * | | 9.4 sm_107
-tex txq sured suq | * |
-tld4        | * | | 2.2 sm_20
+tex         | [level/grad/base] @texture v4 u32/s32/f32 s32/f32 | _
+tex         | [level/grad/base] @texture v2 f16x2 s32/f32 | | 4.2 sm_53
+tld4        | r/g/b/a 2d/a2d/cube/acube v4 u32/s32/f32 f32 | _ | 2.2 sm_20
+txq suq     | * |
+sured.b     | add/min/max/and/or @surface u32/u64/s32/s64/b32/b64 trap/clamp/zero | | 2.0 sm_20
+sured.p     | * | | 2.0 sm_20
 suld.b sust.b | @surface [v2/v4] b8/b16/b32/b64 trap/clamp/zero |
 sust.p      | * |
 vadd vsub vabsdiff vmin vmax vshl vshr vmad vset | * | | 2.0 sm_20
