@@ -140,16 +140,16 @@ def _values(kind: str, values: list[ptx.Initializer]) -> str | None:
     return None
 
 
-def directive_fault(
-    directive: ptx.Directive, *, is_entry: bool, version: tuple[int, int], target: str
-) -> str | None:
+def directive_lacks(directive: ptx.Directive, version: tuple[int, int], target: str) -> str | None:
+    """What a module lacks for a directive in the head of a function."""
+    return read_needs(DIRECTIVE_NEEDS.get(directive.name, "")).missing(version, target)
+
+
+def directive_fault(directive: ptx.Directive, *, is_entry: bool) -> str | None:
     """What is wrong with a directive in the head of a function."""
     name = directive.name
     if name == "pragma":
         return None
-    missing = read_needs(DIRECTIVE_NEEDS.get(name, "")).missing(version, target)
-    if missing is not None:
-        return f"`.{name}` needs {missing} or later"
     if name in FUNCTION_ONLY:
         return f"`.{name}` is not for kernels" if is_entry else None
     bounds = DIRECTIVE_VALUES.get(name)

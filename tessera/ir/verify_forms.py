@@ -125,7 +125,8 @@ def _reason(opcode: ptx.Opcode, found: Found, wanted: str, word: str) -> str | N
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")
     if star:
-        fits = vector_fits(word, int(count), element)
+        element = _type(element, found.types) or element
+        fits = vector_fits(word.partition("|")[0], int(count), element)
         return None if fits else f"a vector of {count} registers of `.{element}` belongs here"
     wider = wanted.endswith("~")
     type_name = _type(wanted.removesuffix("~"), found.types)

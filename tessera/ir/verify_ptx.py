@@ -28,6 +28,7 @@ from tessera.ir.ptx_locate import name_span, operand_span
 from tessera.ir.verify_calls import call_faults
 from tessera.ir.verify_declarations import (
     directive_fault,
+    directive_lacks,
     same_prototype,
     variable_fault,
 )
@@ -205,12 +206,13 @@ class _Verifier:
                 headline = f"directive is not known: `.{directive.name}`"
                 self.report("TSR1026", headline, span, hint=hint)
                 continue
-            fault = directive_fault(
-                directive, is_entry=function.is_entry, version=self.module.version,
-                target=self.ground.target,
-            )  # fmt: skip
+            span = name_span(self.module, function.at, f".{directive.name}")
+            lacks = directive_lacks(directive, self.module.version, self.ground.target)
+            if lacks is not None and not self.is_new:
+                headline = f"`.{directive.name}` needs {lacks} or later"
+                self.add(error("TSR1029", headline, span))
+            fault = directive_fault(directive, is_entry=function.is_entry)
             if fault is not None:
-                span = name_span(self.module, function.at, f".{directive.name}")
                 self.add(error("TSR1013", fault, span))
 
     def block(self, statements: tuple[ptx.Statement, ...], scope: Scope) -> None:

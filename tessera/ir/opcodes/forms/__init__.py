@@ -22,7 +22,7 @@ OPERANDS say what stands there, from left to right; operands beyond the words ar
     V         one T~ or, with `.v2` to `.v8`, as many
     M         as T, also a symbol, a special register or a vector that is as wide in all
     A         an address in the opcode's state space
-    4*TYPE    a vector of four registers of that type
+    4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
     i         a constant
     label     a label
     _         anything
@@ -56,6 +56,9 @@ GROUPS: dict[str, str] = {
     "wmma": "m16n16k16/m8n32k16/m32n8k16/m16n16k8/m8n8k4/m8n8k32/m8n8k128",
     "fragment": "f16/f32/bf16/tf32/f64/s32/u8/s8/u4/s4/b1",
     "surface": "1d/2d/3d/a1d/a2d",
+    "query": "width/height/depth/channel_data_type/channel_order/normalized_coords/array_size"
+    "/num_mipmap_levels/num_samples/filter_mode/addr_mode_0/addr_mode_1/addr_mode_2"
+    "/force_unnormalized_coords",
     "texture": "1d/2d/3d/a1d/a2d/cube/acube/2dms/a2dms",
 }
 """Choices that several forms share."""

@@ -59,7 +59,7 @@ createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b
 createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 |
             7.4 sm_80
 createpolicy.cvt | L2 b64 | !b64 | 7.4 sm_80
-istypep     | texref/samplerref/surfref | | 4.0 sm_30
+istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
 stacksave   | u32/u64 | !D | 7.3 sm_52
 stackrestore | u32/u64 | T | 7.3 sm_52
 alloca      | u32/u64 | !D T | 7.3 sm_52

@@ -258,7 +258,7 @@ def test_all_threads_store_to_one_shared_word():
     ["ld.global.pred %p1, [%rd1];", "rsqrt.ftz.f32 %f1, %f2;", "mul.wide.s64 %rd5, %rd1, 2;"],
 )
 def test_forms_that_do_not_exist_are_refused(body: str):
-    with pytest.raises(TesseraError, match="TSR5001"):
+    with pytest.raises(TesseraError, match="TSR1027"):
         run(body)
 
 
