@@ -20,7 +20,7 @@ code 4 where a device is missing, 6 where memory runs out.
 - `close()` may be called at any time when neither of the two is running, more than once, and
   after a fault. It leaves no process, no shared memory and no context behind.
 
-Source: design, sections 7 and 8.
+Source: decision records 0005 and 0010.
 """
 
 from __future__ import annotations

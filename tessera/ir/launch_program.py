@@ -31,7 +31,7 @@ A module variable is like a state, but of all lanes.
 The words of a `pointers` record hold the device's own addresses wherever the buffer has a place;
 no transfer and no fill touches them.
 
-Source: design, sections 5 and 7.
+Source: decision records 0005 and 0010.
 """
 
 from __future__ import annotations

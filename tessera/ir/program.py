@@ -11,7 +11,7 @@ calls; events and waits are not work). `EventId` numbers the `event` records, so
 one record even where an event's name is recorded again. Rules across records are checked by
 `frontend.trace_check`.
 
-Source: design, section 1; PTX ISA 9.0, section 5 (types).
+Source: decision record 0001; PTX ISA 9.0, section 5 (types).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ before what), `sequence` (what one device would do), `versions` (the walk), `hom
 request), `pins` and `tables` (pointers), `policies` (what they share), `fits` (what devices can
 run). None of it is shared with planning or lowering.
 
-Source: design, sections 5 and 6.
+Source: decision records 0005 and 0007.
 """
 
 from __future__ import annotations

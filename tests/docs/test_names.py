@@ -91,3 +91,21 @@ def test_a_wrong_name_is_found() -> None:
         resolve("tessera.passes.base.NoSuchName")
     with pytest.raises(AttributeError):
         resolve("tessera.no_such_module")
+
+
+def test_nothing_refers_to_pages_outside() -> None:
+    """Reasons are in the decision records, not in a document that a reader does not have."""
+    for folder in ("tessera", "tests", "benchmarks", "grammars", "docs", "examples"):
+        for path in (pages.ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".md", ".lark") and path != Path(__file__):
+                assert "design, section" not in path.read_text("utf-8"), path
+
+
+def test_decision_records_that_are_cited_exist() -> None:
+    folder = pages.DOCS / "developer" / "decisions"
+    known = {path.name[:4] for path in folder.glob("[0-9]*.md")}
+    for path in (pages.ROOT / "tessera").rglob("*.py"):
+        for cited in re.findall(
+            r"decision records? (\d{4})(?: and (\d{4}))?", path.read_text("utf-8")
+        ):
+            assert set(filter(None, cited)) <= known, path

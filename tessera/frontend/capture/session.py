@@ -6,7 +6,7 @@ the call itself, which can be run once for the bytes of its memory before and af
 The callable runs a few times first, so that everything is compiled and tuned. Then one call is
 captured as a CUDA graph (which runs nothing), and the graph is read.
 
-Source: design, section 10; PyTorch 2.11, `torch.cuda.CUDAGraph`.
+Source: PyTorch 2.11, `torch.cuda.CUDAGraph`.
 """
 
 # torch is imported late and has no types here.

@@ -10,7 +10,7 @@ transfer takes its place in the order as early as it can: after the step that ma
 after all that touched the old bytes at the target. So whatever an action has to wait for comes
 before it in the order, and queues that follow the order cannot wait in a circle.
 
-Source: design, section 5.
+Source: decision record 0005.
 """
 
 from __future__ import annotations

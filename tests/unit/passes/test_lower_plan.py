@@ -149,7 +149,7 @@ def test_a_certain_write_needs_nothing() -> None:
 
 
 def test_the_second_version_lands_after_the_first_was_read() -> None:
-    """The example of design, section 5: K then V through one buffer."""
+    """The example of decision record 0005: K then V through one buffer."""
     one = case([("t", 64), ("o", 64)],
                [("m", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)],
                [("m", "t", ALL)], [("r", "t", ALL), ("a", "o", ALL)])  # fmt: skip
