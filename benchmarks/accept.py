@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tessera.diagnostics import Source, TesseraError, summarise  # noqa: E402
-from tessera.frontend.ptx import load_module  # noqa: E402
+from tessera.frontend.ptx.read_ptx import load_module  # noqa: E402
 from tests.helpers.corpus import ARCHIVE  # noqa: E402
 
 FUNCTIONS = ARCHIVE.with_name("functions.tar.xz")

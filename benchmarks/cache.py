@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tessera.diagnostics import Source
-from tessera.frontend.cache import ModuleCache
-from tessera.frontend.ptx import load_module
+from tessera.frontend.cache.module_cache import ModuleCache
+from tessera.frontend.ptx.read_ptx import load_module
 from tests.helpers.corpus import corpus_texts
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera import tracing
 from tessera.diagnostics import TesseraError
+from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.model_file import find_model, load_model
-from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset
+from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 ZOO = {

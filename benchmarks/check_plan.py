@@ -22,10 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import Program, Role
-from tessera.ir.region import Affine, Descriptor, Dimension, Interval
-from tessera.passes.check_plan import check_replica
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
+from tessera.ir.program.program import Program, Role
+from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Effect, build, random_case
 from tests.helpers.plan_mutants import mutants

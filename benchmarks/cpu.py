@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.backend.cpu.device import Device
-from tessera.frontend.ptx import parse_module
+from tessera.backend.ptx_executor.device import Device
+from tessera.frontend.ptx.read_ptx import parse_module
 
 ROOT = Path(__file__).resolve().parent.parent
 PTX = ROOT / "tests" / "data" / "kernels" / "ptx"

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.targets import open_driver
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import Program
+from tessera.driver.plan.assemble import variant_on
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.program.program import Program
 from tessera.passes.lowering.plan import lower_replica
-from tessera.planning.assemble import variant_on
 
 
 class BenchModel(Protocol):

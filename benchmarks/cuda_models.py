@@ -15,12 +15,12 @@ import numpy as np
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Source
-from tessera.driver import read_program
-from tessera.frontend.contents_seeded import seeded_bytes
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import Program, Role
+from tessera.driver.analyze import read_program
+from tessera.frontend.contents.seeded import seeded_bytes
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.program.program import Program, Role
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 
 PTX = Path(__file__).parent / "kernels" / "model.ptx"
 

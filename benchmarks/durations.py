@@ -24,9 +24,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tessera.frontend.gpus import machine_of
-from tessera.ir.costs import LaunchWork
-from tessera.ir.machine import Gpu
+from tessera.frontend.machine.gpus import machine_of
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.plan.machine import Gpu
 from tessera.passes.costs.device_model import (
     FITTED,
     CallWork,

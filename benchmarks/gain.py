@@ -120,7 +120,7 @@ def profile(folder: Path, names: Sequence[str], repeats: int = 5) -> None:
     """Profile traces in this process; of all processes one measures at a time."""
     from benchmarks.gain_device import profile as measure_trace
     from benchmarks.gain_device import random_block
-    from tessera.profiling import profile_text
+    from tessera.driver.profile import profile_text
 
     block = random_block()
     devices = to_profile()
@@ -142,7 +142,7 @@ def has_together(path: Path) -> bool:
 def add_together(folder: Path, names: Sequence[str]) -> None:
     """What slices take that are busy together for long, into profiles that were made without."""
     from benchmarks.gain_device import random_block, together
-    from tessera.profiling import profile_text
+    from tessera.driver.profile import profile_text
 
     block = random_block()
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera import tracing
+from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.model_file import find_model, load_model
 
 MODEL = Path(__file__).resolve().parent / "gain_model.py"

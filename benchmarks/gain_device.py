@@ -23,19 +23,19 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.gain_clock import ClockWatch
-from tessera import profiling
-from tessera.backend.cuda import profile as cuda_profile
 from tessera.backend.cuda.api import Bytes, Driver, bindings
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do
+from tessera.backend.cuda.measure import profile as cuda_profile
 from tessera.backend.cuda.targets import open_driver
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
-from tessera.driver import load
-from tessera.frontend.gpus import parse_gpus
-from tessera.ir.launch_program import LoweredReplica, Run
-from tessera.ir.program import Launch, LaunchId, Pointer, Program, Role, Work
+from tessera.driver import profile as profiling
+from tessera.driver.analyze import load
+from tessera.frontend.machine.gpus import parse_gpus
+from tessera.ir.plan.launch_program import LoweredReplica, Run
+from tessera.ir.program.program import Launch, LaunchId, Pointer, Program, Role, Work
 
 BLOCK_BYTES = 16 << 20
 LEAST_IN_ARENA = 16 << 20
@@ -168,7 +168,7 @@ class FoldingProfiler(cuda_profile.Profiler):
 def profile(
     path: str, devices: str, repeats: int, block: Bytes, lock: Path | None = None
 ) -> dict[str, Any]:
-    """`tessera.profiling.profile` with filled memory and each kind of step measured once.
+    """`tessera.driver.profile.profile` with filled memory and each kind of step measured once.
 
     Who measures holds the `lock`: other processes read and analyse meanwhile.
     """

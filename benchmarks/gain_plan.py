@@ -16,20 +16,20 @@ from typing import Any
 from benchmarks.gain_device import Prepared
 from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from tessera.backend.service import ServedTrace
-from tessera.frontend.profile import parse_profile
+from tessera.driver.plan.assemble import Attempt, assemble
+from tessera.driver.plan.contention import find_together, has_neighbours, settle
+from tessera.driver.plan.make_plan import PlanOptions, Setting, Watch
+from tessera.driver.plan.search import build_problem, choose_best, findings_of
+from tessera.driver.plan.traces import LoadedTrace, load_traces
+from tessera.driver.plan.whole import WORTH
+from tessera.frontend.machine.profile import parse_profile
 from tessera.ir.choices import Strategy
-from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration
-from tessera.ir.plan import Plan
+from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration
+from tessera.ir.plan.plan import Plan
 from tessera.passes.costs.adjust_costs import merge_profiles
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.partition.plans import Candidate, Choice
-from tessera.passes.partition.problem import transfers_of
-from tessera.planning import PlanOptions, Setting, Watch
-from tessera.planning.assemble import Attempt, assemble
-from tessera.planning.contention import find_together, has_neighbours, settle
-from tessera.planning.search import build_problem, choose_best, findings_of
-from tessera.planning.traces import LoadedTrace, load_traces
-from tessera.planning.whole import WORTH
+from tessera.passes.placement.plans import Candidate, Choice
+from tessera.passes.placement.problem import transfers_of
 
 # What is tried: slots, and requests as one graph or call by call. A graph that spans slices has
 # queues inside that graphs of other slots share, so plans with many changes of slice go by calls.

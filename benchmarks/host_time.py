@@ -35,8 +35,8 @@ from typing import Any
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
-from tessera.backend.dispatch import Dispatcher
-from tessera.backend.request_handle import RequestHandle
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import BackendOptions
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, inputs_of, model_of

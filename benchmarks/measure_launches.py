@@ -70,9 +70,9 @@ class Gpu:
 
 def measure_trace(gpu: Gpu, path: str) -> list[dict[str, object]]:
     from tessera.backend.cuda.parameters import pack_parameters
-    from tessera.driver import load
-    from tessera.ir.program import Launch, for_arch
-    from tessera.ir.ptx_text import print_module
+    from tessera.driver.analyze import load
+    from tessera.ir.program.program import Launch, for_arch
+    from tessera.ir.ptx.print_ptx import print_module
     from tessera.passes.costs.estimate_costs import best_variant
 
     program = load(path)

@@ -11,17 +11,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tessera.frontend.gpus import machine_of
-from tessera.ir.machine import Machine
-from tessera.passes.partition.problem import (
-    Pipe,
-    Problem,
-    Resident,
-    Room,
-    Task,
-    Tensor,
-    Wire,
-)
+from tessera.frontend.machine.gpus import machine_of
+from tessera.ir.plan.machine import Machine
+from tessera.passes.placement.problem import Pipe, Problem, Resident, Room, Task, Tensor, Wire
 
 FAMILIES = ("dense", "moe", "ssm", "dit", "multimodal")
 WIDTH = 4096

@@ -21,8 +21,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.ir import ptx
 from tessera.ir.opcodes import meaning
+from tessera.ir.ptx import syntax as ptx
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "data" / "opcodes"
 SURPLUS = ("%r9", "%rd9", "%p7", "0", "{%r8, %r9}", "[%rd9]")

@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tessera.frontend.ptx import parse_module  # noqa: E402
+from tessera.frontend.ptx.read_ptx import parse_module  # noqa: E402
 from tests.helpers.corpus import extracted, manifest  # noqa: E402
 from tests.helpers.ptxas import find_ptxas  # noqa: E402
 

@@ -62,7 +62,7 @@ def trace_text(launches: int) -> str:
 def measure(launches: int) -> dict[str, object]:
     """Plan one trace in this process."""
     os.environ["TESSERA_NO_CACHE"] = "1"
-    from tessera.planning import PlanOptions, Watch, plan
+    from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
 
     began: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.model_graphs import FAMILIES, model_graph
 from tessera.ir.choices import Strategy
-from tessera.passes.partition.model import build_model
-from tessera.passes.partition.plans import choose
-from tessera.passes.partition.problem import Problem
-from tessera.passes.partition.relax import relax
-from tessera.passes.partition.solve import SolveOptions, solve
+from tessera.passes.placement.model import build_model
+from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import Problem
+from tessera.passes.placement.relax import relax
+from tessera.passes.placement.solve import SolveOptions, solve
 
 TARGETS = {1000: (("0.01", 2.0), ("0.001", 10.0)), 2000: (("0.01", 5.0),), 5000: (("0.01", 20.0),)}
 

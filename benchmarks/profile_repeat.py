@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks.cuda_bench import WHOLE, facts, on_one, requests, served, start, write
 from benchmarks.cuda_models import CudaModel, Sizes, build
 from benchmarks.replay_zoo import TRACES, tessc
-from tessera.ir.launch_program import Queue
-from tessera.ir.trace_text import print_program
+from tessera.ir.plan.launch_program import Queue
+from tessera.ir.program.print_trace import print_program
 
 DEVICES = "h200,h200:84sm,h200:48sm"
 STACKS = {

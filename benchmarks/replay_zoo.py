@@ -40,14 +40,14 @@ import numpy as np
 
 from benchmarks.cuda_bench import facts, write
 from benchmarks.run_cuda_correct import check_model
-from tessera import cli
 from tessera.backend.service import Bytes
-from tessera.driver import analysis_manager, load
-from tessera.frontend.contents import open_contents
-from tessera.frontend.contents_seeded import seeded_bytes
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import LibraryCall, Program, Role
-from tessera.passes.launches.dependences import Dependences
+from tessera.cli import main as cli
+from tessera.driver.analyze import analysis_manager, load
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.frontend.contents.seeded import seeded_bytes
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.program.program import LibraryCall, Program, Role
+from tessera.passes.dependences.dependences import Dependences
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT / "examples" / "traces"

@@ -28,7 +28,7 @@ from benchmarks.cuda_bench import (
 )  # fmt: skip
 from benchmarks.cuda_models import Sizes, build
 from tessera.backend.service import Bytes, Completion
-from tessera.ir.launch_program import Queue
+from tessera.ir.plan.launch_program import Queue
 
 MODELS = {
     "mlp": Sizes(tokens=128, hidden=256, inner=512, layers=4),

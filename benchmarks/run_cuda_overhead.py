@@ -42,8 +42,8 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do, Move
 from tessera.backend.cuda.trail import MARK_EVERY
-from tessera.backend.dispatch import Dispatcher
-from tessera.ir.launch_program import HOST, Queue
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.ir.plan.launch_program import HOST, Queue
 
 ROUNDS, ROUND_S = 5, 0.12
 BLOCKING_EVENT = 3

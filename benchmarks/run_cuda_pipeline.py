@@ -30,14 +30,14 @@ from typing import Any
 
 from benchmarks.cuda_bench import TWO, at_random, facts, on_one, requests, served, start, write
 from benchmarks.cuda_models import CudaModel, Sizes, build
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import Model
-from tessera.frontend.machine_file import parse_machine
-from tessera.ir.launch_program import HOST, LoweredReplica, Queue
-from tessera.ir.plan import text_digest
-from tessera.ir.trace_text import print_program
-from tessera.planning import PlanOptions, plan
-from tessera.running.outcome import overlap, spans_by_device, total
+from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.run.outcome import overlap, spans_by_device, total
+from tessera.frontend.machine.machine_file import parse_machine
+from tessera.ir.plan.launch_program import HOST, LoweredReplica, Queue
+from tessera.ir.plan.plan import text_digest
+from tessera.ir.program.print_trace import print_program
 
 SLOTS, REQUESTS = 8, 64
 BANDWIDTHS = {

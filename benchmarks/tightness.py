@@ -24,11 +24,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
-from tessera.ir.region import Unknown, WholeBuffer
-from tessera.passes import intervals
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
+from tessera.ir.graph.region import Unknown, WholeBuffer
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import Comparison, compare, run_logged
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Case

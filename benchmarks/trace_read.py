@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir.trace_text import print_program
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program.print_trace import print_program
 
 KERNELS = 40
 PARAMETERS = 9

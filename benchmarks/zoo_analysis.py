@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tightness import rows_of, share
-from tessera.backend.cpu.run import run_program
-from tessera.frontend.contents import open_contents
-from tessera.frontend.trace import read_trace
-from tessera.ir import program as ir
+from tessera.backend.ptx_executor.run import run_program
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 
 ROOT = Path(__file__).resolve().parent.parent

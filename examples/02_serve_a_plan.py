@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import tessera
-from tessera import driver
-from tessera.frontend.contents import open_contents
-from tessera.frontend.contents_write import as_array
+from tessera.driver import analyze as driver
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.frontend.contents.write import as_array
 
 TRACE = Path(__file__).parent / "traces" / "mlp.ptx"
 

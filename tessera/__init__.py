@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tessera.diagnostics import Diagnostic, TesseraError
-    from tessera.driver import Report, analyze, load
-    from tessera.ir.plan import Plan
-    from tessera.ir.program import Program
-    from tessera.ir.ptx import Module
-    from tessera.planning import PlanOptions, PlanReport, plan
-    from tessera.profiling import ProfileOptions, profile
-    from tessera.running import PlanRunOptions, run_plan
-    from tessera.runtime import Runtime
-    from tessera.tracing import Trace, TraceOptions, trace, write_trace
+    from tessera.driver.analyze import Report, analyze, load
+    from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
+    from tessera.driver.profile import ProfileOptions, profile
+    from tessera.driver.run.run_plan import PlanRunOptions, run_plan
+    from tessera.driver.run.runtime import Runtime
+    from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace, write_trace
+    from tessera.ir.plan.plan import Plan
+    from tessera.ir.program.program import Program
+    from tessera.ir.ptx.syntax import Module
 
 __version__ = "0.1.0"
 
@@ -49,25 +49,25 @@ __all__ = [
 
 _HOMES = {
     "Diagnostic": "tessera.diagnostics",
-    "Module": "tessera.ir.ptx",
-    "Plan": "tessera.ir.plan",
-    "PlanOptions": "tessera.planning",
-    "PlanReport": "tessera.planning",
-    "PlanRunOptions": "tessera.running",
-    "ProfileOptions": "tessera.profiling",
-    "Program": "tessera.ir.program",
-    "Report": "tessera.driver",
-    "Runtime": "tessera.runtime",
+    "Module": "tessera.ir.ptx.syntax",
+    "Plan": "tessera.ir.plan.plan",
+    "PlanOptions": "tessera.driver.plan",
+    "PlanReport": "tessera.driver.plan",
+    "PlanRunOptions": "tessera.driver.run",
+    "ProfileOptions": "tessera.driver.profile",
+    "Program": "tessera.ir.program.program",
+    "Report": "tessera.driver.analyze",
+    "Runtime": "tessera.driver.run.runtime",
     "TesseraError": "tessera.diagnostics",
-    "Trace": "tessera.tracing",
-    "TraceOptions": "tessera.tracing",
-    "analyze": "tessera.driver",
-    "load": "tessera.driver",
-    "plan": "tessera.planning",
-    "profile": "tessera.profiling",
-    "run_plan": "tessera.running",
-    "trace": "tessera.tracing",
-    "write_trace": "tessera.tracing",
+    "Trace": "tessera.driver.trace",
+    "TraceOptions": "tessera.driver.trace",
+    "analyze": "tessera.driver.analyze",
+    "load": "tessera.driver.analyze",
+    "plan": "tessera.driver.plan",
+    "profile": "tessera.driver.profile",
+    "run_plan": "tessera.driver.run",
+    "trace": "tessera.driver.trace",
+    "write_trace": "tessera.driver.trace",
 }
 
 

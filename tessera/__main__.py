@@ -1,6 +1,6 @@
 """`python -m tessera`: the same as `tessc`."""
 
-from tessera.cli import main
+from tessera.cli.main import main
 
 if __name__ == "__main__":
     main()

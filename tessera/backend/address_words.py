@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from tessera.ir.program import POINTER_BYTES
+from tessera.ir.program.program import POINTER_BYTES
 
 Home = tuple[str, int, int]
 """A buffer: its name, its address, its size."""

@@ -1,8 +1,8 @@
 """What every backend that runs launch programs is given, does and gives back.
 
-In: nothing. Out: records and the protocol `Backend`. `backend.dispatch` drives a backend: it
-assigns slots, keeps the order of lanes, holds callers back, and watches the clock; a backend only
-starts requests and says when they are done.
+In: nothing. Out: records and the protocol `Backend`. `backend.host_loop.dispatch` drives a backend:
+it assigns slots, keeps the order of lanes, holds callers back, and watches the clock; a backend
+only starts requests and says when they are done.
 
 A backend is made with a `Model` and `BackendOptions`; making it loads modules and weights, sets
 every lane's states, and allocates all that it will ever need. It raises `TesseraError` with exit
@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
-from tessera.ir.launch_program import LoweredReplica, Queue
-from tessera.ir.program import LaunchId, Program
+from tessera.ir.plan.launch_program import LoweredReplica, Queue
+from tessera.ir.program.program import LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
 """The bytes of a buffer: flat, contiguous."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 
 
 class Facts(Protocol):

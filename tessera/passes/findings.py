@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tessera.diagnostics import Diagnostic, Label, Span, error, note, warning
-from tessera.ir import program as ir
-from tessera.ir.access import Access, Need, NeedKind, Pin
-from tessera.ir.graph import ContentsDigest, Edge, KernelGraph
+from tessera.ir.graph.access import Access, Need, NeedKind, Pin
+from tessera.ir.graph.graph import ContentsDigest, Edge, KernelGraph
+from tessera.ir.program import program as ir
 
 PINNED = "TSR2001"
 

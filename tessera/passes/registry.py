@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 ANALYSES: dict[str, str] = {
-    "kernel-codes": "tessera.passes.kernels.kernel_codes:KernelCodes",
-    "register-values": "tessera.passes.kernels.register_values:RegisterValues",
-    "loop-bounds": "tessera.passes.kernels.loop_bounds:LoopBounds",
-    "kernel-accesses": "tessera.passes.kernels.kernel_accesses:KernelAccesses",
-    "indirect": "tessera.passes.kernels.indirect:IndirectAccesses",
-    "access-regions": "tessera.passes.launches.access_regions:AccessRegions",
-    "dependences": "tessera.passes.launches.dependences:Dependences",
+    "kernel-codes": "tessera.passes.kernel_facts.kernel_codes:KernelCodes",
+    "register-values": "tessera.passes.kernel_facts.register_values:RegisterValues",
+    "loop-bounds": "tessera.passes.kernel_facts.loop_bounds:LoopBounds",
+    "kernel-accesses": "tessera.passes.kernel_facts.kernel_accesses:KernelAccesses",
+    "indirect": "tessera.passes.kernel_facts.indirect:IndirectAccesses",
+    "access-regions": "tessera.passes.dependences.access_regions:AccessRegions",
+    "dependences": "tessera.passes.dependences.dependences:Dependences",
 }

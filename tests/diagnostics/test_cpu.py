@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.run import run_program
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.run import run_program
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
-from tessera.frontend.trace import parse_trace
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.frontend.trace.read_trace import parse_trace
 
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
 DECLARED = ".reg .b32 %r<4>; .reg .b64 %rd<4>; .reg .pred %p<2>; ld.param.u64 %rd1, [x];\n"

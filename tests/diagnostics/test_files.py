@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.readfile import read_source, source_of_bytes
+from tessera.frontend.text.readfile import read_source, source_of_bytes
 from tests.helpers.command import tessc
 
 PTX = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n    ret;\n}\n"
@@ -183,7 +183,7 @@ def test_output_cannot_be_written(tmp_path: Path) -> None:
 def test_internal_error(tmp_path: Path) -> None:
     path = tmp_path / "k.ptx"
     path.write_bytes(PTX)
-    with mock.patch("tessera.driver.analyze", side_effect=KeyError("%r7")):
+    with mock.patch("tessera.driver.analyze.analyze", side_effect=KeyError("%r7")):
         outcome = tessc("analyze", str(path))
     assert outcome.code == 70
     assert "error[TSR9000]: internal error: KeyError: '%r7'" in outcome.err

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera import driver
 from tessera.diagnostics import TesseraError
+from tessera.driver import analyze as driver
 
 TRACE = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.device import Device
-from tessera.frontend.ptx import parse_module
-from tessera.ir import program as ir
-from tessera.ir.access import Certainty
-from tessera.passes import intervals
+from tessera.backend.ptx_executor.device import Device
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.graph.access import Certainty
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.regions import regions_bytes
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
 
 SIZE = 1024
 FILL = 0xEE

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tessera.ir.choices import SINGLE_OBJECTIVES
-from tessera.passes.partition.balance import balance
-from tessera.passes.partition.classes import classes_of
-from tessera.passes.partition.plans import choose
-from tessera.passes.partition.problem import Problem, measure, memory_of
-from tessera.passes.partition.search import State, improve, splice
-from tessera.passes.partition.solve import SolveOptions, lower_bound, solve
+from tessera.passes.placement.balance import balance
+from tessera.passes.placement.classes import classes_of
+from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import Problem, measure, memory_of
+from tessera.passes.placement.search import State, improve, splice
+from tessera.passes.placement.solve import SolveOptions, lower_bound, solve
 from tests.helpers.planning import (
     constrained,
     every_placement,

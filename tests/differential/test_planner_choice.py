@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tessera.ir.choices import SINGLE_OBJECTIVES
-from tessera.passes.partition.baselines import STRATEGIES, best_baseline
-from tessera.passes.partition.infeasible import find_obstacle
-from tessera.passes.partition.many import aggregate, equal_parts, solve_many, types_of
-from tessera.passes.partition.plans import (
-    choose,
-)
-from tessera.passes.partition.problem import Problem, Tensor
-from tessera.passes.partition.solve import SolveOptions, lower_bound
+from tessera.passes.placement.baselines import STRATEGIES, best_baseline
+from tessera.passes.placement.infeasible import find_obstacle
+from tessera.passes.placement.many import aggregate, equal_parts, solve_many, types_of
+from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import Problem, Tensor
+from tessera.passes.placement.solve import SolveOptions, lower_bound
 from tests.helpers.planning import (
     constrained,
     every_placement,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.partition import latency as partition_latency
-from tessera.passes.partition.latency import separators, solve_latency
-from tessera.passes.partition.problem import Problem, Tensor
-from tessera.passes.partition.schedule import latency_of
+from tessera.passes.placement import latency as partition_latency
+from tessera.passes.placement.latency import separators, solve_latency
+from tessera.passes.placement.problem import Problem, Tensor
+from tessera.passes.placement.schedule import latency_of
 from tests.helpers.planning import every_placement, makespan, random_problem
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from benchmarks.model_graphs import FAMILIES, draft_graph, model_graph
-from tessera.passes.partition.many import aggregate
-from tessera.passes.partition.plans import choose
-from tessera.passes.partition.problem import Problem, measure
-from tessera.passes.partition.solve import SolveOptions, lower_bound, solve
+from tessera.passes.placement.many import aggregate
+from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import Problem, measure
+from tessera.passes.placement.solve import SolveOptions, lower_bound, solve
 
 
 @pytest.mark.parametrize("family", FAMILIES)

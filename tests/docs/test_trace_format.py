@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tessera.frontend.trace import parse_trace
-from tessera.frontend.trace_fields import OPTIONAL_KEYS, REQUIRED_KEYS
-from tessera.frontend.trace_split import RECORD_KINDS
-from tessera.ir.data_type import DataType
-from tessera.ir.program import Role
-from tessera.ir.trace_text import print_program
+from tessera.frontend.trace.fields import OPTIONAL_KEYS, REQUIRED_KEYS
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.frontend.trace.split import RECORD_KINDS
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.program import Role
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "trace-format.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```trace\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

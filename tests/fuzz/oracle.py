@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.frontend.ptx import parse_module
-from tessera.frontend.readfile import source_of_text
-from tessera.ir.ptx_text import print_module
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.frontend.text.readfile import source_of_text
+from tessera.ir.ptx.print_ptx import print_module
 
 CODE = re.compile(r"TSR1\d{3}")
 

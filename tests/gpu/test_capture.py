@@ -14,8 +14,17 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.ir.program import Event, Launch, LibraryCall, Memcpy, Memset, Program, Role, Wait
-from tessera.tracing import Trace, TraceOptions, trace
+from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace
+from tessera.ir.program.program import (
+    Event,
+    Launch,
+    LibraryCall,
+    Memcpy,
+    Memset,
+    Program,
+    Role,
+    Wait,
+)
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera import driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.doctor import check_machine
-from tessera.backend.cuda.emit_python import emit_python
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.cuda.emitted.emit_python import emit_python
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions
-from tessera.frontend.contents import open_contents
-from tessera.ir.program import Role
+from tessera.driver import analyze as driver
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.ir.program.program import Role
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
 
@@ -156,7 +156,7 @@ FAULT = """
 from tests.unit.backend.cuda.test_backend import two_copies, SLICES
 from tests.helpers.served import Ask, inputs_of
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, ServiceFault
 
 model = two_copies("launch m.{} grid=1,1,1 block=1,1,1 smem=0 args=[{}]\\n")
@@ -174,7 +174,7 @@ from tests.unit.backend.cuda.test_queueing import BUFFERS, PICKY
 from tests.helpers.served import model_of
 from tests.helpers.traces import trace
 from tessera.backend.cuda.backend import CudaBackend
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, ServiceFault
 
 steps = "launch m.picky grid=1,1,1 block=1,1,1 smem=0 args=[y, x]"

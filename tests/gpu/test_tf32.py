@@ -11,8 +11,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.device import Device
-from tessera.frontend.ptx import parse_module
+from tessera.backend.ptx_executor.device import Device
+from tessera.frontend.ptx.read_ptx import parse_module
 from tests.kernels.gpu import Gpu
 
 pytestmark = pytest.mark.gpu

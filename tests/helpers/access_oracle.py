@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.memory.access_log import BufferAccess
-from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, Certainty
-from tessera.passes import intervals
-from tessera.passes.launches.launch_report import StepAccesses
-from tessera.passes.regions import region_bytes
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.memory.access_log import BufferAccess
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.kernels.case import Case, Run
 from tests.kernels.cpu import MAX_STEPS, parameter, read_module, resolve
 

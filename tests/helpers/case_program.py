@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.frontend.trace_kernels import variables_of
-from tessera.ir import program as ir
-from tessera.ir.data_type import DataType
+from tessera.frontend.trace.kernels import variables_of
+from tessera.ir.program import program as ir
+from tessera.ir.program.data_type import DataType
 from tests.kernels.case import Argument, Case, Launch, Run, Struct, address, dimensions
 from tests.kernels.cpu import read_module
 

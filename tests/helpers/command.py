@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from unittest import mock
 
-from tessera import cli
+from tessera.cli import main as cli
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tessera import render
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.driver import analyze
+from tessera.driver.analyze import analyze
+from tessera.report import diagnostics as render
 
 EXAMPLES = Path(__file__).parents[1] / "diagnostics" / "examples"
 _EXPECTATION = re.compile(r"[ \t]*// expect(?:-next|-above)?:[^\n]*")

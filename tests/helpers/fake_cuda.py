@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cpu.device import Device, LoadedModule
+from tessera.backend.ptx_executor.device import Device, LoadedModule
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 
 
 class CUresult(enum.IntEnum):

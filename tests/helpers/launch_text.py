@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     Area,
     AreaKind,
     Await,
@@ -33,7 +33,7 @@ from tessera.ir.launch_program import (
     Transfer,
     TransferId,
 )
-from tessera.ir.program import BufferId, LaunchId, Program, Role
+from tessera.ir.program.program import BufferId, LaunchId, Program, Role
 
 KINDS = {Role.WEIGHT: AreaKind.WEIGHTS, Role.STATE: AreaKind.LANE, Role.VARIABLE: AreaKind.MODULE}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.backend.cpu.numerics import convert
+from tessera.backend.ptx_executor.numerics import convert
 from tests.helpers.numerics_case import MODES, Case, widths
 
 

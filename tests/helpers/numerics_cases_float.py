@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.backend.cpu.numerics import approx, convert, floats
+from tessera.backend.ptx_executor.numerics import approx, convert, floats
 from tests.helpers.numerics_case import MODES, Case, simple_case, widths
 
 

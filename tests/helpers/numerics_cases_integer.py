@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.backend.cpu.numerics import bitwise, compare, integer, video
+from tessera.backend.ptx_executor.numerics import bitwise, compare, integer, video
 from tests.helpers.numerics_case import Case, simple_case, widths
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.launch import LaunchResult
-from tessera.backend.cpu.operators.run import run
-from tessera.ir.data_type import DataType
-from tessera.ir.program import (
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.operators.run import run
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import (
     AttributeValue,
     BufferId,
     LaunchId,

@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty, Pin
-from tessera.ir.graph import GraphBuffer, KernelGraph, Node
-from tessera.ir.program import (
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Pin
+from tessera.ir.graph.graph import GraphBuffer, KernelGraph, Node
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval, Region, WholeBuffer
+from tessera.ir.program.program import (
     Buffer,
     BufferId,
     LaunchId,
@@ -19,7 +20,6 @@ from tessera.ir.program import (
     Program,
     Role,
 )
-from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region, WholeBuffer
 
 Effect = tuple[str, str, Region]
 """Buffer, what happens (`read`, `may`, `must`, `atomic`), and where."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
@@ -31,7 +31,7 @@ from tessera.ir.launch_program import (
     Transfer,
     TransferId,
 )
-from tessera.ir.program import BufferId, LaunchId, Program, Role
+from tessera.ir.program.program import BufferId, LaunchId, Program, Role
 from tests.helpers.plan_mutants import Mutant
 
 T = TypeVar("T")

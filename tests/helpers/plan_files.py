@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir import program as ir
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import LoweredReplica
-from tessera.ir.plan import (
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.plan import (
     PlacedStep,
     PlacedTrace,
     Plan,
@@ -20,8 +19,9 @@ from tessera.ir.plan import (
     Replica,
     text_digest,
 )
-from tessera.ir.plan_text import print_plan
-from tessera.ir.trace_text import print_program
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program import program as ir
+from tessera.ir.program.print_trace import print_program
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.served import graph_of
 

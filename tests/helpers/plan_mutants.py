@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
@@ -24,7 +24,7 @@ from tessera.ir.launch_program import (
     Send,
     Transfer,
 )
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 
 Mutant = tuple[str, LoweredReplica]
 """What was changed, in words whose first is the kind of change; and the result."""

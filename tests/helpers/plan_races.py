@@ -15,8 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import (
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import region_intervals
+from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
     Fill,
@@ -28,8 +29,7 @@ from tessera.ir.launch_program import (
     Run,
     Send,
 )
-from tessera.ir.program import Program
-from tessera.ir.region import region_intervals
+from tessera.ir.program.program import Program
 
 Where = tuple[str, object]
 """A device, and an area of it or a variable."""

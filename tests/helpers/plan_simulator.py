@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tessera.ir.access import AccessKind, Certainty
-from tessera.ir.graph import KernelGraph, Node
-from tessera.ir.launch_program import (
+from tessera.ir.graph.access import AccessKind, Certainty
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.region import region_intervals
+from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
@@ -31,8 +32,7 @@ from tessera.ir.launch_program import (
     Run,
     Send,
 )
-from tessera.ir.program import Buffer, Program, Role
-from tessera.ir.region import region_intervals
+from tessera.ir.program.program import Buffer, Program, Role
 
 Values = np.ndarray
 Result = dict[tuple[object, ...], list[int]]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessera.passes.partition.problem import (
+from tessera.passes.placement.problem import (
     Cycle,
     Pipe,
     Problem,

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cpu.run import run_program
-from tessera.frontend.trace import parse_trace
-from tessera.ir import program as ir
-from tessera.passes import intervals
+from tessera.backend.ptx_executor.run import run_program
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -13,8 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from tessera.ir import program as ir
-from tessera.ir.data_type import DataType
+from tessera.ir.program import program as ir
+from tessera.ir.program.data_type import DataType
 from tests.helpers.traces import trace
 
 WORDS = 64

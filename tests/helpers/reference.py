@@ -6,9 +6,10 @@ import json
 
 import click
 
-from tessera import cli, codes
-from tessera.ir import operators
-from tessera.ir.operators_records import AttributeSpec, OperandSpec, Reach
+from tessera import codes
+from tessera.cli import main as cli
+from tessera.ir.operators import table as operators
+from tessera.ir.operators.records import AttributeSpec, OperandSpec, Reach
 
 _GROUPS = {
     "10": "PTX",
@@ -75,17 +76,29 @@ def _group(code: str) -> str:
 
 _OPERATORS = """# The table of operators
 
-What an `op` record of a [trace](trace-format.md) may call: pure functions of tensors under PyTorch's names. An operator that is not here is an error (TSR1163), and so is a call whose tensors, types, shapes or attributes do not fit its entry (TSR1164). Made from the table (`tessera/ir/operators*.py`) by `pytest tests/docs --update-golden`.
+What an `op` record of a [trace](trace-format.md) may call: pure functions of tensors under
+PyTorch's names. An operator that is not here is an error (TSR1163), and so is a call whose tensors,
+types, shapes or attributes do not fit its entry (TSR1164). Made from the table
+(`tessera/ir/operators*.py`) by `pytest tests/docs --update-golden`.
 
-- Operands stand in the order of `reads` and `writes`. `?` marks one that may be missing: leave it out at the end, or give the attribute of its name as null. `=1` marks one that a number can stand for, as the attribute of its name. `...` is a list.
-- `.out` forms, and in-place forms whose names end in `_`, have the same operands. What is changed in place is both read and written; `-` marks operands that are listed but not read.
-- `@` marks an operand of which only the elements that indices choose are read or written: the access analysis says "indexed", not "all of it".
-- Attributes have PyTorch's names and defaults; `*` marks one that must be given, and null is the default. `device`, `layout`, `memory_format`, `non_blocking`, `pin_memory` and `implicit` are ignored.
-- `indices_at` says which dimensions `indices` are for where they are not the first ones: `x[:, i]` has `"indices_at": [1]`.
+- Operands stand in the order of `reads` and `writes`. `?` marks one that may be missing: leave it
+out at the end, or give the attribute of its name as null. `=1` marks one that a number can stand
+for, as the attribute of its name. `...` is a list.
+- `.out` forms, and in-place forms whose names end in `_`, have the same operands. What is changed
+in place is both read and written; `-` marks operands that are listed but not read.
+- `@` marks an operand of which only the elements that indices choose are read or written: the
+access analysis says "indexed", not "all of it".
+- Attributes have PyTorch's names and defaults; `*` marks one that must be given, and null is the
+default. `device`, `layout`, `memory_format`, `non_blocking`, `pin_memory` and `implicit` are
+ignored.
+- `indices_at` says which dimensions `indices` are for where they are not the first ones: `x[:, i]`
+has `"indices_at": [1]`.
 - Random functions, views and operators with results of unknown size have no entry.
 
-On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every machine. Complex numbers are only moved (TSR5022).
-"""  # noqa: E501
+On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in
+float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its
+type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every
+machine. Complex numbers are only moved (TSR5022). """
 
 
 def operators_page() -> str:

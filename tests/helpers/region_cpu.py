@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cpu.device import Device
-from tessera.frontend.ptx import parse_module
+from tessera.backend.ptx_executor.device import Device
+from tessera.frontend.ptx.read_ptx import parse_module
 from tests.helpers.region_check import Bytes, Work
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tessera import driver
-from tessera.frontend.contents import open_contents
-from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, Certainty
-from tessera.passes import intervals
+from tessera.driver import analyze as driver
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
-from tessera.passes.regions import regions_bytes
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.case_program import case_program
 from tests.helpers.region_check import Bytes, Step, Work
 from tests.kernels.case import Case

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.diagnostics import TesseraError, summarise
-from tessera.frontend.ptx import parse_module
-from tessera.ir.ptx_text import print_module
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.ptx.print_ptx import print_module
 from tests.helpers.cubin import differences
 from tests.helpers.ptxas import Assembly, assemble
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.cpu_plan.reference import Expected, Reference
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.processes.reference import Expected, Reference
 from tessera.backend.service import Backend, Bytes, Completion, Model, ServedTrace
-from tessera.frontend.contents_seeded import seeded_bytes
-from tessera.ir import program as ir
-from tessera.ir.graph import KernelGraph
+from tessera.frontend.contents.seeded import seeded_bytes
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 
 _SCRATCH = (ir.Role.OUTPUT, ir.Role.TEMP)

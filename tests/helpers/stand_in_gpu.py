@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tessera import tracing
+from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.watch import tensors_in
 
 # Operators without work whose schemas do not say that they give views.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 from tests.helpers.traces import COPY, trace
 
 # out[i] = x[i] + 3, both found through a table.

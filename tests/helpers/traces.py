@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir.program import Program
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 

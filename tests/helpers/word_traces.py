@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 from tests.helpers.traces import trace
 
 # p = table[0]; p[0] += 1. Then table[0] and table[1] change places.

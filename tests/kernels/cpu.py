@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.device import Device, DeviceArray
-from tessera.frontend.ptx import parse_module
-from tessera.ir import ptx
+from tessera.backend.ptx_executor.device import Device, DeviceArray
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.ptx import syntax as ptx
 from tests.kernels.case import Argument, Case, Run, Struct, address
 
 # The longest case takes 7000 steps; a hanging one must not hold up the tests.

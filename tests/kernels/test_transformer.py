@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.run import run_program
-from tessera.frontend.contents import open_contents
-from tessera.frontend.trace import read_trace
+from tessera.backend.ptx_executor.run import run_program
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.frontend.trace.read_trace import read_trace
 from tests.kernels.case import DATA
 from tests.kernels.formats import from_bf16
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera import driver
+from tessera.driver import analyze as driver
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 MODELS = (

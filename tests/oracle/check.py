@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.cpu.device import Device
-from tessera.backend.cpu.memory.access_log import BufferAccess
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.memory.access_log import BufferAccess
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import parse_trace
-from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, Certainty
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.regions import region_bytes
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.oracle.on_machine import expected
 from tests.oracle.recorded import Case, trace_text
 from tests.oracle.subset import Bytes, Run, Touched, contents, packed, to_flags, to_ranges

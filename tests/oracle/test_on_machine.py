@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.cpu.device import Device
+from tessera.backend.ptx_executor.device import Device
 from tests.helpers.region_check import Work
 from tests.helpers.region_cpu import CpuMachine
 from tests.oracle.check import analysed, stated_values

@@ -30,12 +30,12 @@ def modules_after(code: str) -> set[str]:
     "code",
     [
         "import tessera",
-        "from tessera.cli import run; run(['--help'])",
-        "from tessera.cli import run; run(['analyze', '--help'])",
-        "from tessera.cli import run; run(['explain', 'TSR9000'])",
-        "from tessera.cli import run; run(['plan', '--help'])",
+        "from tessera.cli.main import run; run(['--help'])",
+        "from tessera.cli.main import run; run(['analyze', '--help'])",
+        "from tessera.cli.main import run; run(['explain', 'TSR9000'])",
+        "from tessera.cli.main import run; run(['plan', '--help'])",
         # An ordinary PTX file is read without Lark, and summarised without NumPy.
-        f"from tessera.cli import run; run(['analyze', {str(PLAIN)!r}])",
+        f"from tessera.cli.main import run; run(['analyze', {str(PLAIN)!r}])",
     ],
 )
 def test_start_is_light(code: str) -> None:

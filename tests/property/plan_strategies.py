@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
     Area,
@@ -29,7 +29,7 @@ from tessera.ir.launch_program import (
     Transfer,
     TransferId,
 )
-from tessera.ir.plan import (
+from tessera.ir.plan.plan import (
     Baseline,
     PlacedStep,
     PlacedTrace,
@@ -41,7 +41,7 @@ from tessera.ir.plan import (
     Replica,
     text_digest,
 )
-from tessera.ir.program import BufferId, LaunchId
+from tessera.ir.program.program import BufferId, LaunchId
 
 words = st.text(max_size=8)
 names = st.text(min_size=1, max_size=8).filter(lambda name: name != HOST)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tessera.frontend.ptx_constants import float_constant, integer_constant
-from tessera.frontend.ptx_declarations import TYPES
-from tessera.ir import ptx
+from tessera.frontend.ptx.constants import float_constant, integer_constant
+from tessera.frontend.ptx.declarations import TYPES
+from tessera.ir.ptx import syntax as ptx
 
 KEYWORDS = {"function_name", "inlined_at"}
 

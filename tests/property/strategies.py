@@ -12,9 +12,9 @@ from math import nan, prod
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx import parse_source
-from tessera.ir.data_type import DataType
-from tessera.ir.program import (
+from tessera.frontend.ptx.read_ptx import parse_source
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import (
     Argument,
     AttributeValue,
     Buffer,

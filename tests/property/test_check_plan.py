@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.ir.access import AccessKind, Certainty, Pin
-from tessera.ir.graph import KernelGraph, Node
-from tessera.ir.launch_program import LoweredReplica
-from tessera.ir.program import Role
-from tessera.ir.region import region_intervals
-from tessera.passes.check_plan import check_replica
+from tessera.ir.graph.access import AccessKind, Certainty, Pin
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.region import region_intervals
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.program.program import Role
+from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_edits import edits

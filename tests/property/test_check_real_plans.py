@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver import load
-from tessera.frontend.trace import parse_trace
-from tessera.ir.launch_program import LoweredReplica
-from tessera.ir.program import Program, Role
-from tessera.passes.check_plan import check_replica
+from tessera.driver.analyze import load
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.program.program import Program, Role
+from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case
 from tests.helpers.plan_edits import edits

@@ -14,9 +14,9 @@ from itertools import permutations
 
 import pytest
 
-from tessera.backend.cpu_plan.inline import InlineBackend
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import (
+from tessera.backend.processes.inline import InlineBackend
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import (
     Await,
     DeviceEventId,
     Free,
@@ -25,8 +25,8 @@ from tessera.ir.launch_program import (
     Queued,
     Record,
 )
-from tessera.ir.program import BufferId, Program
-from tessera.passes.check_plan import check_replica
+from tessera.ir.program.program import BufferId, Program
+from tessera.passes.checker.check_plan import check_replica
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
 from tests.helpers.traces import COPY, trace

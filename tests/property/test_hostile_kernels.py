@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.run import run_program
+from tessera.backend.ptx_executor.run import run_program
 from tessera.diagnostics import TesseraError
-from tessera.ir import program as ir
-from tessera.ir.access import AccessKind, Certainty
-from tessera.passes import intervals
+from tessera.ir.graph.access import AccessKind, Certainty
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.dependences import Dependences
-from tessera.passes.regions import region_bytes
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.dependences import Dependences
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 

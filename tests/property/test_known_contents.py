@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import tessera
-from tessera.backend.cpu.run import run_program
+from tessera.backend.ptx_executor.run import run_program
 from tessera.diagnostics import TesseraError
-from tessera.frontend.contents import open_contents
-from tessera.frontend.known_contents import check_contents
-from tessera.ir import program as ir
-from tessera.passes import intervals
+from tessera.frontend.contents.known_contents import check_contents
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import HEADER, dependences, trace
 
@@ -81,7 +81,7 @@ def knowing(given: ir.Program, content: bytes) -> ir.Program:
 def reads(given: ir.Program) -> list[tuple[int, int]]:
     (step,) = AnalysisManager(given).get(AccessRegions).steps
     found = [a for a in step.accesses if a.buffer == 0]
-    from tessera.passes.regions import region_bytes
+    from tessera.passes.byte_sets.regions import region_bytes
 
     return [
         tuple(map(int, p)) for p in intervals.union([region_bytes(a.region, 4096) for a in found])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tessera.ir.access import AccessKind
+from tessera.ir.graph.access import AccessKind
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.case_program import case_program
 from tests.helpers.rule_cases import RuleCase, touched
 from tests.kernels.cases import CASES

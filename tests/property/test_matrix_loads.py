@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.run import run_program
-from tessera.passes import intervals
+from tessera.backend.ptx_executor.run import run_program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 

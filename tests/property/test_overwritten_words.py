@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backend.cpu.launch import LaunchResult
-from tessera.backend.cpu.run import OneDevice
-from tessera.backend.cpu_plan.reference import Reference
-from tessera.ir import program as ir
-from tessera.ir.access import Certainty
-from tessera.passes import intervals
+from tessera.backend.processes.reference import Reference
+from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.run import OneDevice
+from tessera.ir.graph.access import Certainty
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import trace

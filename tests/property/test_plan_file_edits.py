@@ -19,17 +19,17 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import parse_trace
-from tessera.frontend.tsp import parse_plan
-from tessera.frontend.tsp_machine import machine_flaws
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import LoweredReplica
-from tessera.ir.plan import Plan
-from tessera.ir.plan_text import print_plan
-from tessera.ir.program import Program
-from tessera.ir.verify_predictions import verify_predictions
-from tessera.passes.check_plan import check_plan
-from tessera.runtime import Runtime
+from tessera.driver.run.runtime import Runtime
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.frontend.plan.tsp_machine import machine_flaws
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.plan.verify_predictions import verify_predictions
+from tessera.ir.program.program import Program
+from tessera.passes.checker.check_plan import check_plan
 from tests.helpers.command import tessc
 from tests.helpers.plan_cases import Case
 from tests.helpers.plan_files import plan_of
@@ -93,7 +93,7 @@ def _with(line: str, match: re.Match[str], new: str) -> str:
 def judged(
     text: str, programs: tuple[Program, ...], graphs: tuple[KernelGraph, ...]
 ) -> Plan | None:
-    """The plan in a text, if it is read and proved: what `running.open_plan` asks of a file."""
+    """The plan in a text, if it is read and proved: what `driver.run.open_plan` asks of a file."""
     try:
         plan = parse_plan(text)
     except TesseraError:

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Source, TesseraError
-from tessera.frontend.tsp import parse_plan
-from tessera.frontend.tsp_values import RangeReader
-from tessera.ir.launch_program import Bytes
-from tessera.ir.launch_text import bytes_text
-from tessera.ir.plan import Plan
-from tessera.ir.plan_text import print_plan
-from tessera.ir.verify_plan import verify_plan
-from tessera.planning import PlanOptions, plan
+from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.frontend.plan.tsp_values import RangeReader
+from tessera.ir.plan.launch_program import Bytes
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.print_launch import bytes_text
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.plan.verify_plan import verify_plan
 from tests.property.plan_strategies import byte_ranges, plans
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"

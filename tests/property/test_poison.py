@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.backend.cpu.device import Device
+from tessera.backend.ptx_executor.device import Device
 from tests.helpers.region_check import Step, Work, check
 from tests.helpers.region_cpu import CpuMachine
 from tests.helpers.region_work import case_work, trace_work

@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Source
-from tessera.frontend.cache_codec import decode_body, decode_record, encode_body, encode_record
-from tessera.frontend.ptx import parse_source
-from tessera.ir import ptx
-from tessera.ir.ptx_locate import locate_parts
-from tessera.ir.ptx_text import print_module, print_operand
+from tessera.frontend.cache.cache_codec import (
+    decode_body,
+    decode_record,
+    encode_body,
+    encode_record,
+)
+from tessera.frontend.ptx.read_ptx import parse_source
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.locate import locate_parts
+from tessera.ir.ptx.print_ptx import print_module, print_operand
 from tests.property.ptx_strategies import instructions, modules
 
 GAPS = [" ", "\n", "\t\t", " /* c */", ' // c ; { "\n', "\r\n", " /**/ /***/", "  \n \n"]

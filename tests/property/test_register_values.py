@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from tessera.frontend.ptx import parse_module
-from tessera.passes.kernels.kernel_code import KernelCode, Step, prepare_kernel
-from tessera.passes.kernels.value_ranges import Place, Value, ValueRanges
-from tessera.passes.launches.launch_scene import build_setting
-from tessera.passes.slices.machine import SliceMachine
-from tessera.passes.slices.recorder import Recorder
-from tessera.passes.threads.lanes import Lanes
-from tessera.passes.threads.masks import Mask
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.passes.dependences.launch_scene import build_setting
+from tessera.passes.footprint.machine import SliceMachine
+from tessera.passes.footprint.recorder import Recorder
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step, prepare_kernel
+from tessera.passes.kernel_facts.value_ranges import Place, Value, ValueRanges
+from tessera.passes.lane_values.lanes import Lanes
+from tessera.passes.lane_values.masks import Mask
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_soundness_generated import program_of
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import Severity
-from tessera.ir.access import AccessKind, NeedKind
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.ir.graph.access import AccessKind, NeedKind
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.rule_cases import analyse, check, run_of, touched
 from tests.kernels.case import Launch, Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.passes import intervals
+from tessera.passes.byte_sets import intervals
 from tests.helpers.access_oracle import compare, run_logged
 from tests.helpers.rule_cases import analyse, case_of, check, run_of
 from tests.kernels.case import Launch, Run

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.ir.access import AccessKind
-from tessera.ir.tensor_map import encode_tiled
+from tessera.ir.graph.access import AccessKind
+from tessera.ir.program.tensor_map import encode_tiled
 from tests.helpers.rule_cases import analyse, check, map_argument, run_of, touched
 from tests.kernels.case import Launch, Run, Struct
 

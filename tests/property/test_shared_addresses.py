@@ -12,15 +12,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.run import run_program
+from tessera.backend.ptx_executor.run import run_program
 from tessera.diagnostics import TesseraError
-from tessera.ir import program as ir
-from tessera.ir.access import AddressClass
-from tessera.passes import intervals
+from tessera.ir.graph.access import AddressClass
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches import access_regions
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences import access_regions
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 

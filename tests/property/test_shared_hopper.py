@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir import program as ir
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program import program as ir
 from tests.property.test_shared_addresses import (
     BAR,
     BUFFERS,

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from tessera.backend.cpu.device import Device
-from tessera.frontend.ptx import parse_module
-from tessera.ir import program as ir
-from tessera.ir.data_type import DataType
-from tessera.passes import intervals
+from tessera.backend.ptx_executor.device import Device
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.program import program as ir
+from tessera.ir.program.data_type import DataType
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import Log, compare
 from tests.property.kernel_strategies import WORDS, Kernel, kernels
 from tests.property.shared_strategies import warps_apart

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from tessera.diagnostics import TesseraError
-from tessera.ir import program as ir
-from tessera.passes import intervals
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare, run_logged
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Case, Run

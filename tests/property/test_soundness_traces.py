@@ -7,16 +7,16 @@ from pathlib import Path
 import networkx
 import pytest
 
-from tessera.backend.cpu.run import run_program
-from tessera.frontend.contents import open_contents
-from tessera.frontend.trace import read_trace
-from tessera.ir import program as ir
-from tessera.ir.access import AddressClass
-from tessera.passes import intervals
+from tessera.backend.ptx_executor.run import run_program
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.graph.access import AddressClass
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.dependences import Dependences
-from tessera.passes.threads.lanes import Array
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.lane_values.lanes import Array
 from tests.helpers.access_oracle import Comparison, compare
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"

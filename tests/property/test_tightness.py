@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.passes import intervals
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare, run_logged
 from tests.helpers.case_program import case_program
 from tests.kernels.layers import LAYERS, Layer

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Severity, Source
-from tessera.frontend import trace_syntax
-from tessera.frontend.trace import examine_trace, parse_trace
-from tessera.frontend.trace_syntax import (
+from tessera.frontend.trace import syntax as trace_syntax
+from tessera.frontend.trace.read_trace import examine_trace, parse_trace
+from tessera.frontend.trace.syntax import (
     AddressSyntax,
     ScalarSyntax,
     parse_record,
     parse_value,
     plain_argument,
 )
-from tessera.ir.program import Program, Scalar
-from tessera.ir.scalar_text import scalar_bits, scalar_text
-from tessera.ir.trace_text import print_program
+from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.program import Program, Scalar
+from tessera.ir.program.scalar_text import scalar_bits, scalar_text
 from tests.property.strategies import programs, scalars
 
 TRACE = (Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx").read_text()

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tessera.backend.cpu_plan.inline import InlineBackend
-from tessera.frontend.trace import parse_trace
-from tessera.passes.check_plan import check_replica
+from tessera.backend.processes.inline import InlineBackend
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.passes.checker.check_plan import check_replica
 from tests.helpers.plan_races import races
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
 from tests.helpers.wild_traces import shared_buffers, wild_trace

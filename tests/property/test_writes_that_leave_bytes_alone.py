@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.run import run_program
-from tessera.ir.access import AccessKind, Certainty
-from tessera.ir.graph import EdgeKind
+from tessera.backend.ptx_executor.run import run_program
+from tessera.ir.graph.access import AccessKind, Certainty
+from tessera.ir.graph.graph import EdgeKind
 from tests.helpers.traces import COPY, dependences, trace
 
 FORMS = Path(__file__).resolve().parents[1] / "data" / "opcodes" / "memory_forms.txt"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
-from tessera.ir.ptx_text import print_module
-from tessera.passes.kernels.call_reach import call_reach
-from tessera.passes.kernels.summarise_kernels import summarise_module
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.ptx.print_ptx import print_module
+from tessera.passes.kernel_facts.call_reach import call_reach
+from tessera.passes.kernel_facts.summarise_kernels import summarise_module
 from tests.helpers.operations import growth
 
 pytestmark = pytest.mark.slow
@@ -105,7 +105,7 @@ def test_what_calls_that_stay_can_touch_is_found_in_linear_time() -> None:
     )
 
     def make(size: int) -> Callable[[], object]:
-        from tessera.ir.flatten import flatten
+        from tessera.ir.ptx.flatten import flatten
 
         module = parse_module(chain(size))
         flat = flatten(next(f for f in module.functions() if f.name == f"f{size}"))

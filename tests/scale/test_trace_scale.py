@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tessera.frontend.trace import parse_trace
-from tessera.frontend.tsg import parse_graph
-from tessera.ir.graph_text import print_graph
-from tessera.ir.trace_text import print_program
+from tessera.frontend.graph.tsg import parse_graph
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.print_graph import print_graph
+from tessera.ir.program.print_trace import print_program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.kernels.summarise_program import summarise_program
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.kernel_facts.summarise_program import summarise_program
 from tests.helpers.operations import growth
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ import pytest
 
 import tessera
 from tessera.diagnostics import TesseraError
-from tessera.driver import RunOptions
-from tessera.frontend import plain_files
-from tessera.profiling import ProfileOptions
+from tessera.driver.analyze import RunOptions
+from tessera.driver.profile import ProfileOptions
+from tessera.frontend.text import plain_files
 from tests.helpers.command import tessc
 
 TRACE = """//! tessera.trace 1
@@ -193,7 +193,7 @@ def test_what_is_changed_in_between_is_not_opened(
 def test_a_root_that_is_no_folder(hub: Path) -> None:
     assert tessc("run", "t.ptx", "--data-root", "none").code == 2
     with pytest.raises(TesseraError, match="TSR118"):
-        tessera.driver.run("t.ptx", RunOptions(data_root=str(hub / "none")))
+        tessera.driver.analyze.run("t.ptx", RunOptions(data_root=str(hub / "none")))
 
 
 def test_the_library(hub: Path) -> None:

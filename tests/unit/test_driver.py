@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver import analyze, load
+from tessera.driver.analyze import analyze, load
 
 PTX = ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n    .reg .b32 %r;\n    ret;\n}\n"
 
@@ -80,7 +80,7 @@ def test_verification_between_stages(file: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TESSERA_VERIFY", "1")
     assert analyze(file).diagnostics == ()
     monkeypatch.setattr(
-        "tessera.ir.ptx_text.print_module", lambda _: PTX.replace(" k()", " other()")
+        "tessera.ir.ptx.print_ptx.print_module", lambda _: PTX.replace(" k()", " other()")
     )
     with pytest.raises(RuntimeError, match="does not give the module that was printed"):
         analyze(file)

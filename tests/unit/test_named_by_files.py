@@ -129,7 +129,7 @@ def test_what_is_no_plain_file_is_not_a_trace(folder: Path, hazard: Callable[[],
     hazard()
     if hazard is _huge:
         # Reading stops at the limit; a gigabyte is too much for a test.
-        from tessera.frontend import readfile
+        from tessera.frontend.text import readfile
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(readfile.read_stream, "__defaults__", (1 << 20,))

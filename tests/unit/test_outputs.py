@@ -19,7 +19,7 @@ from unittest import mock
 import click
 import pytest
 
-from tessera import cli
+from tessera.cli import main as cli
 from tessera.diagnostics import TesseraError
 from tessera.output import Kind, check_output, mark, write_file
 from tests.helpers.command import tessc

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.profile import parse_profile
-from tessera.ir.costs import CostSource
-from tessera.planning import PlanOptions, plan
+from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.frontend.machine.profile import parse_profile
+from tessera.ir.plan.costs import CostSource
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 PAIR = PlanOptions(gpus="a100,l40s", objective="latency")

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import tessera
-from tessera.backend.cpu_plan.inline import InlineBackend
+from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.service import Completion
 from tessera.diagnostics import TesseraError
-from tessera.frontend.tsp import parse_plan
-from tessera.ir.data_type import DataType
-from tessera.ir.plan_text import print_plan
-from tessera.ir.program import Buffer, BufferId, Program, Role
-from tessera.runtime import Result, Runtime, inputs_of, read_inputs
+from tessera.driver.run.runtime import Result, Runtime, inputs_of, read_inputs
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Buffer, BufferId, Program, Role
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.traces import COPY, trace
 
@@ -56,7 +56,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No processes, for tests of what goes on around them."""
     make = lambda choice, model, options: InlineBackend(model, options)  # noqa: E731
-    monkeypatch.setattr("tessera.running.serving.make_backend", make)
+    monkeypatch.setattr("tessera.driver.run.serving.make_backend", make)
 
 
 def values(number: float) -> np.ndarray:

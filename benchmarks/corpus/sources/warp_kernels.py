@@ -1,6 +1,7 @@
-"""Warp kernels for the corpus, compiled ahead of time to PTX: `python warp_kernels.py OUT ARCH,...`."""
+"""Warp kernels for the corpus, compiled ahead of time to PTX: `python warp_kernels.py OUT
+ARCH,...`."""
 
-# ruff: noqa: E501, UP018
+# ruff: noqa: UP018
 
 import pathlib
 import sys

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import MOST_PITCH
-from tessera.ir.launch_program import Bytes
+from tessera.ir.plan.launch_program import Bytes
 
 
 @dataclass(frozen=True, slots=True)

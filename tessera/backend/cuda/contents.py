@@ -20,8 +20,15 @@ from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.memory import Memory
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
-from tessera.ir.launch_program import AreaKind, Place
-from tessera.ir.program import POINTER_BYTES, Buffer, PointerTable, PointerWord, Program, Role
+from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.ir.program.program import (
+    POINTER_BYTES,
+    Buffer,
+    PointerTable,
+    PointerWord,
+    Program,
+    Role,
+)
 
 
 class Contents:

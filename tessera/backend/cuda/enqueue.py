@@ -34,8 +34,8 @@ from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.cuda.trail import TrailWriter, step_name
 from tessera.backend.service import Model
-from tessera.ir.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
-from tessera.ir.program import BufferId, LibraryCall, Work
+from tessera.ir.plan.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
+from tessera.ir.program.program import BufferId, LibraryCall, Work
 
 # An event of a graph that streams outside of it can wait for.
 _EXTERNAL = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backend.cuda.api import DriverError
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import ExitCode, Span, TesseraError, error
-from tessera.ir.program import LaunchId
+from tessera.ir.program.program import LaunchId
 
 # Faults of a kernel: the context is lost with them.
 KERNEL_FAULTS = {

@@ -16,8 +16,8 @@ import numpy as np
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, host_view
 from tessera.backend.cuda.faults import start_failed
 from tessera.backend.service import DeviceBytes, Model
-from tessera.ir.launch_program import HOST, POISON, LoweredTrace
-from tessera.ir.program import POINTER_BYTES, BufferId, Program, Role
+from tessera.ir.plan.launch_program import HOST, POISON, LoweredTrace
+from tessera.ir.program.program import POINTER_BYTES, BufferId, Program, Role
 
 
 class HostMemory:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     Await,
     DeviceEventId,

@@ -28,7 +28,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.backend.cuda.targets import OpenDevice, have_peers
 from tessera.backend.service import LONGEST_S
-from tessera.ir.launch_program import Queue, Transfer
+from tessera.ir.plan.launch_program import Queue, Transfer
 
 STAGE_BYTES = 4 << 20
 FETCH_BYTES = 16 << 10

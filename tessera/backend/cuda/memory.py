@@ -16,7 +16,7 @@ from tessera.backend.cuda.api import Driver, DriverError
 from tessera.backend.cuda.faults import missing, start_failed
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     PLACE_ALIGNMENT,
     POISON,
     Area,
@@ -24,7 +24,7 @@ from tessera.ir.launch_program import (
     LoweredReplica,
     Place,
 )
-from tessera.ir.program import BufferId, Program
+from tessera.ir.program.program import BufferId, Program
 
 GUARD_PATTERN = 0xA5
 # Not an address of any GPU: for pointers to buffers that have no place on a device. Not null,

@@ -18,8 +18,8 @@ from tessera.backend.cuda.faults import explain, missing
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
 from tessera.diagnostics import Span, TesseraError, error
-from tessera.ir.launch_program import Run
-from tessera.ir.program import Launch, Module, ModuleVariant, Program, Work
+from tessera.ir.plan.launch_program import Run
+from tessera.ir.program.program import Launch, Module, ModuleVariant, Program, Work
 
 # The first CUDA version that reads each PTX version.
 PTX_VERSIONS = (

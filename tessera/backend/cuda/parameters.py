@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from tessera.ir.program import Argument, ByValue, Pointer, Scalar
+from tessera.ir.program.program import Argument, ByValue, Pointer, Scalar
 
 AddressOf = Callable[[Pointer], int]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from tessera.ir.program import (
+from tessera.ir.program.program import (
     Argument,
     Launch,
     LaunchId,

@@ -31,8 +31,8 @@ from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
 from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.launch_program import AreaKind, Queue, Run
-from tessera.ir.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
+from tessera.ir.plan.launch_program import AreaKind, Queue, Run
+from tessera.ir.program.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
 from tessera.settings import read_settings
 
 MOST_GRAPHS = 256

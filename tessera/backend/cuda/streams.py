@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 
 from tessera.backend.cuda.api import Driver, Handle
 from tessera.backend.cuda.targets import OpenDevice
-from tessera.ir.launch_program import Queue
+from tessera.ir.plan.launch_program import Queue
 
 
 class Streams:

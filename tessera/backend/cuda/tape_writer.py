@@ -20,8 +20,8 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Tape
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
-from tessera.ir.launch_program import Queue
-from tessera.ir.program import BufferId, Pointer, Work
+from tessera.ir.plan.launch_program import Queue
+from tessera.ir.program.program import BufferId, Pointer, Work
 
 Place = tuple[str, Queue]
 

@@ -23,8 +23,8 @@ from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import TimelineEvent
-from tessera.ir.launch_program import Queue
-from tessera.ir.program import LaunchId
+from tessera.ir.plan.launch_program import Queue
+from tessera.ir.program.program import LaunchId
 
 Words = npt.NDArray[np.uint64]
 

@@ -19,9 +19,9 @@ from tessera.backend.cuda.faults import missing
 from tessera.backend.cuda.parameters import AddressOf
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
-from tessera.ir.operators import Bound, OperatorMismatch, bind
-from tessera.ir.operators_records import AttributeKind
-from tessera.ir.program import AttributeValue, LibraryCall, Operand
+from tessera.ir.operators.records import AttributeKind
+from tessera.ir.operators.table import Bound, OperatorMismatch, bind
+from tessera.ir.program.program import AttributeValue, LibraryCall, Operand
 
 _TYPES = {
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "s8": "int8",

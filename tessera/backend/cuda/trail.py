@@ -16,8 +16,8 @@ from typing import assert_never
 from tessera.backend.cuda.api import Bytes
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move, steps_of
 from tessera.backend.cuda.tape_writer import TapeWriter
-from tessera.ir.launch_program import HOST, Queue, Run
-from tessera.ir.program import Launch, LibraryCall, Memcpy, Memset, Work
+from tessera.ir.plan.launch_program import HOST, Queue, Run
+from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Work
 
 # Marks in a graph: one every step costs the models measured up to 0.4%, so this is far below 1%.
 MARK_EVERY = 4

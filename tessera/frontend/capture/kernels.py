@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.frontend.capture.ptx_sources import core_texts, cupy_texts, numba_texts
 from tessera.frontend.capture.raw import RawCode, RawVariant
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 
 # What decides the code besides the architecture.
 _OPTIONS = (

@@ -31,7 +31,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import call
 from tessera.frontend.capture.raw import RawBuffer
 from tessera.frontend.capture.watch import data_type, tensors_in
-from tessera.ir.program import Role
+from tessera.ir.program.program import Role
 
 Bytes = npt.NDArray[np.uint8]
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 
 _VARIABLE = re.compile(r"^\s*(\.(visible|weak|common)\s+)?\.(global|const)\b", re.MULTILINE)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.ir.data_type import DataType
-from tessera.ir.program import AttributeValue, Role, Triple
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import AttributeValue, Role, Triple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ from tessera.frontend.capture.raw import (
     RawRandom,
 )
 from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
-from tessera.ir.program import Role
+from tessera.ir.program.program import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

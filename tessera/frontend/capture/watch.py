@@ -21,9 +21,9 @@ from typing import Any
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.raw import RawOperator, RawTensor
-from tessera.ir.data_type import DataType
-from tessera.ir.operators import table
-from tessera.ir.program import AttributeValue
+from tessera.ir.operators.table import table
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import AttributeValue
 
 _NAMES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "s8",

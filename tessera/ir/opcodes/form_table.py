@@ -10,11 +10,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
-from tessera.ir import ptx
 from tessera.ir.opcodes import forms
 from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.targets import Needs, read_needs
 from tessera.ir.opcodes.types import is_type
+from tessera.ir.ptx import syntax as ptx
 
 _GROUP = re.compile(r"@(\w+)")
 _SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")

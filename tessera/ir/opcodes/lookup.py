@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 
-from tessera.ir import ptx
 from tessera.ir.opcodes import families
 from tessera.ir.opcodes.extents import extent_of
 from tessera.ir.opcodes.form_table import Unfit, find_form
@@ -31,6 +30,7 @@ from tessera.ir.opcodes.records import (
 )
 from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
 from tessera.ir.opcodes.types import is_float, is_type, state_space
+from tessera.ir.ptx import syntax as ptx
 
 _MEMORY_KINDS = {
     "global": Kind.GLOBAL,

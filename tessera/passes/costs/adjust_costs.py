@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
-from tessera.ir.machine import Device, Machine
+from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
+from tessera.ir.plan.machine import Device, Machine
 
 MOST_NS = 3.6e12  # as of a time in a profile
 

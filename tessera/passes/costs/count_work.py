@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from tessera.ir import ptx
-from tessera.ir.costs import LaunchWork
-from tessera.ir.layout import packed_bytes
 from tessera.ir.opcodes import Kind, meaning_of
 from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_width
-from tessera.ir.program import Launch, Scalar
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.program.program import Launch, Scalar
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.layout import packed_bytes
 from tessera.passes.costs.integer_values import OPERATIONS, Value
-from tessera.passes.kernels.operand_names import registers_in
+from tessera.passes.kernel_facts.operand_names import registers_in
 
 _MOST_STEPS = 60_000
 _ENOUGH_STEPS = 8_000  # after so many in all, no further threads are walked

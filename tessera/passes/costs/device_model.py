@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from tessera.ir.architecture import WARP, arch_number, limits_of
-from tessera.ir.costs import LaunchWork
-from tessera.ir.machine import Gpu
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.plan.machine import Gpu
 
 _SPECIAL_PER_CYCLE = 16.0  # per SM
 

@@ -16,21 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tessera.ir.access import NeedKind
-from tessera.ir.architecture import (
-    CLUSTERS_FROM,
-    THREADS_PER_CTA,
-    arch_number,
-    limits_of,
-    runs_on,
-)
-from tessera.ir.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
-from tessera.ir.data_type import DataType
-from tessera.ir.graph import KernelGraph, Node
-from tessera.ir.machine import Device, Gpu, Machine
-from tessera.ir.operators import work_of
-from tessera.ir.operators_records import Unit
-from tessera.ir.program import (
+from tessera.ir.architecture import CLUSTERS_FROM, THREADS_PER_CTA, arch_number, limits_of, runs_on
+from tessera.ir.graph.access import NeedKind
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.region import region_intervals
+from tessera.ir.operators.records import Unit
+from tessera.ir.operators.table import work_of
+from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
+from tessera.ir.plan.machine import Device, Gpu, Machine
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import (
     Launch,
     LibraryCall,
     ModuleVariant,
@@ -40,7 +35,6 @@ from tessera.ir.program import (
     Work,
     for_arch,
 )
-from tessera.ir.region import region_intervals
 from tessera.passes.costs.count_work import count_work
 from tessera.passes.costs.device_model import (
     CALIBRATED_ON,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tessera.ir.costs import MeasuredCopy, Profile
-from tessera.ir.machine import Link, Machine
+from tessera.ir.plan.costs import MeasuredCopy, Profile
+from tessera.ir.plan.machine import Link, Machine
 
 
 def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machine:

@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.ir import program as ir
-from tessera.ir.access import Access, AccessKind, Certainty
-from tessera.ir.graph import KernelGraph, Node
-from tessera.ir.launch_program import HOST, Bytes, Fill, Run, Transfer, TransferId
-from tessera.ir.region import Region
-from tessera.passes import intervals
-from tessera.passes.byte_map import ByteMap
-from tessera.passes.regions import regions_bytes
-from tessera.passes.threads.lanes import Array
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.region import Region
+from tessera.ir.plan.launch_program import HOST, Bytes, Fill, Run, Transfer, TransferId
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.byte_map import ByteMap
+from tessera.passes.byte_sets.regions import regions_bytes
+from tessera.passes.lane_values.lanes import Array
 
 Place = tuple[int, int, int]
 """Where in the order: after which step, then fills before steps before transfers, then a count."""

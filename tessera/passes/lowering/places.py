@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from tessera.ir import program as ir
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
     Area,
@@ -27,6 +26,7 @@ from tessera.ir.launch_program import (
     Place,
     Run,
 )
+from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import Action, StepBytes
 
 KINDS = {

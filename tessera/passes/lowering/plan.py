@@ -1,30 +1,24 @@
 """From placements to launch programs: what moves, where it lies, and what waits for what.
 
 In: the programs and graphs of a replica's traces and the device of each step. Out: a
-`LoweredReplica`. The same input gives the same records. `passes.check_plan` judges the result
-without this code.
+`LoweredReplica`. The same input gives the same records. `passes.checker.check_plan` judges the
+result without this code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.ir import program as ir
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import (
-    Bytes,
-    Home,
-    LoweredReplica,
-    LoweredTrace,
-    Transfer,
-)
-from tessera.passes import intervals
-from tessera.passes.launches.pointer_words import moved_words
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import Bytes, Home, LoweredReplica, LoweredTrace, Transfer
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences.pointer_words import moved_words
+from tessera.passes.lane_values.lanes import Array
 from tessera.passes.lowering.moves import StepBytes, find_actions
 from tessera.passes.lowering.places import TraceUse, find_places
 from tessera.passes.lowering.queues import find_queues
 from tessera.passes.lowering.waits import prune_waits
-from tessera.passes.threads.lanes import Array
 
 _PERSISTENT = (ir.Role.STATE, ir.Role.VARIABLE)
 

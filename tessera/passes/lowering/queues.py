@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tessera.ir import program as ir
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
     Bytes,
@@ -32,8 +31,9 @@ from tessera.ir.launch_program import (
     Send,
     Transfer,
 )
-from tessera.passes import intervals
-from tessera.passes.byte_map import ByteMap
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.byte_map import ByteMap
 from tessera.passes.lowering.moves import Action
 from tessera.passes.lowering.places import TraceUse
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tessera.ir.launch_program import (
+from tessera.ir.plan.launch_program import (
     HOST,
     Await,
     DeviceEventId,

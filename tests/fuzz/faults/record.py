@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics import Severity, TesseraError
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 from tests.fuzz.faults.text import DATA, Edit
 
 RECORDED, FLOORS = DATA / "recorded.jsonl", DATA / "floors.json"

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import Bytes, Completion, DeviceBytes, Request, ServiceFault
 from tessera.diagnostics import TesseraError, error
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.dispatch import Dispatcher
-from tessera.backend.request_handle import RequestHandle
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tests.unit.backend.test_dispatch import Patient, Scripted

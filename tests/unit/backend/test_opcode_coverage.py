@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.backend.cpu.emit.handlers import TABLE
+from tessera.backend.ptx_executor.emit.handlers import TABLE
 from tessera.ir.opcodes import OPCODES
 
 LIST = Path(__file__).parents[2] / "data" / "opcodes" / "not_executed.txt"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.request_handle import RequestHandle
+from tessera.backend.host_loop.request_handle import RequestHandle
 from tests.unit.backend.test_dispatch import Patient, Scripted, both, loop, until
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tessera.backend.slot_book import SlotBook
+from tessera.backend.host_loop.slot_book import SlotBook
 
 
 @pytest.mark.parametrize("seed", range(20))

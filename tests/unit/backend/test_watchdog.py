@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backend.watchdog import LOOK_S, Stalled, Watchdog
+from tessera.backend.host_loop.watchdog import LOOK_S, Stalled, Watchdog
 
 
 class Clock:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tessera import driver
 from tessera.diagnostics import Source
-from tessera.driver import read_program
-from tessera.frontend import analysis_cache
-from tessera.frontend.analysis_cache import AnalysisCache
-from tessera.ir.graph_text import print_graph
-from tessera.passes.launches import access_regions
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.driver import analyze as driver
+from tessera.driver.analyze import read_program
+from tessera.frontend.cache import analysis_cache
+from tessera.frontend.cache.analysis_cache import AnalysisCache
+from tessera.ir.graph.print_graph import print_graph
+from tessera.passes.dependences import access_regions
+from tessera.passes.dependences.access_regions import AccessRegions
 from tests.unit.passes.test_analysis_scale import trace
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 
 HEAD = ".version 8.0\n.target sm_80\n.entry k()\n{\n"
 

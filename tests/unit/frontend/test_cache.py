@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.frontend import cache as cache_module
-from tessera.frontend import private_files
-from tessera.frontend.cache import ModuleCache
-from tessera.frontend.ptx import load_module, parse_module
-from tessera.ir import ptx
+from tessera.frontend.cache import module_cache as cache_module
+from tessera.frontend.cache import private_files
+from tessera.frontend.cache.module_cache import ModuleCache
+from tessera.frontend.ptx.read_ptx import load_module, parse_module
+from tessera.ir.ptx import syntax as ptx
 
 TEXT = """\
 .version 8.0
@@ -82,7 +82,9 @@ def test_the_index_has_everything_but_bodies(folder: Path) -> None:
 
 def test_the_second_load_does_not_parse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, source, _ = stored(folder)
-    monkeypatch.setattr("tessera.frontend.ptx.parse_source", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr(
+        "tessera.frontend.ptx.read_ptx.parse_source", lambda _: pytest.fail("parsed")
+    )
     assert load_module(source, cache)[0] == cache.find(source).module()  # type: ignore[union-attr]
 
 
@@ -192,7 +194,7 @@ def test_many_writers_at_once(folder: Path) -> None:
 def test_the_folder_is_kept_below_its_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, _, path = stored(folder)
     trimmer = private_files.Trimmer(2 * path.stat().st_size + 100)
-    monkeypatch.setattr("tessera.frontend.cache.TRIMMER", trimmer)
+    monkeypatch.setattr("tessera.frontend.cache.module_cache.TRIMMER", trimmer)
     os.utime(path, (1, 1))
     for name in ("b", "c", "d"):
         load_module(Source("a.ptx", TEXT.replace("first", name)), cache)

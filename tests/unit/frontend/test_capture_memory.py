@@ -11,8 +11,8 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.memory import Memory, add_strangers, live_tensors
-from tessera.ir.data_type import DataType
-from tessera.ir.program import Role
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Role
 
 A = 0x7F0000000000
 

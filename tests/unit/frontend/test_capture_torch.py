@@ -12,7 +12,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import memory, routes, watch
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.model_file import load_model
-from tessera.ir.program import Role
+from tessera.ir.program.program import Role
 from tests.helpers.command import tessc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tessera import driver as tessera_driver
-from tessera import tracing
 from tessera.diagnostics import TesseraError
+from tessera.driver import analyze as tessera_driver
+from tessera.driver.trace import capture_trace as tracing
+from tessera.driver.trace.capture_trace import GraphNodes, Trace, TraceOptions, write_trace
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.memory import Memory
 from tessera.frontend.capture.model_file import load_model
 from tessera.frontend.capture.watch import tensors_in
-from tessera.ir.program import LibraryCall, Role
-from tessera.tracing import GraphNodes, Trace, TraceOptions, write_trace
+from tessera.ir.program.program import LibraryCall, Role
 from tests.helpers.command import tessc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.contents import Contents, open_contents, open_contents_file
-from tessera.frontend.contents_seeded import seeded_bytes
-from tessera.frontend.contents_write import as_array, write_contents
-from tessera.frontend.trace import read_trace
-from tessera.ir.data_type import DataType
-from tessera.ir.program import Buffer, BufferId, Program, Role
-from tessera.ir.scalar_text import FORMATS, float_value
+from tessera.frontend.contents.open_contents import Contents, open_contents, open_contents_file
+from tessera.frontend.contents.seeded import seeded_bytes
+from tessera.frontend.contents.write import as_array, write_contents
+from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Buffer, BufferId, Program, Role
+from tessera.ir.program.scalar_text import FORMATS, float_value
 
 TRACES = Path(__file__).parents[3] / "examples" / "traces"
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.ptx import parse_module
+from tessera.frontend.ptx.read_ptx import parse_module
 
 TEXT = """\
 .version 8.0

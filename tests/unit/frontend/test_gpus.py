@@ -8,10 +8,10 @@ import math
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.gpu_table import ALIASES, find_gpu, gpu_table
-from tessera.frontend.gpus import describe_card, machine_of
-from tessera.frontend.machine_file import parse_machine
-from tessera.frontend.quantities import parse_bandwidth, parse_bytes, parse_time_ns
+from tessera.frontend.machine.gpu_table import ALIASES, find_gpu, gpu_table
+from tessera.frontend.machine.gpus import describe_card, machine_of
+from tessera.frontend.machine.machine_file import parse_machine
+from tessera.frontend.machine.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tests.helpers.command import tessc
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from tessera.diagnostics import Source, TesseraError, summarise
-from tessera.frontend.ptx import parse_module, parse_source
-from tessera.ir import ptx
-from tessera.ir.ptx_constants import integer_value
-from tessera.ir.ptx_text import print_module
+from tessera.frontend.ptx.read_ptx import parse_module, parse_source
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.print_ptx import print_module
 
 HEADER = ".version 8.4\n.target sm_90a\n.address_size 64\n"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.ptx import parse_module
-from tessera.frontend.trace import parse_trace
-from tessera.ir import ptx
-from tessera.ir.ptx_text import print_module
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.print_ptx import print_module
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 OPAQUE_POINTERS = (
@@ -59,7 +59,7 @@ def test_what_the_records_say() -> None:
     ],
 )
 def test_expressions_of_any_depth(expression: str, value: int) -> None:
-    from tessera.ir.ptx_constants import integer_value
+    from tessera.ir.ptx.constants import integer_value
 
     module = parse_module(f"{HEAD}.global .u64 x = {expression};\n")
     assert parse_module(print_module(module)) == module

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.contents import open_arrays
+from tessera.frontend.contents.open_contents import open_arrays
 
 
 def entry(dtype: Any = "F32", shape: Any = (4,), offsets: Any = (0, 16)) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.frontend.sniff import sniff_text
+from tessera.frontend.text.sniff import sniff_text
 
 
 @pytest.mark.parametrize("filling", ["\n", " \n", "\t\n\r\n", "# \n", " ", "#", "a", '"'])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError
-from tessera.frontend.trace import examine_trace, parse_trace, read_trace
-from tessera.ir import ptx
-from tessera.ir.data_type import DataType
-from tessera.ir.program import (
+from tessera.frontend.trace.read_trace import examine_trace, parse_trace, read_trace
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.program import (
     NULL_POINTER,
     ByValue,
     Event,
@@ -27,7 +27,7 @@ from tessera.ir.program import (
     Wait,
     for_arch,
 )
-from tessera.ir.trace_text import print_program
+from tessera.ir.ptx import syntax as ptx
 from tests.helpers.ptxas import assemble, find_ptxas
 from tests.helpers.timing import cpu_seconds
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import read_trace
-from tessera.frontend.tsg import parse_graph
-from tessera.ir.access import Need, NeedKind
-from tessera.ir.graph import ContentsDigest, TraceReference
-from tessera.ir.graph_text import print_dot, print_graph
-from tessera.ir.program import BufferId
+from tessera.frontend.graph.tsg import parse_graph
+from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.graph.access import Need, NeedKind
+from tessera.ir.graph.graph import ContentsDigest, TraceReference
+from tessera.ir.graph.print_graph import print_dot, print_graph
+from tessera.ir.program.program import BufferId
 from tests.helpers.traces import COPY, dependences, trace
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"

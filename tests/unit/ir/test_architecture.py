@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.gpu_table import gpu_table
+from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.architecture import LIMITS, NEWER, OLDER, architecture, limits_of, runs_on
-from tessera.passes.judge import fits
+from tessera.passes.checker import fits
 
 
 def test_the_checker_has_the_same_limits() -> None:

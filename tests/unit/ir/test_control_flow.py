@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from tessera.ir.control_flow import EXIT, ControlFlow, build_control_flow
-from tessera.ir.flatten import flatten
-from tessera.ir.ptx import Function, Guard, Instruction, Label, Name, Opcode, TargetList
+from tessera.ir.ptx.control_flow import EXIT, ControlFlow, build_control_flow
+from tessera.ir.ptx.flatten import flatten
+from tessera.ir.ptx.syntax import Function, Guard, Instruction, Label, Name, Opcode, TargetList
 
 
 def build(text: str, leaders: tuple[int, ...] = ()) -> ControlFlow:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tessera.ir import ptx
-from tessera.ir.flatten import LabelIndex, Register, flatten
-from tessera.ir.ptx import Block, Function, Guard, Instruction, Label, Name, Opcode, Variable
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.flatten import LabelIndex, Register, flatten
+from tessera.ir.ptx.syntax import Block, Function, Guard, Instruction, Label, Name, Opcode, Variable
 
 
 def reg(name: str, kind: str = "b32", count: int | None = None, vector: int | None = None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.ir import ptx
 from tessera.ir.opcodes import OPCODES, form_table
+from tessera.ir.ptx import syntax as ptx
 
 LIST = Path(__file__).parents[2] / "data" / "opcodes" / "without_forms.txt"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.diagnostics import Severity, Source, TesseraError
-from tessera.frontend.ptx import load_module
+from tessera.frontend.ptx.read_ptx import load_module
 
 REGISTERS = "".join(
     f".reg .{kind} %{kind}_<9>;\n"

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx import parse_source
-from tessera.ir import ptx
+from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.opcodes import lookup
 from tessera.ir.opcodes.notation import EffectSpec, Form, OperandSpec
 from tessera.ir.opcodes.records import (
@@ -31,6 +30,7 @@ from tessera.ir.opcodes.records import (
     TensorBox,
     UnknownExtent,
 )
+from tessera.ir.ptx import syntax as ptx
 
 FORMS = Path(__file__).parents[2] / "data" / "opcodes" / "memory_forms.txt"
 _CACHES = (

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir import ptx
 from tessera.ir.opcodes import (
     OPCODES,
     Access,
@@ -32,6 +31,7 @@ from tessera.ir.opcodes import (
 from tessera.ir.opcodes.families import TABLES
 from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.notation import Form, read_table
+from tessera.ir.ptx import syntax as ptx
 
 DATA = Path(__file__).parents[2] / "data" / "opcodes"
 INSTRUCTION = re.compile(r"\s+(?:@!?%\w+ )?(?P<opcode>[a-z][\w.:]*)(?P<operands> [^;]*)?;")

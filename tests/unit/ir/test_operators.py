@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import parse_trace
-from tessera.ir import program as ir
-from tessera.ir.operators import bind, near_names, reaches, table, work_of
-from tessera.ir.operators_records import Reach, Unit
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.operators.records import Reach, Unit
+from tessera.ir.operators.table import bind, near_names, reaches, table, work_of
+from tessera.ir.program import program as ir
 
 TRACE = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input

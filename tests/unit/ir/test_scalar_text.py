@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from tessera.ir.data_type import DataType
-from tessera.ir.program import BufferId, ByValue, Pointer, PointerWord, Scalar
-from tessera.ir.scalar_text import FORMATS, float_value, scalar_bits, scalar_text
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import BufferId, ByValue, Pointer, PointerWord, Scalar
+from tessera.ir.program.scalar_text import FORMATS, float_value, scalar_bits, scalar_text
 
 
 @pytest.mark.parametrize("kind", [DataType.E4M3, DataType.E5M2, DataType.F16, DataType.BF16])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.ir.tensor_map import BadTensorMap, decode, encode_tiled, replace_field
+from tessera.ir.program.tensor_map import BadTensorMap, decode, encode_tiled, replace_field
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "cpu" / "tensor_maps.json"
 MAPS = json.loads(DATA.read_text())["maps"]

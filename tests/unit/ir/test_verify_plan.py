@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.tsp import parse_plan
-from tessera.ir.plan_text import print_plan
-from tessera.planning import PlanOptions, plan
+from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.ir.plan.print_plan import print_plan
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 

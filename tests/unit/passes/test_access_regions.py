@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.ir.access import Access
-from tessera.ir.region import region_text
+from tessera.ir.graph.access import Access
+from tessera.ir.graph.region import region_text
 from tests.helpers.traces import dependences, trace
 
 BUFFERS = "buffer x bytes=4096 role=input\nbuffer y bytes=4096 role=output"

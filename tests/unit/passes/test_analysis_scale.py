@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.driver import read_program
-from tessera.ir import program as ir
-from tessera.ir.graph import EdgeKind, KernelGraph
-from tessera.ir.graph_text import print_graph
-from tessera.passes import intervals
+from tessera.driver.analyze import read_program
+from tessera.ir.graph.graph import EdgeKind, KernelGraph
+from tessera.ir.graph.print_graph import print_graph
+from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches import access_regions
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.dependences import Dependences
-from tessera.passes.launches.last_touch import MOST_KEPT, LastTouch
+from tessera.passes.byte_sets import intervals
+from tessera.passes.dependences import access_regions
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch
 from tests.helpers.timing import cpu_seconds
 
 PTX = """
@@ -227,8 +227,8 @@ L:
 
 
 def test_a_loop_without_end_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.passes.slices.footprint.EXACT_BUDGET", 20_000_000)
-    monkeypatch.setattr("tessera.passes.slices.footprint.COARSE_BUDGET", 20_000_000)
+    monkeypatch.setattr("tessera.passes.footprint.footprint.EXACT_BUDGET", 20_000_000)
+    monkeypatch.setattr("tessera.passes.footprint.footprint.COARSE_BUDGET", 20_000_000)
     find = access_regions.find_footprint
     monkeypatch.setattr(
         access_regions, "find_footprint", lambda code, scene: find(code, scene, 20_000_000)

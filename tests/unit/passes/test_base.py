@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisError, AnalysisManager, Facts
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 from tests.helpers.traces import COPY, trace
 
 

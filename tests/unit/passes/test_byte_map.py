@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.passes.byte_map import ByteMap
+from tessera.passes.byte_sets.byte_map import ByteMap
 
 SIZE = 24
 

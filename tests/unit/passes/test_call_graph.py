@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tessera.passes.kernels.call_graph import closed_names, components, gather
+from tessera.passes.kernel_facts.call_graph import closed_names, components, gather
 
 
 def reached(calls: dict[str, list[str]], name: str) -> set[str]:

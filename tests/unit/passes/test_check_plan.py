@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Diagnostic
-from tessera.ir.graph import KernelGraph
-from tessera.ir.launch_program import AreaKind, Home, LoweredReplica
-from tessera.ir.plan import Replica
-from tessera.ir.program import BufferId, Program, Role
-from tessera.ir.region import Interval
-from tessera.passes import check_plan
-from tessera.passes.check_plan import check_replica
-from tessera.passes.judge import limits
-from tessera.passes.judge.findings import Findings
-from tessera.passes.judge.policies import check_layouts
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import Interval
+from tessera.ir.plan.launch_program import AreaKind, Home, LoweredReplica
+from tessera.ir.plan.plan import Replica
+from tessera.ir.program.program import BufferId, Program, Role
+from tessera.passes.checker import check_plan, limits
+from tessera.passes.checker.check_plan import check_replica
+from tessera.passes.checker.findings import Findings
+from tessera.passes.checker.policies import check_layouts
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
 
@@ -890,5 +889,5 @@ def test_the_judge_shares_no_code_with_what_it_judges() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             for name in names:
-                allowed = ("tessera.ir.", "tessera.diagnostics", "tessera.passes.judge")
+                allowed = ("tessera.ir.", "tessera.diagnostics", "tessera.passes.checker")
                 assert not name.startswith("tessera") or name.startswith(allowed), (path, name)

@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.frontend.gpus import machine_of
-from tessera.frontend.ptx import parse_source
-from tessera.frontend.trace import parse_trace
-from tessera.ir.access import Need, NeedKind
-from tessera.ir.costs import Barred, Cost, Duration, LaunchWork
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import Launch, Program
+from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.ptx.read_ptx import parse_source
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.access import Need, NeedKind
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.costs import Barred, Cost, Duration, LaunchWork
+from tessera.ir.program.program import Launch, Program
 from tessera.passes.base import AnalysisManager
 from tessera.passes.costs.count_work import count_work, static_shared_bytes
 from tessera.passes.costs.device_model import Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.launches.dependences import Dependences
+from tessera.passes.dependences.dependences import Dependences
 
 TRACE = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.ir.graph import EdgeKind, KernelGraph
+from tessera.ir.graph.graph import EdgeKind, KernelGraph
 from tests.helpers.traces import COPY, dependences, trace
 
 BUFFERS = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.frontend.ptx import parse_module
-from tessera.passes.kernels.describe_kernel import describe_kernel
-from tessera.passes.kernels.kernel_code import prepare_kernel
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.passes.kernel_facts.describe_kernel import describe_kernel
+from tessera.passes.kernel_facts.kernel_code import prepare_kernel
 from tests.helpers.traces import COPY, HEADER
 
 DATA = Path(__file__).parents[2] / "data" / "rules"

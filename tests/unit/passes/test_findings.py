@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.diagnostics import Diagnostic, Severity
-from tessera.ir.program import Program
+from tessera.ir.program.program import Program
 from tests.helpers.traces import COPY, dependences, trace
 
 GATHER = """

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir.plan import Plan
-from tessera.passes.check_plan import check_plan
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.plan.plan import Plan
+from tessera.passes.checker.check_plan import check_plan
 from tests.helpers.plan_files import plan_of
 from tests.helpers.served import graph_of
 from tests.helpers.traces import COPY, trace

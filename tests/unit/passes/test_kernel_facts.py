@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.ir.access import AccessKind, AddressClass
+from tessera.ir.graph.access import AccessKind, AddressClass
 from tessera.passes.base import AnalysisManager
-from tessera.passes.kernels.indirect import IndirectAccesses
-from tessera.passes.kernels.kernel_accesses import KernelAccesses
-from tessera.passes.kernels.kernel_codes import KernelCodes
-from tessera.passes.kernels.known_bits import KnownBits, constant_bits, result_bits
-from tessera.passes.kernels.loop_bounds import Decided, LoopBounds
-from tessera.passes.kernels.register_values import Provenance, RegisterValue, RegisterValues
-from tessera.passes.launches.access_regions import AccessRegions
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.kernel_facts.indirect import IndirectAccesses
+from tessera.passes.kernel_facts.kernel_accesses import KernelAccesses
+from tessera.passes.kernel_facts.kernel_codes import KernelCodes
+from tessera.passes.kernel_facts.known_bits import KnownBits, constant_bits, result_bits
+from tessera.passes.kernel_facts.loop_bounds import Decided, LoopBounds
+from tessera.passes.kernel_facts.register_values import Provenance, RegisterValue, RegisterValues
 from tests.helpers.traces import COPY, trace
 
 BUFFERS = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.cpu.run import run_program
-from tessera.frontend.trace import parse_trace
-from tessera.ir.access import AccessKind, AddressClass, Certainty
+from tessera.backend.ptx_executor.run import run_program
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.access import AccessKind, AddressClass, Certainty
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.regions import region_bytes
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
 
 HEAD = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input dtype=f32 shape=1024

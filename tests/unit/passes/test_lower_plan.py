@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.ir.access import Access, AccessKind, AddressClass, Certainty
-from tessera.ir.graph import GraphBuffer, KernelGraph, Node
-from tessera.ir.launch_program import (
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
+from tessera.ir.graph.graph import GraphBuffer, KernelGraph, Node
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval, Region
+from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
@@ -22,7 +23,7 @@ from tessera.ir.launch_program import (
     Run,
     Send,
 )
-from tessera.ir.program import (
+from tessera.ir.program.program import (
     Buffer,
     BufferId,
     LaunchId,
@@ -32,8 +33,7 @@ from tessera.ir.program import (
     Program,
     Role,
 )
-from tessera.ir.region import Affine, Descriptor, Dimension, Interval, Region
-from tessera.passes.check_plan import check_replica
+from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 
 ROLES = {"i": Role.INPUT, "o": Role.OUTPUT, "w": Role.WEIGHT, "t": Role.TEMP, "s": Role.STATE,

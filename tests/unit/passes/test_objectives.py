@@ -9,7 +9,7 @@ import pytest
 
 import tessera
 from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
-from tessera.ir.verify_predictions import verify_predictions
+from tessera.ir.plan.verify_predictions import verify_predictions
 
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 

@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.partition import counts, relax, solve
-from tessera.passes.partition.baselines import placements_of
-from tessera.passes.partition.bounds import spread_bound
-from tessera.passes.partition.classes import classes_of
-from tessera.passes.partition.coarse import coarsen
-from tessera.passes.partition.latency import separators
-from tessera.passes.partition.limits import ENDLESS, Watch
-from tessera.passes.partition.model import build_model
-from tessera.passes.partition.plans import choose
-from tessera.passes.partition.problem import Problem, Task, Tensor, Wire, measure
-from tessera.passes.partition.search import State
+from tessera.passes.placement import counts, relax, solve
+from tessera.passes.placement.baselines import placements_of
+from tessera.passes.placement.bounds import spread_bound
+from tessera.passes.placement.classes import classes_of
+from tessera.passes.placement.coarse import coarsen
+from tessera.passes.placement.latency import separators
+from tessera.passes.placement.limits import ENDLESS, Watch
+from tessera.passes.placement.model import build_model
+from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import Problem, Task, Tensor, Wire, measure
+from tessera.passes.placement.search import State
 from tests.helpers.planning import every_placement, layered, period, random_problem
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.trace import parse_trace
-from tessera.ir.program import Program
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisManager
-from tessera.passes.launches.access_regions import AccessRegions
-from tessera.passes.launches.launch_report import StepAccesses
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
 
 HEAD = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input

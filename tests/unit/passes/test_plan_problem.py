@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tessera import driver
-from tessera.frontend.gpus import machine_of
-from tessera.frontend.trace import parse_trace
-from tessera.ir.access import Pin
+from tessera.driver import analyze as driver
+from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import runs_on
-from tessera.ir.costs import Barred, CostSource, Duration
-from tessera.ir.graph import KernelGraph
-from tessera.ir.program import Program, Role
+from tessera.ir.graph.access import Pin
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.costs import Barred, CostSource, Duration
+from tessera.ir.program.program import Program, Role
 from tessera.passes.base import AnalysisManager
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.launches.dependences import Dependences
-from tessera.passes.partition.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
-from tessera.passes.partition.plans import candidate_of, choose, slots_needed
-from tessera.passes.partition.schedule import request_times
-from tessera.passes.partition.sensitivity import sensitivities
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.placement.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
+from tessera.passes.placement.plans import candidate_of, choose, slots_needed
+from tessera.passes.placement.schedule import request_times
+from tessera.passes.placement.sensitivity import sensitivities
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 

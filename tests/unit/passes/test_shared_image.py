@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tessera.passes.slices.shared_image import SharedImage
-from tessera.passes.slices.shared_phases import SharedTrouble
-from tessera.passes.threads import lanes
-from tessera.passes.threads.lanes import U64, Lanes
-from tessera.passes.threads.masks import NONE, Mask
+from tessera.passes.footprint.shared_image import SharedImage
+from tessera.passes.footprint.shared_phases import SharedTrouble
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import U64, Lanes
+from tessera.passes.lane_values.masks import NONE, Mask
 
 CELLS = 2
 WAITS = ("barrier", "meet")

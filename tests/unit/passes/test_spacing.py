@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.partition.problem import (
+from tessera.passes.placement.problem import (
     INFINITY,
     Pipe,
     Problem,
@@ -17,7 +17,7 @@ from tessera.passes.partition.problem import (
     contract,
     measure,
 )
-from tessera.passes.partition.spacing import Stop, find_spacing, follow, in_fewer, stops_of
+from tessera.passes.placement.spacing import Stop, find_spacing, follow, in_fewer, stops_of
 
 
 def chain(times: list[float], *, bytes_between: float = 0.0) -> Problem:

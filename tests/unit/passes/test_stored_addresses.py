@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.passes.launches.stored_addresses import stored_addresses
+from tessera.passes.dependences.stored_addresses import stored_addresses
 from tests.helpers.traces import COPY, dependences, trace
 
 KERNELS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.frontend.ptx import parse_module
-from tessera.passes.kernels.summarise_kernels import (
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.passes.kernel_facts.summarise_kernels import (
     Count,
     FunctionSummary,
     ModuleSummary,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tessera.diagnostics import Diagnostic, Source
-from tessera.frontend.trace import examine_trace
-from tessera.passes.launches.stored_addresses import stored_addresses
+from tessera.frontend.trace.read_trace import examine_trace
+from tessera.passes.dependences.stored_addresses import stored_addresses
 from tests.helpers.traces import COPY, HEADER, dependences, trace
 
 LAUNCHES = 60

@@ -11,10 +11,10 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.targets import open_devices
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError
-from tessera.ir.launch_program import Queue
+from tessera.ir.plan.launch_program import Queue
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve

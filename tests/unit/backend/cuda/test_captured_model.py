@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera import driver
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.service import BackendOptions, Bytes, Request
-from tessera.frontend.contents import open_contents
-from tessera.ir.program import Role
+from tessera.driver import analyze as driver
+from tessera.frontend.contents.open_contents import open_contents
+from tessera.ir.program.program import Role
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import model_of
 

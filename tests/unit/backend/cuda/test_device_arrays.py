@@ -10,10 +10,10 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Completion, Model
 from tessera.diagnostics import TesseraError
-from tessera.runtime import inputs_of, read_inputs
+from tessera.driver.run.runtime import inputs_of, read_inputs
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.gpu_arrays import GpuArray
 from tests.helpers.served import model_of

@@ -18,11 +18,11 @@ import pytest
 
 from tessera.backend.cuda import slices
 from tessera.backend.cuda.api import Driver, DriverError
-from tessera.backend.cuda.emit_python import emit_python
+from tessera.backend.cuda.emitted.emit_python import emit_python
 from tessera.backend.cuda.slices import split_gpu
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import parse_trace
+from tessera.frontend.trace.read_trace import parse_trace
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, expected, inputs_of, model_of
 from tests.helpers.traces import COPY, trace

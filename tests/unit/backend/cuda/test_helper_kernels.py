@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tessera.backend.cuda
-from tessera.backend.cpu.device import Device, LoadedModule
-from tessera.frontend.ptx import parse_module
+from tessera.backend.ptx_executor.device import Device, LoadedModule
+from tessera.frontend.ptx.read_ptx import parse_module
 
 PTX = Path(tessera.backend.cuda.__file__).with_name("helpers.ptx")
 

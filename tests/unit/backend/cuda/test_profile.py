@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera import profiling
-from tessera.backend.cuda import neighbours, together
-from tessera.backend.cuda import profile as measuring
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
+from tessera.backend.cuda.measure import neighbours, together
+from tessera.backend.cuda.measure import profile as measuring
 from tessera.diagnostics import TesseraError, error
-from tessera.driver import load
-from tessera.frontend.gpu_table import gpu_table
-from tessera.frontend.profile import parse_profile
-from tessera.profiling import (
+from tessera.driver import profile as profiling
+from tessera.driver.analyze import load
+from tessera.driver.profile import (
     ProfileOptions,
     _share,
     find_card,
@@ -25,6 +23,8 @@ from tessera.profiling import (
     profile_text,
     program_digest,
 )
+from tessera.frontend.machine.gpu_table import gpu_table
+from tessera.frontend.machine.profile import parse_profile
 from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.traces import HEADER

@@ -12,7 +12,7 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
-from tessera.backend.dispatch import Dispatcher
+from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.random_traces import random_program

@@ -13,7 +13,7 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.service import BackendOptions, Model
-from tessera.ir.launch_program import Await, LoweredReplica
+from tessera.ir.plan.launch_program import Await, LoweredReplica
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve

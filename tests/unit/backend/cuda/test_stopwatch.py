@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.cuda import stopwatch
-from tessera.backend.cuda.stopwatch import Stalled, Stopwatch
+from tessera.backend.cuda.measure import stopwatch
+from tessera.backend.cuda.measure.stopwatch import Stalled, Stopwatch
 
 
 def watch_of(looks: list[bool], cost_s: float, monkeypatch: pytest.MonkeyPatch) -> Stopwatch:

@@ -13,8 +13,8 @@ import pytest
 from tessera.backend.cuda.api import DriverError
 from tessera.backend.cuda.torch_ops import prepare_call
 from tessera.diagnostics import TesseraError
-from tessera.frontend.trace import parse_trace
-from tessera.ir.program import LibraryCall
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program.program import LibraryCall
 
 
 @dataclass

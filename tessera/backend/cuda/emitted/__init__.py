@@ -1,0 +1,1 @@
+"""A plan as Python programs that need cuda-python alone."""

@@ -1,0 +1,401 @@
+"""How long each step of a trace takes on a GPU or a slice of one.
+
+In: a `CudaBackend` that has the whole trace on its first device; a second device, if there is one,
+is the rest of the GPU. Out: times of every step, and of transfers by size.
+
+Steps are taken in the order of a request, with its inputs in place. Each is timed warm (many
+launches one after the other in a graph, so that what fits stays in L2) and cold (after L2 was
+filled with something else), and, with a neighbour, both again beside work that only computes and
+beside work that only moves memory. What a step both reads and writes is put back between times, and
+the step is done once at the end, so that the next one finds what it would find.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
+from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.enqueue import Enqueuer
+from tessera.backend.cuda.held_memory import Held
+from tessera.backend.cuda.issue_order import Action, Do, Hold, Move
+from tessera.backend.cuda.measure.neighbours import Load, Neighbours
+from tessera.backend.cuda.measure.stopwatch import Stopwatch
+from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.trail import step_name
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import HOST, AreaKind, Queue, Run
+from tessera.ir.program.program import LaunchId, LibraryCall, Work
+
+REPEATS = 9
+_TARGET_NS = 200_000
+_MOST_LAUNCHES = 64
+_FLUSH_BYTES = 256 << 20
+_WARM_UP_NS = 200_000_000
+# How much longer than alone a measurement may take beside a neighbour, tried in turn.
+_PATIENCE = (3, 9, 27)
+_LEAST_BUSY_NS = 1_000_000
+_MOST_BUSY_NS = 2_000_000_000
+_SIZES = tuple(1 << n for n in range(12, 29, 2))
+_UNTIMED = 2
+_MOST_PAUSE_NS = 50_000_000
+_PAUSE_NS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Medians in nanoseconds; `spread` is the mean distance from the median, as a fraction."""
+
+    warm_ns: float
+    cold_ns: float
+    spread: float = 0.0
+
+    def at(self, share: float) -> float:
+        """The time that far from warm to cold."""
+        return self.warm_ns + share * (self.cold_ns - self.warm_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """A step alone, and beside neighbours where there are any that were busy long enough."""
+
+    step: int
+    alone: Pair
+    beside_compute: Pair | None = None
+    beside_memory: Pair | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferTime:
+    """Copies of one size: `kind` is device, in (from pinned memory) or out."""
+
+    kind: str
+    bytes: int
+    ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTimes:
+    """Everything about one device; `whole_ns` is all steps, one after the other in one graph."""
+
+    sms: int
+    clock_mhz: int
+    whole_ns: float
+    steps: tuple[StepTimes, ...]
+    transfers: tuple[TransferTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A step so many times in a row; `restore` puts back what it changes.
+
+    `pause_ns` is how long the stream has to be held up for the host to hand it all over: without
+    a graph it would be the host that is timed.
+    """
+
+    run: Callable[[], None]
+    launches: int
+    restore: Callable[[], None]
+    pause_ns: int = 0
+
+
+class Profiler:
+    """Measures on one backend. `inputs` are those of the request whose steps are measured."""
+
+    def __init__(
+        self, backend: CudaBackend, graph: KernelGraph, inputs: Mapping[str, Bytes], *,
+        repeats: int = REPEATS, limit_s: float,
+    ) -> None:  # fmt: skip
+        self.backend = backend
+        self.graph = graph
+        self.driver: Driver = backend.driver
+        self.repeats = repeats
+        names = tuple(backend.replica.devices)
+        self.device = names[0]
+        self.beside = backend.replica.devices[names[1]] if len(names) > 1 else None
+        self.work: tuple[Work, ...] = tuple(backend.model.traces[0].program.work())
+        self.stream = backend.replica.streams.stream(self.device, 0, Queue.COMPUTE)
+        self.driver.use(backend.replica.devices[self.device].context)
+        self.watch = Stopwatch(self.driver, limit_s)
+        self.ended = self.driver.event()
+        self.neighbours = Neighbours(self.driver, moves=self.beside is not None)
+        self.flush = self.driver.allocate(_FLUSH_BYTES)
+        backend.replica.buffers[0, 0].put(inputs)
+
+    def close(self) -> None:
+        """Give memory and events back, unless something is still running."""
+        if self.watch.is_stuck:
+            return
+        self.driver.use(self.backend.replica.devices[self.device].context)
+        self.watch.close()
+        self.driver.destroy_event(self.ended)
+        self.neighbours.close()
+        self.driver.free(self.flush)
+
+    def measure(self, on_step: Callable[[int, int], None] | None = None) -> DeviceTimes:
+        """Time everything; `on_step` hears of steps done and steps in all."""
+        device = self.backend.replica.devices[self.device]
+        self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
+        self.neighbours.start_clock(self.stream)
+        self.watch.finish(self.stream)
+        clock = self.neighbours.clock_mhz()
+        self._overhead_ns = self._measure_overhead()
+        found = []
+        for step in self._steps():
+            found.append(step)
+            if on_step is not None:
+                on_step(len(found), len(self.work))
+        self.watch.what = "the whole trace"
+        return DeviceTimes(
+            sms=device.sms, clock_mhz=clock, whole_ns=self._whole_ns(),
+            steps=tuple(sorted(found, key=lambda one: one.step)),
+            transfers=tuple(self._transfers()),
+        )  # fmt: skip
+
+    # --- the whole ----------------------------------------------------------------------------
+
+    def _whole_ns(self) -> float:
+        """The median of all steps in a row, inputs in place; states are put back in between."""
+        order = self.backend.replica.orders[0]
+        moves = [one for one in order if _is_input(one)]
+        held = [i for i, one in enumerate(order) if isinstance(one, Hold) and one.queue is Queue.IN]
+        # An input that has to wait for its place belongs to what is timed.
+        early = not held or all(order.index(one) < held[0] for one in moves)
+        timed = [one for one in order if isinstance(one, Do)] if early else list(order)
+        bring = self._tape(moves if early else (), prologue=True)
+        tape, stream = self._tape(timed)
+        graph = self._captured(tape, stream, 1)
+        states = Held(self.driver, self.stream, self._states())
+        times = []
+        try:
+            self._play(*bring)
+            run, pause_ns = self._runner(tape, stream, graph, 1)
+            for _ in range(_UNTIMED + self.repeats):
+                states.restore()
+                self._play(*bring)
+                # Otherwise the time that it takes to launch the graph would count.
+                self.neighbours.pause(max(pause_ns, _PAUSE_NS), stream)
+                times.append(self.watch.time(run, stream))
+            states.restore()
+        finally:
+            self._release(graph, states)
+        return statistics.median(times[_UNTIMED:])
+
+    def _states(self) -> list[tuple[int, int]]:
+        memory = self.backend.replica.memory
+        assert memory is not None
+        return [
+            (block.base, block.stride * block.area.count)
+            for (device, kind), block in memory.blocks.items()
+            if device == self.device and kind is AreaKind.LANE
+        ]
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _steps(self) -> Iterator[StepTimes]:
+        """The actions of a request in an order that its queues allow, every step measured."""
+        self._play(*self._tape((), prologue=True))
+        for action in self.backend.replica.orders[0]:
+            match action:
+                case Do(_, Run(number)):
+                    self.watch.what = f"step #{number} `{step_name(self.work[number])}`"
+                    yield self._step(number)
+                case _ if isinstance(action, Do) or _is_input(action):
+                    self._play(*self._tape([action]))
+                case _:
+                    pass
+
+    def _step(self, number: LaunchId) -> StepTimes:
+        tape, stream = self._tape([Do(self.device, Run(number))])
+        held = Held(self.driver, self.stream, self._changed(number))
+        graph = None
+        try:
+            once = min(self._timed(lambda: tape.play(self.driver)) for _ in range(2))
+            launches = int(min(max(_TARGET_NS // max(once, 1), 1), _MOST_LAUNCHES))
+            graph = self._captured(tape, stream, launches)
+            run, pause_ns = self._runner(tape, stream, graph, launches)
+            work = _Repeated(run, launches, held.restore, pause_ns)
+            begun = time.perf_counter()
+            alone = self._pair(work, tape)
+            seconds = time.perf_counter() - begun
+            measure = partial(self._pair, work, tape)
+            compute, memory = (self._beside(load, measure, seconds) for load in Load)
+            held.restore()
+            self._play(tape, stream)
+        finally:
+            self._release(graph, held)
+        return StepTimes(step=number, alone=alone, beside_compute=compute, beside_memory=memory)
+
+    def _changed(self, number: LaunchId) -> list[tuple[int, int]]:
+        """Addresses and sizes of the buffers that a step both reads and writes."""
+        memory = self.backend.replica.memory
+        assert memory is not None
+        accesses = self.graph.nodes[number].accesses
+        reads = {one.buffer for one in accesses if one.kind.reads}
+        writes = {one.buffer for one in accesses if one.kind.writes}
+        return [
+            (memory.address(0, self.device, buffer, 0, 0), self.graph.buffers[buffer].bytes)
+            for buffer in sorted(reads & writes)
+        ]
+
+    def _pair(self, work: _Repeated, tape: Tape) -> Pair:
+        warm, spread = self._warm(work)
+        work.restore()
+        cold = self._cold(tape)
+        return Pair(warm_ns=warm, cold_ns=max(cold, warm), spread=spread)
+
+    def _warm(self, work: _Repeated) -> tuple[float, float]:
+        times = []
+        for _ in range(self.repeats):
+            work.restore()
+            work.run()
+            if work.pause_ns:
+                self.neighbours.pause(work.pause_ns, self.stream)
+            times.append(self._timed(work.run) / work.launches)
+        middle = statistics.median(times)
+        away = statistics.fmean(abs(one - middle) for one in times)
+        return middle, away / middle if middle else 0.0
+
+    def _cold(self, tape: Tape) -> float:
+        """Launches one by one, less what it costs to time a single launch."""
+        return self._flushed(lambda: tape.play(self.driver)) - self._overhead_ns
+
+    def _measure_overhead(self) -> float:
+        """How much longer the shortest launch takes by itself than in a row."""
+        launches = _MOST_LAUNCHES
+        self.driver.begin_capture(self.stream)
+        for _ in range(launches):
+            self.neighbours.pause(0, self.stream)
+        graph = self.driver.end_capture(self.stream)
+        run = partial(self.driver.launch_graph, graph, self.stream)
+        in_a_row = self._warm(_Repeated(run, launches, lambda: None))[0]
+        self.driver.destroy_graph(graph)
+        alone = self._flushed(lambda: self.neighbours.pause(0, self.stream))
+        return max(alone - in_a_row, 0.0)
+
+    def _flushed(self, work: Callable[[], None]) -> float:
+        times = []
+        for _ in range(self.repeats):
+            self.driver.call("cuMemsetD8Async", self.flush, 0, _FLUSH_BYTES, self.stream)
+            times.append(self._timed(work))
+        return statistics.median(times)
+
+    def _timed(self, work: Callable[[], None]) -> float:
+        return self.watch.time(work, self.stream)
+
+    def _beside(self, load: Load, measure: Callable[[], Pair], seconds: float) -> Pair | None:
+        """The times while the rest of the GPU is at work; None where that always ended too early.
+
+        `seconds` is how long the measurement took alone.
+        """
+        if self.beside is None:
+            return None
+        stream = self.backend.replica.streams.stream(self.beside.name, 0, Queue.COMPUTE)
+        for patience in _PATIENCE:
+            wanted = int(patience * seconds * 1e9) + _LEAST_BUSY_NS
+            self.neighbours.start(load, min(wanted, _MOST_BUSY_NS), self.beside.sms, stream)
+            self.driver.record(self.ended, stream)
+            found = measure()
+            was_busy = not self.driver.is_done(self.ended)
+            self.watch.wait(self.ended)
+            if was_busy:
+                return found
+        return None
+
+    # --- tapes ----------------------------------------------------------------------------------
+
+    def _tape(self, actions: Sequence[Action], *, prologue: bool = False) -> tuple[Tape, Handle]:
+        """Actions of the request, and the stream that they begin and end on."""
+        backend = self.backend
+        first = backend.replica.contents.prologue(backend.replica.host, 0, 0, 0) if prologue else ()
+        writer = Enqueuer(
+            backend.replica.parts,
+            0,
+            0,
+            0,
+            backend.replica.buffers[0, 0],
+            backend.replica.stamps[0, 0],
+        )
+        tape, device, queue = writer.write(actions, first, tell=False)
+        if all(isinstance(action, Do) for action in actions):
+            # One queue needs no events; they would be timed too.
+            tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]
+        return tape, backend.replica.streams.stream(device, 0, queue)
+
+    def _play(self, tape: Tape, stream: Handle) -> None:
+        tape.play(self.driver)
+        self.watch.finish(stream)
+
+    def _captured(self, tape: Tape, stream: Handle, launches: int) -> Handle | None:
+        """So many in a graph; None for library calls that cannot be captured."""
+        self.driver.begin_capture(stream)
+        try:
+            for _ in range(launches):
+                tape.play(self.driver)
+            return self.driver.end_capture(stream)
+        except (Refused, DriverError):
+            # What was captured is of no use; ending the capture frees the stream.
+            self.driver.cu.cuStreamEndCapture(stream)
+            if any(isinstance(step, LibraryCall) for step in self.work):
+                return None
+            raise
+
+    def _runner(
+        self, tape: Tape, stream: Handle, graph: Handle | None, launches: int
+    ) -> tuple[Callable[[], None], int]:
+        """What does it so many times, and how long the host needs for that without a graph."""
+        if graph is not None:
+            return partial(self.driver.launch_graph, graph, stream), 0
+
+        def play() -> None:
+            for _ in range(launches):
+                tape.play(self.driver)
+
+        begun = time.perf_counter()
+        play()
+        seconds = time.perf_counter() - begun
+        self.watch.finish(stream)
+        return play, min(int(2e9 * seconds), _MOST_PAUSE_NS)
+
+    def _release(self, graph: Handle | None, held: Held) -> None:
+        if self.watch.is_stuck:
+            return
+        if graph is not None:
+            self.driver.destroy_graph(graph)
+        held.close()
+
+    # --- transfers ------------------------------------------------------------------------------
+
+    def _transfers(self) -> Iterator[TransferTime]:
+        """Copies between device memory and device or pinned host memory, by size."""
+        self.watch.what = "a copy"
+        largest = max(_SIZES)
+        other = self.driver.allocate(largest)
+        pinned = self.driver.allocate_host(largest)
+        pairs = {"device": (self.flush, other), "in": (other, pinned), "out": (pinned, other)}
+        try:
+            for kind, (target, source) in pairs.items():
+                for size in _SIZES:
+                    yield TransferTime(kind=kind, bytes=size, ns=self._copy(target, source, size))
+        finally:
+            if not self.watch.is_stuck:
+                self.driver.free(other)
+                self.driver.free_host(pinned)
+
+    def _copy(self, target: int, source: int, size: int) -> float:
+        def once() -> None:
+            self.driver.call("cuMemcpyAsync", target, source, size, self.stream)
+
+        times = []
+        for _ in range(_UNTIMED + self.repeats):
+            self.neighbours.pause(_PAUSE_NS, self.stream)
+            times.append(self._timed(once))
+        return statistics.median(times[_UNTIMED:])
+
+
+def _is_input(action: Action) -> bool:
+    return isinstance(action, Move) and action.transfer.source == HOST

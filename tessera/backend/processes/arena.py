@@ -1,0 +1,230 @@
+"""The memory of one virtual device of a plan: areas, and where the buffers of a request are.
+
+In: a `LoweredReplica`, programs and contents. Out: addresses and bytes of buffers by trace, slot
+and lane; and, for a launch, the allocations that it may touch, so that an access to anything else
+(a freed buffer, another slot, what is not on this device) stops the launch.
+
+All memory that nothing has written holds poison. Copies of areas have guard bytes between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.address_words import Home, plain_word
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.memory.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
+from tessera.backend.ptx_executor.steps import LoadedModules
+from tessera.backend.service import Model
+from tessera.ir.plan.launch_program import AreaKind, Bytes, Place, Run
+from tessera.ir.program import program as ir
+
+_NOWHERE = 1 << 38  # this far above a device's base there is never memory
+_PAGE = 1 << 16
+_SPARE = 64 << 20  # for variables that the trace does not name as buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which copies of the areas a request uses."""
+
+    trace: int
+    slot: int
+    lane: int
+
+
+class Arena:
+    """Areas on a device."""
+
+    def __init__(self, device: Device, name: str, model: Model) -> None:
+        self.device = device
+        self.name = name
+        self.model = model
+        self.modules = {
+            lowered.trace: LoadedModules(device, model.traces[lowered.trace].program)
+            for lowered in model.lowered.traces
+        }
+        self.places = {(p.trace, p.buffer): p for p in model.lowered.places if p.device == name}
+        self._load_modules()
+        self._fixed = list(device.space.table)
+        self._copies: dict[AreaKind, list[int]] = {}
+        self._sizes: dict[AreaKind, int] = {}
+        self._last: dict[int, Seat] = {}
+        # What was last put into words of states, by the address of the word.
+        self._given: dict[int, int] = {}
+        for area in model.lowered.areas:
+            if area.device == name and area.kind is not AreaKind.MODULE:
+                self._sizes[area.kind] = area.bytes
+                self._copies[area.kind] = [
+                    device.space.set_aside(area.bytes, f"{area.kind.value} {copy}")
+                    for copy in range(area.count)
+                ]
+        self._fill()
+
+    def _load_modules(self) -> None:
+        """Load what the steps of this device use, so that no request waits for it."""
+        for trace, step in self._launches():
+            arch = self.model.traces[trace].arches[step.id]
+            self.modules[trace].load(step.module, arch)[0][step.kernel].compile()
+
+    def _launches(self) -> Iterator[tuple[int, ir.Launch]]:
+        for lowered in self.model.lowered.traces:
+            work = list(self.model.traces[lowered.trace].program.work())
+            for program in lowered.programs:
+                for one in program.operations if program.device == self.name else ():
+                    if isinstance(one.operation, Run):
+                        step = work[one.operation.step]
+                        if isinstance(step, ir.Launch):
+                            yield lowered.trace, step
+
+    def address(self, seat: Seat, buffer: ir.BufferId) -> int:
+        """Where a buffer begins; a buffer without a place has an address that faults."""
+        place = self.places.get((seat.trace, buffer))
+        if place is None:
+            return self.device.space.base + _NOWHERE + (int(buffer) << 20)
+        if place.kind is AreaKind.MODULE:
+            found = self.modules[seat.trace].variable(self._buffer(seat.trace, buffer))
+            assert found is not None, "a variable has a place only where its module runs"
+            return found.address
+        return self._copies[place.kind][_copy(seat, place)] + place.offset
+
+    def view(self, seat: Seat, buffer: ir.BufferId) -> Array:
+        """The bytes of a buffer in place."""
+        start = self.address(seat, buffer) - self.device.space.base
+        return self.device.space.bytes[start : start + self._buffer(seat.trace, buffer).bytes]
+
+    def _buffer(self, trace: int, buffer: ir.BufferId) -> ir.Buffer:
+        return self.model.traces[trace].program.buffers[buffer]
+
+    def _fill(self) -> None:
+        """Weights, and the states that the lanes begin with."""
+        for (trace, number), place in self.places.items():
+            buffer = self._buffer(trace, number)
+            if place.kind is AreaKind.WEIGHTS:
+                self.view(Seat(trace, 0, 0), number)[:] = self.model.weights[buffer.name]
+            elif place.kind is AreaKind.LANE and buffer.role is ir.Role.STATE:
+                for lane, states in enumerate(self.model.states):
+                    self.view(Seat(trace, 0, lane), number)[:] = states[buffer.name]
+
+    def begin(self, seat: Seat) -> None:
+        """Before any operation of a request: poison its slot, then write device addresses."""
+        self._last[seat.lane] = seat
+        if AreaKind.SLOT in self._copies:
+            start = self._copies[AreaKind.SLOT][seat.slot] - self.device.space.base
+            self.device.space.bytes[start : start + self._sizes[AreaKind.SLOT]] = POISON
+        for (trace, number), place in self.places.items():
+            if trace == seat.trace and place.kind in (AreaKind.SLOT, AreaKind.LANE):
+                buffer = self._buffer(trace, number)
+                if buffer.role is ir.Role.WEIGHT:
+                    self.view(seat, number)[:] = self.model.weights[buffer.name]
+        self._write_words(seat)
+
+    def _write_words(self, seat: Seat) -> None:
+        """The addresses of `pointers` records. States carry what a request has put in their place:
+        a word that does not hold what was last put there is left alone."""
+        for table in self.model.traces[seat.trace].program.pointer_tables:
+            place = self.places.get((seat.trace, table.buffer))
+            if place is None:
+                continue
+            for word in table.words:
+                view = self.view(seat, table.buffer)[word.offset :][: ir.POINTER_BYTES]
+                at = self.address(seat, table.buffer) + word.offset
+                held = int.from_bytes(view.tobytes(), "little")
+                if place.kind is AreaKind.LANE and self._given.get(at, held) != held:
+                    continue
+                target = self.address(seat, word.target.buffer) + word.target.offset
+                view[:] = np.frombuffer(target.to_bytes(ir.POINTER_BYTES, "little"), np.uint8)
+                if place.kind is AreaKind.LANE:
+                    self._given[at] = target
+
+    def free(self, seat: Seat, buffer: ir.BufferId) -> None:
+        """Poison the place of a buffer."""
+        self.view(seat, buffer)[:] = POISON
+
+    def fill(self, seat: Seat, buffer: ir.BufferId, spans: Bytes) -> None:
+        """What an output or a temp holds when a request begins."""
+        given = self.model.fillings[seat.trace].get(self._buffer(seat.trace, buffer).name)
+        view = self.view(seat, buffer)
+        for start, end in spans:
+            view[start:end] = POISON if given is None else given[start:end]
+
+    def show(self, seat: Seat, buffers: frozenset[ir.BufferId]) -> None:
+        """Let the next launch touch these buffers, and module variables."""
+        wanted = sorted(
+            (self.address(seat, b), self._buffer(seat.trace, b).bytes, b)
+            for b in buffers
+            if self.places[seat.trace, b].kind is not AreaKind.MODULE
+        )
+        shown: list[Allocation] = []
+        for address, size, number in wanted:
+            name = self._buffer(seat.trace, number).name
+            if shown and address < shown[-1].address + shown[-1].size:
+                size = max(size, shown[-1].address + shown[-1].size - address)
+                size += address - shown[-1].address
+                shown[-1] = Allocation(shown[-1].address, size, f"{shown[-1].name} or {name}")
+            else:
+                shown.append(Allocation(address, size, name))
+        self.device.space.show(sorted([*shown, *self._fixed], key=lambda one: one.address))
+
+    def states(self, lane: int) -> dict[str, list[tuple[int, Array]]]:
+        """The bytes of a lane's states that are current here: starts and bytes, by buffer name.
+
+        Words for addresses read as `address_words` says.
+        """
+        found: dict[str, list[tuple[int, Array]]] = {}
+        for home in self.model.lowered.homes:
+            buffer = self._buffer(home.trace, home.buffer)
+            if home.device == self.name and buffer.role is ir.Role.STATE:
+                content = self._without_addresses(home.trace, home.buffer, lane)
+                parts = [(start, content[start:end].copy()) for start, end in home.bytes]
+                found.setdefault(buffer.name, parts)
+        return found
+
+    def _without_addresses(self, trace: int, buffer: ir.BufferId, lane: int) -> Array:
+        content = self.view(Seat(trace, 0, lane), buffer).copy()
+        seat = self._last.get(lane)
+        if seat is None:
+            return content
+        name = self._buffer(trace, buffer).name
+        program = self.model.traces[seat.trace].program
+        for table in program.pointer_tables:
+            for word in table.words if program.buffers[table.buffer].name == name else ():
+                target = self.address(seat, word.target.buffer) + word.target.offset
+                at = content[word.offset : word.offset + ir.POINTER_BYTES]
+                plain = plain_word(at.tobytes(), target, self._homes(seat))
+                at[:] = np.frombuffer(plain, np.uint8)
+        return content
+
+    def _homes(self, seat: Seat) -> Iterator[Home]:
+        """The buffers of a request, and where they are; those that are not here have an address."""
+        buffers = self.model.traces[seat.trace].program.buffers
+        here = [b for b in buffers if (seat.trace, b.id) in self.places]
+        away = [b for b in buffers if (seat.trace, b.id) not in self.places]
+        for buffer in (*here, *away):
+            yield buffer.name, self.address(seat, buffer.id), buffer.bytes
+
+
+def _copy(seat: Seat, place: Place) -> int:
+    match place.kind:
+        case AreaKind.LANE:
+            return seat.lane
+        case AreaKind.SLOT:
+            return seat.slot
+        case _:
+            return 0
+
+
+def space_bytes(model: Model, device: str) -> int:
+    """The address space that a device needs: its areas, and the variables of modules."""
+    copies = sum(area.count for area in model.lowered.areas if area.device == device)
+    variables = [
+        buffer.bytes + 2 * ALIGNMENT
+        for served in model.traces
+        for buffer in served.program.buffers
+        if buffer.role is ir.Role.VARIABLE
+    ]
+    areas = model.lowered.memory_bytes(device) + copies * (GUARD + 2 * ALIGNMENT)
+    return -(-(areas + 2 * sum(variables) + _SPARE) // _PAGE) * _PAGE

@@ -1,0 +1,387 @@
+"""One virtual device that follows its launch programs, one operation at a time.
+
+In: requests that begin, and transfers that arrive. Out: tasks that are ready, their effects, and
+what a request did here. The engine knows nothing of threads or processes: whoever drives it asks
+for a task of a queue (`next_task`), runs it, and reports it done (`finish`). Tasks of different
+queues may run at the same time; the calls that take and finish them may not.
+
+Of several requests the oldest goes first on each of the three queues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from tessera.backend.processes.arena import Arena, Seat
+from tessera.backend.processes.packing import pack, unpack
+from tessera.backend.processes.sight import buffers_in_sight
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.steps import StepRunner
+from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
+from tessera.diagnostics import TesseraError
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Await,
+    DeviceEventId,
+    DeviceProgram,
+    Fill,
+    Free,
+    LoweredTrace,
+    Operation,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+    TransferId,
+)
+from tessera.ir.program import program as ir
+
+Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.BufferId], Array]], None]
+"""Hears of every step: device, request, step, result, and how to see a buffer on the device."""
+
+
+class Exchange(Protocol):
+    """Where the bytes of transfers are between send and receive: a region per slot and transfer."""
+
+    def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
+        """The bytes of a transfer, packed."""
+
+    def post(self, request: int, transfer: Transfer) -> None:
+        """Tell the target that the region is filled."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request on this device."""
+
+    number: int
+    seat: Seat
+    queues: dict[Queue, tuple[Operation, ...]]
+    at: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
+    taken: set[Queue] = field(default_factory=set)
+    recorded: set[DeviceEventId] = field(default_factory=set)
+    arrived: set[TransferId] = field(default_factory=set)
+    events: list[TimelineEvent] = field(default_factory=list)
+    printed: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do here."""
+        return all(self.at[queue] == len(self.queues[queue]) for queue in Queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a queue does or waits for in a request, and the step that comes next on the device."""
+
+    request: int
+    text: str
+    step: ir.LaunchId | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The operation at the head of a queue, ready to run."""
+
+    visit: Visit
+    queue: Queue
+    operation: Operation
+
+
+class Engine:
+    """A device and the requests on it."""
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        model: Model,
+        exchange: Exchange,
+        *,
+        memory_bytes: int,
+        max_steps: int | None = None,
+        bytes_per_s: float | None = None,
+        in_real_time: bool = True,
+        observer: Observer | None = None,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.exchange = exchange
+        self.visits: dict[int, Visit] = {}
+        self.early: dict[int, set[TransferId]] = {}
+        self._bytes_per_s = bytes_per_s
+        self._in_real_time = in_real_time
+        self._observer = observer
+        self._max_steps = DEFAULT_STEPS if max_steps is None else max_steps
+        self.device = Device(index, memory_bytes=memory_bytes)
+        self.arena = Arena(self.device, name, model)
+        self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
+        self._transfers = {
+            t.trace: {transfer.id: transfer for transfer in t.transfers}
+            for t in model.lowered.traces
+        }
+        self._work = [list(one.program.work()) for one in model.traces]
+        self._queues: dict[int, dict[Queue, tuple[Operation, ...]]] = {}
+        self._sight: dict[int, dict[ir.LaunchId, frozenset[ir.BufferId]]] = {}
+        for trace, lowered in self._lowered.items():
+            self._prepare(trace, lowered)
+
+    def _prepare(self, trace: int, lowered: LoweredTrace) -> None:
+        program = next(
+            (one for one in lowered.programs if one.device == self.name),
+            DeviceProgram(device=self.name, operations=()),
+        )
+        places = {int(b): p for (t, b), p in self.arena.places.items() if t == trace}
+        self._queues[trace] = {queue: tuple(program.on(queue)) for queue in Queue}
+        self._sight[trace] = buffers_in_sight(lowered, self.model.traces[trace], program, places)
+
+    def begin(self, request: int, seat: Seat) -> Visit | None:
+        """Start a request; what it did, if there is nothing to do here."""
+        visit = Visit(request, seat, self._queues[seat.trace])
+        visit.arrived |= self.early.pop(request, set())
+        self.arena.begin(seat)
+        visit.arrived |= {
+            transfer.id
+            for transfer in self._transfers[seat.trace].values()
+            if transfer.source == HOST and transfer.target == self.name
+        }
+        self.visits[request] = visit
+        return self.settle(visit)
+
+    def arrive(self, request: int, transfer: TransferId) -> None:
+        """The bytes of a transfer to this device are in the exchange."""
+        visit = self.visits.get(request)
+        if visit is None:
+            # The sender has heard of the request before this device has.
+            self.early.setdefault(request, set()).add(transfer)
+        else:
+            visit.arrived.add(transfer)
+
+    def next_task(self, queue: Queue, most_bytes: int | None = None) -> Task | None:
+        """Take the oldest request's next operation on a queue that can run now.
+
+        With `most_bytes`, only one that moves no more than that.
+        """
+        for number in sorted(self.visits):
+            visit = self.visits[number]
+            if queue in visit.taken:
+                continue
+            operation = self._head(visit, queue)
+            if operation is None or self._blocked(visit, operation):
+                continue
+            if most_bytes is None or self._size(visit, operation) <= most_bytes:
+                visit.taken.add(queue)
+                return Task(visit, queue, operation)
+        return None
+
+    def _head(self, visit: Visit, queue: Queue) -> Operation | None:
+        """The next operation that does something; events on the way happen."""
+        operations = visit.queues[queue]
+        while visit.at[queue] < len(operations):
+            operation = operations[visit.at[queue]]
+            match operation:
+                case Record(event):
+                    visit.recorded.add(event)
+                case Await(event) if event in visit.recorded:
+                    pass
+                case _:
+                    return operation
+            visit.at[queue] += 1
+        return None
+
+    def _blocked(self, visit: Visit, operation: Operation) -> bool:
+        match operation:
+            case Await():
+                return True
+            case Receive(transfer):
+                return transfer not in visit.arrived
+            case _:
+                return False
+
+    def _size(self, visit: Visit, operation: Operation) -> int:
+        match operation:
+            case Send(transfer) | Receive(transfer):
+                return self._transfers[visit.seat.trace][transfer].size
+            case Free(buffer) | Fill(buffer, _):
+                return self.model.traces[visit.seat.trace].program.buffers[buffer].bytes
+            case _:
+                return 0
+
+    def run(self, task: Task) -> None:
+        """Do a task; the fault of a launch says where it happened."""
+        started = time.monotonic_ns()
+        visit, seat = task.visit, task.visit.seat
+        name, size, peer = "", 0, ""
+        match task.operation:
+            case Run(step):
+                name = self._step(visit, self._work[seat.trace][step])
+            case Fill(buffer, spans):
+                self.arena.fill(seat, buffer, spans)
+                name = f"fill {self._name(seat, buffer)}"
+            case Free(buffer):
+                self.arena.free(seat, buffer)
+                name = f"free {self._name(seat, buffer)}"
+            case Send(number):
+                transfer = self._transfers[seat.trace][number]
+                self._send(visit, transfer)
+                size, peer = transfer.size, transfer.target
+                name = f"send {self._name(seat, transfer.buffer)} to {peer}"
+            case Receive(number):
+                transfer = self._transfers[seat.trace][number]
+                self._receive(visit, transfer)
+                size, peer = transfer.size, transfer.source
+                name = f"receive {self._name(seat, transfer.buffer)} from {peer}"
+            case Record() | Await():
+                raise AssertionError("events happen when a head is looked for")
+            case _:
+                assert_never(task.operation)
+        visit.events.append(
+            TimelineEvent(
+                device=self.name, queue=task.queue, slot=seat.slot, request=visit.number, name=name,
+                start_ns=started, end_ns=time.monotonic_ns(), bytes=size, peer=peer,
+                step=task.operation.step if isinstance(task.operation, Run) else None,
+            )
+        )  # fmt: skip
+
+    def finish(self, task: Task) -> Visit | None:
+        """A task has run; the request, if that was its last one here."""
+        visit = task.visit
+        visit.taken.discard(task.queue)
+        visit.at[task.queue] += 1
+        return self.settle(visit)
+
+    def settle(self, visit: Visit) -> Visit | None:
+        """Let events happen; the request, if nothing is left of it here."""
+        before = -1
+        while before != len(visit.recorded):
+            before = len(visit.recorded)
+            for queue in Queue:
+                if queue not in visit.taken:
+                    self._head(visit, queue)
+        if not visit.is_done:
+            return None
+        del self.visits[visit.number]
+        return visit
+
+    def slots_that_get_on(self) -> list[int]:
+        """Those whose request computes here, or stands in line for a queue that serves another."""
+        busy = {queue for visit in self.visits.values() for queue in visit.taken}
+        return [
+            visit.seat.slot
+            for visit in self.visits.values()
+            if any(self._gets_on(visit, queue) for queue in busy)
+        ]
+
+    def _gets_on(self, visit: Visit, queue: Queue) -> bool:
+        """Whether a queue, which is busy, does not keep a request waiting for ever."""
+        operation = self._head(visit, queue)
+        if queue in visit.taken:
+            return isinstance(operation, Run)
+        return operation is not None and not self._blocked(visit, operation)
+
+    def waits(self) -> tuple[Wait, ...]:
+        """What each request waits for, in words."""
+        found = []
+        for number, visit in sorted(self.visits.items()):
+            step = self._next_step(visit)
+            at = None if step is None else step.id
+            name = "" if step is None else step_name(self._program(visit.seat), step)
+            for queue in Queue:
+                operation = self._head(visit, queue)
+                if operation is not None:
+                    text = f"the {queue.value} queue {self._waits_for(visit, operation)}"
+                    found.append(Wait(request=number, text=text, step=at, name=name))
+        return tuple(found)
+
+    def _next_step(self, visit: Visit) -> ir.Work | None:
+        """The step that a request has come to here, or comes to next."""
+        left = visit.queues[Queue.COMPUTE][visit.at[Queue.COMPUTE] :]
+        steps = (self._work[visit.seat.trace][one.step] for one in left if isinstance(one, Run))
+        return next(steps, None)
+
+    def _waits_for(self, visit: Visit, operation: Operation) -> str:
+        transfers = self._transfers[visit.seat.trace]
+        match operation:
+            case Receive(number) if self._blocked(visit, operation):
+                name = self._name(visit.seat, transfers[number].buffer)
+                return f"waits for transfer {number}: `{name}` from `{transfers[number].source}`"
+            case Send(number):
+                name = self._name(visit.seat, transfers[number].buffer)
+                return f"is at transfer {number}: `{name}` to `{transfers[number].target}`"
+            case Await(event):
+                return f"waits for event {event}"
+            case _:
+                return f"is at {type(operation).__name__.lower()}"
+
+    def _program(self, seat: Seat) -> ir.Program:
+        return self.model.traces[seat.trace].program
+
+    def _name(self, seat: Seat, buffer: ir.BufferId) -> str:
+        return self._program(seat).buffers[buffer].name
+
+    def _step(self, visit: Visit, step: ir.Work) -> str:
+        seat = visit.seat
+        served = self.model.traces[seat.trace]
+        modules = self.arena.modules[seat.trace]
+        runner = StepRunner(
+            self.device,
+            lambda buffer: self.arena.address(seat, buffer),
+            lambda launch: modules.load(launch.module, served.arches[launch.id]),
+            self._max_steps,
+        )
+        self.arena.show(seat, self._sight[seat.trace][step.id])
+        started = time.monotonic_ns()
+        try:
+            result = runner.do(step)
+        except TesseraError as failure:
+            raise ServiceFault(
+                failure.diagnostics[0], device=self.name, request=visit.number, step=step.id,
+                name=step_name(served.program, step), exit_code=failure.exit_code,
+            ) from None  # fmt: skip
+        if result is not None:
+            if result.output:
+                visit.printed.append((int(step.id), result.output))
+            left_ns = result.slept_ns - (time.monotonic_ns() - started)
+            if self._in_real_time and left_ns > 0:
+                time.sleep(left_ns / 1e9)
+        if self._observer is not None:
+            view = lambda buffer: self.arena.view(seat, buffer)  # noqa: E731
+            self._observer(self.name, visit.number, step, result, view)
+        return step_name(served.program, step)
+
+    def _send(self, visit: Visit, transfer: Transfer) -> None:
+        seat = visit.seat
+        pack(transfer, self.arena.view(seat, transfer.buffer),
+             self.exchange.region(seat.trace, seat.slot, transfer.id))  # fmt: skip
+        if self._bytes_per_s:
+            time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
+        self.exchange.post(visit.number, transfer)
+
+    def _receive(self, visit: Visit, transfer: Transfer) -> None:
+        seat = visit.seat
+        unpack(transfer, self.exchange.region(seat.trace, seat.slot, transfer.id),
+               self.arena.view(seat, transfer.buffer))  # fmt: skip
+
+
+def step_name(program: ir.Program, step: ir.Work) -> str:
+    """What to call a step: its kernel, operator or kind."""
+    match step:
+        case ir.Launch():
+            return f"{program.modules[step.module].name}.{step.kernel}"
+        case ir.Memset():
+            return "memset"
+        case ir.Memcpy():
+            return "memcpy"
+        case ir.LibraryCall():
+            return step.operator
+        case _:
+            assert_never(step)

@@ -1,0 +1,118 @@
+"""The host's side of a request: inputs into the exchange, outputs out of it, states put together.
+
+The exchange is one flat array: a part per slot, in it a region per transfer of a trace, so that no
+region is used twice in a request. Inputs and outputs are transfers like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from tessera.backend.processes.packing import pack, unpack
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.service import Bytes, Model, Request
+from tessera.ir.plan.launch_program import HOST, POISON, LoweredTrace, Transfer, TransferId
+from tessera.ir.program import program as ir
+
+_ALIGNMENT = 64
+
+Parts = Mapping[str, list[tuple[int, Array]]]
+"""Pieces of states by name: where each begins, and its bytes."""
+
+
+class Regions:
+    """Where transfers are in the exchange."""
+
+    def __init__(self, model: Model) -> None:
+        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._slot_bytes = 0
+        for lowered in model.lowered.traces:
+            at = 0
+            for transfer in lowered.transfers:
+                self._starts[lowered.trace, transfer.id] = at, transfer.size
+                at += -(-transfer.size // _ALIGNMENT) * _ALIGNMENT
+            self._slot_bytes = max(self._slot_bytes, at)
+        self.bytes = max(1, self._slot_bytes * model.lowered.slots)
+
+    def region(self, memory: Array, trace: int, slot: int, transfer: TransferId) -> Array:
+        """The bytes of a transfer in the exchange's memory."""
+        start, size = self._starts[trace, transfer]
+        start += slot * self._slot_bytes
+        return memory[start : start + size]
+
+
+class MemoryExchange:
+    """An exchange over an array; `notify` carries the word that a region is filled."""
+
+    def __init__(
+        self, model: Model, memory: Array, notify: Callable[[int, Transfer], None]
+    ) -> None:
+        self._regions = Regions(model)
+        self._memory = memory
+        self._notify = notify
+
+    def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
+        """The bytes of a transfer, packed."""
+        return self._regions.region(self._memory, trace, slot, transfer)
+
+    def post(self, request: int, transfer: Transfer) -> None:
+        """Tell the target that the region is filled."""
+        self._notify(request, transfer)
+
+
+class Host:
+    """What the host does for every request of a model."""
+
+    def __init__(self, model: Model, exchange: MemoryExchange) -> None:
+        self._model = model
+        self._exchange = exchange
+        self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
+
+    def put_inputs(self, request: Request) -> None:
+        """The bytes that come from the host, before the request begins."""
+        for transfer in self._lowered[request.trace].transfers:
+            if transfer.source == HOST:
+                region = self._exchange.region(request.trace, request.slot, transfer.id)
+                pack(transfer, self._content(request, transfer.buffer), region)
+
+    def _content(self, request: Request, number: ir.BufferId) -> Bytes:
+        buffer = self._model.traces[request.trace].program.buffers[number]
+        if buffer.role is ir.Role.INPUT:
+            return request.inputs[buffer.name]
+        return self._initial(request.trace, buffer)
+
+    def _initial(self, trace: int, buffer: ir.Buffer) -> Bytes:
+        given = self._model.fillings[trace].get(buffer.name)
+        return np.full(buffer.bytes, POISON, np.uint8) if given is None else given.copy()
+
+    def take_outputs(self, trace: int, slot: int) -> dict[str, Bytes]:
+        """The outputs of a request that is done on every device; words for addresses are zero."""
+        buffers = self._model.traces[trace].program.buffers
+        found = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
+        for transfer in self._lowered[trace].transfers:
+            if transfer.target == HOST and transfer.buffer in found:
+                region = self._exchange.region(trace, slot, transfer.id)
+                unpack(transfer, region, found[transfer.buffer])
+        for table in self._model.traces[trace].program.pointer_tables:
+            for word in table.words if table.buffer in found else ():
+                found[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
+        return {buffers[number].name: content for number, content in found.items()}
+
+    def join_states(self, lane: int, devices: Iterable[Parts]) -> dict[str, Bytes]:
+        """A lane's states: what it began with, and over it what the devices say is current."""
+        found = {
+            name: np.array(given, np.uint8) for name, given in self._model.states[lane].items()
+        }
+        for served in self._model.traces:
+            for table in served.program.pointer_tables:
+                content = found.get(served.program.buffers[table.buffer].name)
+                for word in table.words if content is not None else ():
+                    assert content is not None
+                    content[word.offset : word.offset + ir.POINTER_BYTES] = 0
+        for parts in devices:
+            for name, pieces in parts.items():
+                for start, piece in pieces:
+                    found[name][start : start + len(piece)] = piece
+        return found

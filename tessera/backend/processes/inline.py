@@ -1,0 +1,166 @@
+"""All devices of a replica in one process and one thread: the operations in any order they allow.
+
+In: a model and a seed. Out: a `Backend`. At every turn one of the operations that could run now is
+chosen at random, so that one request after the other sees many of the interleavings that devices
+at their own speed would show. It is the fast way to test programs, and how `--verify` looks for the
+launch at which a run diverges. The devices are those of `engine`, as in the processes of `workers`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.backend.processes.arena import Seat, space_bytes
+from tessera.backend.processes.engine import Engine, Observer, Visit, Wait
+from tessera.backend.processes.host import Host, MemoryExchange, Regions
+from tessera.backend.service import (
+    Backend,
+    BackendOptions,
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Model,
+    Request,
+    ServiceFault,
+)
+from tessera.diagnostics import error
+from tessera.ir.plan.launch_program import HOST, Queue, Transfer
+
+
+class InlineBackend:
+    """A replica in this thread; `collect` does the work."""
+
+    depth = 1
+
+    def __init__(
+        self,
+        model: Model,
+        options: BackendOptions | None = None,
+        *,
+        seed: int = 0,
+        observer: Observer | None = None,
+    ) -> None:
+        options = options or BackendOptions()
+        self.model = model
+        self._random = random.Random(seed)
+        memory = np.zeros(Regions(model).bytes, np.uint8)
+        exchange = MemoryExchange(model, memory, self._deliver)
+        self._host = Host(model, exchange)
+        self.engines = {
+            name: Engine(
+                name, index, model, exchange, memory_bytes=space_bytes(model, name),
+                max_steps=options.max_steps, in_real_time=False, observer=observer,
+            )
+            for index, name in enumerate(model.lowered.devices)
+        }  # fmt: skip
+        self._requests: dict[int, tuple[Request, int]] = {}
+        self._visits: dict[int, list[Visit]] = {}
+        self._changed = threading.Condition()
+        self._looks = 0
+
+    def _deliver(self, request: int, transfer: Transfer) -> None:
+        if transfer.target != HOST:
+            self.engines[transfer.target].arrive(request, transfer.id)
+
+    def begin(self, request: Request) -> None:
+        """Start a request; nothing runs before `collect`."""
+        with self._changed:
+            self._host.put_inputs(request)
+            self._requests[request.number] = request, time.monotonic_ns()
+            self._visits[request.number] = []
+            for engine in self.engines.values():
+                seat = Seat(request.trace, request.slot, request.lane)
+                self._left(engine.begin(request.number, seat))
+            self._changed.notify_all()
+
+    def _left(self, visit: Visit | None) -> None:
+        if visit is not None:
+            self._visits[visit.number].append(visit)
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        """Run operations until a request is done; the time is that to wait for requests."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._requests), timeout_s)
+        while self._requests:
+            with self._changed:
+                done = [n for n, seen in self._visits.items() if len(seen) == len(self.engines)]
+                if done:
+                    return tuple(self._complete(number) for number in done)
+                self._turn()
+        return ()
+
+    def _turn(self) -> None:
+        choices = [(engine, queue) for engine in self.engines.values() for queue in Queue]
+        self._random.shuffle(choices)
+        for engine, queue in choices:
+            task = engine.next_task(queue)
+            if task is not None:
+                engine.run(task)
+                self._left(engine.finish(task))
+                return
+        raise stall_fault([(n, e.waits()) for n, e in self.engines.items()], None, "at all")
+
+    def _complete(self, number: int) -> Completion:
+        request, started_ns = self._requests.pop(number)
+        visits = self._visits.pop(number)
+        return Completion(
+            request=number,
+            outputs=self._host.take_outputs(request.trace, request.slot),
+            started_ns=started_ns,
+            ended_ns=time.monotonic_ns(),
+            events=tuple(event for visit in visits for event in visit.events),
+            printed=join_printed(visits),
+        )
+
+    def progress(self) -> dict[int, object]:
+        """Work is done while `collect` runs: every look finds that it goes on."""
+        self._looks += 1
+        return dict.fromkeys(self._requests, self._looks)
+
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        """What the requests wait for."""
+        waits = [(name, engine.waits()) for name, engine in self.engines.items()]
+        return stall_fault(waits, request, f"for {seconds:.0f} s")
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """None: nothing here reads the memory of a GPU."""
+        return None
+
+    def read_states(self, lane: int) -> dict[str, Bytes]:
+        """The states of a lane in which no request runs."""
+        return self._host.join_states(lane, (e.arena.states(lane) for e in self.engines.values()))
+
+    def close(self) -> None:
+        """Forget all requests."""
+        self._requests.clear()
+
+
+def join_printed(visits: list[Visit]) -> str:
+    """What the launches of a request printed, in the order of the trace."""
+    return "".join(text for _, text in sorted(one for visit in visits for one in visit.printed))
+
+
+def stall_fault(
+    waits: Sequence[tuple[str, tuple[Wait, ...]]], request: int | None, how_long: str
+) -> ServiceFault:
+    """A request that waits for what does not come; None: the first of all."""
+    rows = [(device, wait) for device, found in waits for wait in found]
+    rows.sort(key=lambda row: (row[1].request != request, row[1].request,
+                               "transfer" not in row[1].text))  # fmt: skip
+    notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
+    device, first = rows[0] if rows else (None, None)
+    what = "nothing is known to wait" if first is None else first.text
+    return ServiceFault(
+        error("TSR5052", f"nothing has happened {how_long}: {what}", notes=notes,
+              hint="`tessc check` proves or refutes that a plan can get stuck"),
+        device=device, request=request if first is None else first.request,
+        step=None if first is None else first.step, name="" if first is None else first.name,
+    )  # fmt: skip
+
+
+_: type[Backend] = InlineBackend

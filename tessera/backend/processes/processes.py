@@ -1,0 +1,106 @@
+"""The processes of devices: how they start, how they end, and the memory they share.
+
+A process lives as long as its pipe to the host, and the shared memory has no name: nothing is left
+behind, however the host ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+
+from tessera.backend.processes.messages import Status
+
+STOP_S = 2.0
+_STANDARD = 2
+# Nothing may be imported before the path is the host's: `-c` would take it from the current folder,
+# which may be that of a plan from anywhere. `-P` says so too.
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[2:];"
+    "from tessera.backend.processes.worker import main; main()"
+)
+
+
+@dataclass(slots=True)
+class DeviceProcess:
+    """The process of a device, seen from here."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    status: Status
+    is_ready: bool = False
+
+
+def shared_memory(size: int) -> int:
+    """A descriptor of memory that has no name, so that it goes when its users do."""
+    _fill_standard_descriptors()
+    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if make is not None:
+        descriptor = make("tessera")
+    else:
+        with tempfile.TemporaryFile() as stream:
+            descriptor = os.dup(stream.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _fill_standard_descriptors() -> None:
+    """Open what is closed of 0, 1 and 2: a process that is started has its own there.
+
+    A pipe that had such a number here would not arrive. They stay open, as they are for everybody.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
+        pass
+    os.close(descriptor)
+
+
+def host_pipe(limit_s: float) -> tuple[Connection, Connection]:
+    """A pipe between the host and a device; the host's end comes first.
+
+    A process may be stopped in the middle of a message. Then the host's end raises
+    `BlockingIOError` after the limit, instead of waiting for the rest for ever.
+    """
+    here, there = Pipe()
+    with socket.socket(fileno=os.dup(here.fileno())) as end:
+        limit = struct.pack("@ll", int(limit_s), int(limit_s % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, limit)
+    return here, there
+
+
+def start_process(
+    host: Connection, peers: dict[str, Connection], memory: int
+) -> subprocess.Popen[bytes]:
+    """Start the process of a device. It has a session of its own: Ctrl-C is for the host."""
+    handles = {name: peer.fileno() for name, peer in peers.items()}
+    given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT, given, *sys.path],
+        pass_fds=[host.fileno(), memory, *handles.values()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def stop_processes(devices: dict[str, DeviceProcess]) -> None:
+    """Hang up, then make sure that every process is gone."""
+    for device in devices.values():
+        device.connection.close()
+    deadline = time.monotonic() + STOP_S
+    for device in devices.values():
+        try:
+            device.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            device.process.kill()
+            device.process.wait()

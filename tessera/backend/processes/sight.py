@@ -1,0 +1,139 @@
+"""Which buffers a launch may touch on its device, as far as its launch program says.
+
+In: the program of a device. Out: per launch the buffers whose memory it is shown. Those are the
+weights and states of the device, whatever was received, filled or used before and is not freed yet,
+and what the launch is given the address of, also through `pointers` records. Everything else is
+somebody else's memory, and touching it stops the launch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from tessera.backend.service import ServedTrace
+from tessera.ir.plan.launch_program import (
+    AreaKind,
+    Await,
+    DeviceEventId,
+    DeviceProgram,
+    Fill,
+    Free,
+    LoweredTrace,
+    Operation,
+    Place,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+)
+from tessera.ir.program import program as ir
+
+
+def buffers_in_sight(
+    lowered: LoweredTrace, served: ServedTrace, device: DeviceProgram, places: Mapping[int, Place]
+) -> dict[ir.LaunchId, frozenset[ir.BufferId]]:
+    """Per step of the device the buffers it is shown; `places` are by buffer."""
+    work = list(served.program.work())
+    always = {b for b, place in places.items() if place.kind is not AreaKind.SLOT}
+    carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
+    present: set[int] = set()
+    filled: set[int] = set()
+    found: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
+    for one in _in_order(device.operations):
+        match one.operation:
+            case Receive(transfer):
+                filled.add(carried[transfer])
+                present.add(carried[transfer])
+            case Fill(buffer, _):
+                filled.add(int(buffer))
+                present.add(int(buffer))
+            case Free(buffer):
+                filled.discard(int(buffer))
+                present.discard(int(buffer))
+            case Run(number):
+                step = work[number]
+                used = set(_used(served.program, step, served.arches[number])) & places.keys()
+                # A launch may be given an address and touch nothing there, so bytes belong to
+                # whom they were received or filled for, and to nobody who was only used.
+                used -= {b for b in used - present if _covered(b, filled, served, places)}
+                shown = (always | present | used) & places.keys()
+                found[step.id] = frozenset(ir.BufferId(b) for b in shown)
+                present |= used - always
+            case _:
+                pass
+    return found
+
+
+def _in_order(operations: Sequence[Queued]) -> Iterator[Queued]:
+    """The operations in an order in which they may happen, each wait after its event.
+
+    Receives do not wait for other devices here. Where one frees bytes and another takes them, every
+    possible order has them in the same order.
+    """
+    waiting = {queue: deque(o for o in operations if o.queue is queue) for queue in Queue}
+    recorded: set[DeviceEventId] = set()
+    moves = True
+    while moves:
+        moves = False
+        for queue in waiting.values():
+            while queue and not _waits(queue[0].operation, recorded):
+                one = queue.popleft()
+                moves = True
+                if isinstance(one.operation, Record):
+                    recorded.add(one.operation.event)
+                yield one
+    assert not any(waiting.values()), "a program that was proved does not wait for ever"
+
+
+def _waits(operation: Operation, recorded: set[DeviceEventId]) -> bool:
+    return isinstance(operation, Await) and operation.event not in recorded
+
+
+def _covered(
+    buffer: int, owners: set[int], served: ServedTrace, places: Mapping[int, Place]
+) -> bool:
+    """Whether the bytes of a buffer are another's at this time."""
+    if places[buffer].kind is not AreaKind.SLOT:
+        return False
+    start, end = _extent(buffer, served, places)
+    private = (b for b in owners if b in places and places[b].kind is AreaKind.SLOT)
+    others = (_extent(other, served, places) for other in private)
+    return any(first < end and start < last for first, last in others)
+
+
+def _extent(buffer: int, served: ServedTrace, places: Mapping[int, Place]) -> tuple[int, int]:
+    start = places[buffer].offset
+    return start, start + served.program.buffers[buffer].bytes
+
+
+def _used(program: ir.Program, step: ir.Work, arch: str) -> Iterator[int]:
+    """The buffers whose addresses a step is given."""
+    first: list[int] = []
+    match step:
+        case ir.Launch():
+            for argument in ir.for_arch(step, arch).arguments:
+                match argument:
+                    case ir.Pointer(buffer, _):
+                        first.append(int(buffer))
+                    case ir.ByValue(_, words):
+                        first += [int(word.target.buffer) for word in words]
+                    case _:
+                        pass
+        case ir.Memset():
+            first.append(int(step.target.buffer))
+        case ir.Memcpy():
+            first += [int(step.target.buffer), int(step.source.buffer)]
+        case ir.LibraryCall():
+            first += [int(one.pointer.buffer) for one in (*step.reads, *step.writes)]
+    tables = {int(table.buffer): table for table in program.pointer_tables}
+    seen: set[int] = set()
+    while first:
+        given = first.pop()
+        if given in seen:
+            continue
+        seen.add(given)
+        yield given
+        if given in tables:
+            first += [int(word.target.buffer) for word in tables[given].words]

@@ -1,0 +1,381 @@
+"""The library interface: virtual devices, arrays on them, modules, kernels.
+
+    device = Device()
+    module = device.load(parse_module(text))
+    x = device.array(numpy_array)
+    result = module["saxpy"].launch(grid=4, block=256, args=[y, x, np.float32(2), 1024])
+    y.numpy(), result.accesses
+
+A kernel is compiled on its first launch; programs are kept by the text of their module, so
+loading the same module on another device costs nothing.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.arguments import pack_arguments
+from tessera.backend.ptx_executor.borrowed import Borrowed
+from tessera.backend.ptx_executor.emit.compiled import KernelProgram
+from tessera.backend.ptx_executor.emit.kinds import Unsupported
+from tessera.backend.ptx_executor.emit.layout import function_addresses
+from tessera.backend.ptx_executor.emit.program_cache import compiled, digest_of
+from tessera.backend.ptx_executor.launch import LaunchResult, run_launch
+from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS, Launch
+from tessera.backend.ptx_executor.limits import as_size, check_shared, check_sizes, cluster_of
+from tessera.backend.ptx_executor.memory.access_log import AccessLog
+from tessera.backend.ptx_executor.memory.grid_workspace import grid_workspace, without_workspace
+from tessera.backend.ptx_executor.memory.initialize import initial_bytes, sized
+from tessera.backend.ptx_executor.memory.memory import (
+    ALIGNMENT,
+    DEFAULT_CAPACITY,
+    DEVICE_SHIFT,
+    MOST_DEVICES,
+    AddressSpace,
+    Allocation,
+    Array,
+)
+from tessera.backend.ptx_executor.memory.watch import Checks, Shadow, Watch
+from tessera.backend.ptx_executor.misuse import (
+    element_type,
+    lengths_of,
+    module_like,
+    plain_array,
+    sequence,
+    whole_number,
+    wrong,
+)
+from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.ir.ptx import syntax as ptx
+
+
+class DeviceArray:
+    """Memory of a device, seen as an array."""
+
+    def __init__(
+        self, device: Device, allocation: Allocation, dtype: Any, shape: tuple[int, ...]
+    ) -> None:
+        self.device = device
+        self.allocation = allocation
+        self.dtype = np.dtype(dtype)
+        self.shape = shape
+
+    @property
+    def address(self) -> int:
+        """The device address of the first byte."""
+        return self.allocation.address
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.allocation.size
+
+    def view(self) -> Array:
+        """The array in place: writing to it changes device memory, and counts as initialising."""
+        self.device.mark_written(self.address, self.nbytes)
+        return self._in_place()
+
+    def numpy(self) -> Array:
+        """A copy of the array."""
+        return self._in_place().copy()
+
+    def _in_place(self) -> Array:
+        if self.allocation.freed:
+            raise refuse("TSR5002", f"`{self.allocation.name}` has been freed")
+        raw = self.device.space.view(self.allocation)
+        return raw.view(self.dtype).reshape(self.shape)
+
+    def at(self, offset: int) -> Place:
+        """A place `offset` bytes into the array, to pass to a kernel."""
+        return Place(self.address + whole_number("an offset", offset, 0, self.nbytes))
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.device.space.free(self.allocation)
+
+
+class Place:
+    """A device address inside an array."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+class Device:
+    """A virtual device with an address space of its own."""
+
+    def __init__(
+        self,
+        index: int = 0,
+        *,
+        memory_bytes: int = DEFAULT_CAPACITY,
+        parse: Callable[[str], ptx.Module] | None = None,
+        checks: Checks | None = None,
+    ) -> None:
+        self.index = whole_number("the number of a device", index, 0, MOST_DEVICES - 1)
+        capacity = whole_number("the memory of a device", memory_bytes, 1, 1 << DEVICE_SHIFT)
+        if checks is not None and not isinstance(checks, Checks):
+            raise wrong("`checks`", checks, "a `Checks`")
+        self.space = AddressSpace(self.index, -(-capacity // ALIGNMENT) * ALIGNMENT)
+        self.parse = parse
+        self.log = AccessLog(self.space)
+        self.launches = 0
+        self.now_ns = 0
+        self.checks = checks or Checks()
+        self.shadow = Shadow(self.space) if self.checks.uninitialised else None
+        self.lock = threading.Lock()
+
+    def array(self, values: Any, name: str = "") -> DeviceArray:
+        """Copy an array to the device."""
+        given = plain_array(values)
+        source = np.ascontiguousarray(given)
+        array = self.empty(given.shape, source.dtype, name)
+        if source.nbytes:
+            array.view()[...] = source.reshape(array.shape)
+        self.mark_written(array.address, array.nbytes)
+        return array
+
+    def mark_written(self, address: int, size: int) -> None:
+        """Tell the check for uninitialised reads that the host has written these bytes."""
+        if self.shadow is not None:
+            self.shadow.written(address, size)
+
+    def empty(
+        self, shape: int | tuple[int, ...], dtype: Any = np.uint8, name: str = ""
+    ) -> DeviceArray:
+        """Memory that holds poison until something writes it."""
+        lengths, kind = lengths_of(shape), element_type(dtype)
+        if any(length < 0 for length in lengths):
+            raise refuse("TSR5020", f"an array cannot have negative lengths: {lengths}")
+        size = math.prod(lengths) * kind.itemsize
+        label = name or f"array{len(self.space.table)}"
+        allocation = self.space.allocate(size, label)
+        if self.shadow is not None:
+            self.shadow.forget(allocation.address, size)
+        return DeviceArray(self, allocation, dtype, lengths)
+
+    def load(self, module: ptx.Module | str) -> LoadedModule:
+        """Load a module: its variables get memory and their initial values."""
+        if isinstance(module, str) and self.parse is not None:
+            module = self.parse(module)
+        return LoadedModule(self, module_like(module))
+
+    def run(self, launch: Launch) -> LaunchResult:
+        """Run a launch that is ready, and move the device's clock on."""
+        self.launches += 1
+        try:
+            result = run_launch(launch)
+        except BaseException:
+            self.log.finish()
+            raise
+        self.now_ns += result.steps + 1000
+        return result
+
+    def close(self) -> None:
+        """Free everything."""
+        for allocation in list(self.space.table):
+            self.space.free(allocation)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LoadedModule:
+    """A module on a device."""
+
+    def __init__(
+        self,
+        device: Device,
+        module: ptx.Module,
+        prefix: str = "",
+        shared: Mapping[str, DeviceArray] | None = None,
+    ) -> None:
+        """Load; a variable that `shared` has in the same size is that one, as it is now."""
+        self.device = device
+        self.module = module
+        self.digest = digest_of(module)
+        if module.address_size == 32:
+            raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
+        self.variables: dict[str, DeviceArray] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._load_variables(prefix, shared or {})
+
+    def __getitem__(self, name: str) -> Kernel:
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            kernel = self._kernels[name] = Kernel(self, name)
+        return kernel
+
+    def _load_variables(self, prefix: str, shared: Mapping[str, DeviceArray]) -> None:
+        found = self._definitions()
+        for variable in found.values():
+            if variable.linkage == "extern":
+                continue
+            known = shared.get(variable.name)
+            if known is not None and known.nbytes == sized(variable):
+                self.variables[variable.name] = known
+                continue
+            allocation = self.device.space.allocate(
+                sized(variable), prefix + variable.name, read_only=variable.space == "const"
+            )
+            shape = (allocation.size,)
+            self.variables[variable.name] = DeviceArray(self.device, allocation, np.uint8, shape)
+        for variable in found.values():
+            array = self.variables.get(variable.name)
+            if array is None or array is shared.get(variable.name):
+                continue
+            content = self._initial(variable)
+            view = self.device.space.view(self.variables[variable.name].allocation)
+            view[:] = np.frombuffer(content, dtype=np.uint8)
+            self.device.mark_written(self.variables[variable.name].address, len(content))
+
+    def _definitions(self) -> dict[str, ptx.Variable]:
+        """Variables by name; a definition wins over an `.extern` declaration."""
+        found: dict[str, ptx.Variable] = {}
+        for variable in self._declared():
+            if variable.space not in ("global", "const"):
+                continue
+            if variable.linkage != "extern" or variable.name not in found:
+                found[variable.name] = variable
+        return found
+
+    def _declared(self) -> list[ptx.Variable]:
+        """Variables of the module, and those that function bodies declare."""
+        inside = [
+            s
+            for function in self.module.functions()
+            if function.body is not None
+            for s in ptx.walk_statements(function.body)
+            if isinstance(s, ptx.Variable) and s.space in ("global", "const")
+        ]
+        return [*self.module.variables(), *inside]
+
+    def _initial(self, variable: ptx.Variable) -> bytes:
+        def address_of(name: str) -> int:
+            array = self.variables.get(name)
+            if array is not None:
+                return array.address
+            address = function_addresses(self.module).get(name)
+            if address is not None:
+                return address
+            raise Unsupported(f"address of `{name}`")
+
+        try:
+            return initial_bytes(variable, address_of)
+        except Unsupported as reason:
+            span = self.module.span(variable.at)
+            message = f"cannot initialise `{variable.name}`"
+            raise refuse("TSR5018", message, span, str(reason)) from None
+
+    def close(self) -> None:
+        """Free the module's variables."""
+        for array in self.variables.values():
+            array.close()
+
+
+class Kernel:
+    """A kernel of a loaded module."""
+
+    def __init__(self, module: LoadedModule, name: str) -> None:
+        self.module = module
+        self.name = name
+        self._program: KernelProgram | None = None
+
+    @property
+    def program(self) -> KernelProgram:
+        """The compiled kernel; `program.source` is the Python that runs."""
+        if self._program is None:
+            self._program = compiled(self.module.module, self.module.digest, self.name)
+        return self._program
+
+    def compile(self) -> None:
+        """Compile now what the first launch would."""
+        self._program = self.program
+
+    def launch(
+        self,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        shared: int = 0,
+        cluster: tuple[int, ...] | None = None,
+        cooperative: bool = False,
+        max_steps: int = DEFAULT_STEPS,
+    ) -> LaunchResult:
+        """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
+
+        A NumPy array given for a pointer is copied to the device and back (see `borrowed`).
+        A device runs one launch at a time: launches of other Python threads wait.
+        """
+        program = self.program
+        grid_size, block_size = as_size(grid, "grid"), as_size(block, "block")
+        check_sizes(program, grid_size, block_size)
+        asked = None if cluster is None else as_size(cluster, "cluster")
+        cluster_size = cluster_of(program, grid_size, asked)
+        check_shared(program, shared)
+        limit = whole_number("`max_steps`", max_steps, 1)
+        device, given = self.module.device, sequence(args)
+        with (
+            device.lock,
+            closing(Borrowed(device.array, program.kernel.parameters, given)) as borrowed,
+            grid_workspace(device.array, program, cooperative) as workspace,
+        ):
+            launch = Launch(
+                program=program,
+                space=device.space,
+                log=device.log,
+                grid=grid_size,
+                block=block_size,
+                cluster=cluster_size,
+                explicit_cluster=cluster_size != (1, 1, 1),
+                dynamic_shared=shared,
+                workspace=workspace,
+                parameter_bytes=pack_arguments(program, borrowed.args),
+                symbols=self._symbols(program),
+                number=device.launches,
+                start_ns=device.now_ns,
+                max_steps=limit,
+                watch=self._watch(block_size),
+                has_read_only=any(a.read_only for a in device.space.table),
+                output=[],
+                parameters={},
+                tensor_maps={},
+            )
+            result = device.run(launch)
+            borrowed.fetch(result.accesses)
+            return replace(result, accesses=without_workspace(result.accesses, workspace))
+
+    def _watch(self, block: tuple[int, int, int]) -> Watch | None:
+        device = self.module.device
+        if device.checks == Checks():
+            return None
+        return Watch(device.checks, device.shadow, block[0] * block[1] * block[2])
+
+    def _symbols(self, program: KernelProgram) -> list[Array]:
+        found: list[Array] = []
+        for name in program.symbols:
+            variable = self.module.variables.get(name)
+            if variable is None:
+                raise refuse("TSR5018", f"`{name}` is declared `.extern` and defined nowhere")
+            found.append(np.array([[variable.address]], dtype=np.uint64))
+        return found

@@ -1,0 +1,67 @@
+"""Records of a compiled kernel: blocks as Python functions, and what a launch needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.diagnostics import Span
+from tessera.ir.ptx import syntax as ptx
+
+
+@dataclass(slots=True)
+class Site:
+    """An instruction that can fault: its function and statement."""
+
+    function: str
+    instruction: ptx.Instruction
+
+
+@dataclass(slots=True)
+class CompiledBlock:
+    """One block: `run(cx, *ins)` gives the values of `outs` and what decides the next block."""
+
+    number: int
+    name: str
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    control: str
+    targets: tuple[int, ...]
+    members: Any
+    only_waits: bool
+    polls: bool
+    length: int
+    site: int
+    run: Callable[..., tuple[tuple[Array, ...], Any]]
+
+
+@dataclass(slots=True)
+class KernelProgram:
+    """What a launch of the kernel needs to know."""
+
+    kernel: ptx.Function
+    module: ptx.Module
+    blocks: list[CompiledBlock]
+    entry: int
+    sites: list[Site]
+    source: str
+    initial_registers: list[Array]
+    local_bytes: int
+    recursive: bool
+    symbols: tuple[str, ...]
+    shared_static: int
+    shared_dynamic: bool
+    reserved_shared: int
+    uses_workspace: bool
+    parameters: tuple[tuple[int, int], ...]
+    parameter_size: int
+    function_entries: Array
+    frame_limit: int
+
+    def span(self, site: int) -> Span | None:
+        """Where the instruction of a site stands."""
+        if site < 0:
+            return None
+        return self.module.span(self.sites[site].instruction.at)

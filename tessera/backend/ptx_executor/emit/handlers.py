@@ -1,0 +1,127 @@
+"""The table of instructions: which function emits which opcode, and what emitted code calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.emit import asynchronous as emit_async
+from tessera.backend.ptx_executor.emit import atomic as emit_atomic
+from tessera.backend.ptx_executor.emit import control as emit_control
+from tessera.backend.ptx_executor.emit import data as emit_data
+from tessera.backend.ptx_executor.emit import float as emit_float
+from tessera.backend.ptx_executor.emit import integer as emit_integer
+from tessera.backend.ptx_executor.emit import matrix as emit_matrix
+from tessera.backend.ptx_executor.emit import video as emit_video
+from tessera.backend.ptx_executor.emit import warp as emit_warp
+from tessera.backend.ptx_executor.emit.block import Emitter
+from tessera.backend.ptx_executor.emit.control import save_registers
+from tessera.backend.ptx_executor.emit.integer import Handler
+from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, constant_value
+from tessera.backend.ptx_executor.emit.lower import is_warp_wide, member_mask
+from tessera.backend.ptx_executor.memory import access, addressing, spaces
+from tessera.backend.ptx_executor.numerics import (
+    approx,
+    bitwise,
+    compare,
+    convert,
+    floats,
+    integer,
+    video,
+)
+from tessera.backend.ptx_executor.simt import (
+    async_copy,
+    builtins,
+    frames,
+    matrix_ops,
+    mbarrier,
+    tensor_copy,
+    warp,
+)
+from tessera.backend.ptx_executor.simt.lanes import blend
+from tessera.ir.ptx import syntax as ptx
+
+TABLE: dict[str, Handler] = {
+    **emit_integer.HANDLERS,
+    **emit_float.HANDLERS,
+    **emit_data.HANDLERS,
+    **emit_control.HANDLERS,
+    **emit_warp.HANDLERS,
+    **emit_atomic.HANDLERS,
+    **emit_async.HANDLERS,
+    **emit_matrix.HANDLERS,
+    **emit_video.HANDLERS,
+}
+
+NAMESPACE: dict[str, Any] = {
+    "np": np,
+    "sel": blend,
+    "b1": np.bool_,
+    "c16": np.complex128,
+    **{f"u{w}": np.dtype(f"u{w}") for w in (1, 2, 4, 8)},
+    **{f"i{w}": np.dtype(f"i{w}") for w in (1, 2, 4, 8)},
+    "f4": np.dtype("f4"),
+    "f8": np.dtype("f8"),
+    "integer": integer,
+    "bitwise": bitwise,
+    "compare": compare,
+    "floats": floats,
+    "approx": approx,
+    "video": video,
+    "convert": convert,
+    **{name: value
+       for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops,
+                      tensor_copy)
+       for name, value in vars(module).items() if not name.startswith("__")},
+    "mbarrier": mbarrier,
+}  # fmt: skip
+
+# A block in which lanes wait for others: all lanes of the warp, or of four warps.
+WHOLE_WARP = 0xFFFFFFFF
+WARP_GROUP = "group"
+
+_CONTROL = frozenset({"bra", "brx", "ret", "exit"})
+
+
+def emit(e: Emitter, instruction: ptx.Instruction) -> None:
+    """Emit one instruction under its guard."""
+    handler = TABLE.get(instruction.opcode.name)
+    if instruction.opcode.name == "st" and "async" in instruction.opcode.modifiers:
+        handler = emit_async.emit_store_async
+    if handler is None:
+        raise Unsupported("no such instruction in the executor")
+    e.guard = None
+    if instruction.guard is not None:
+        number, kind = e.register(instruction.guard.register)
+        predicate = e.read_number(number, kind)
+        e.guard = e.temporary(f"~{predicate}") if instruction.guard.negated else predicate
+        # The instruction may set the register that guards it.
+        if not instruction.guard.negated and instruction.opcode.name not in _CONTROL:
+            e.guard = e.temporary(predicate)
+    try:
+        handler(e, instruction)
+    except (KeyError, IndexError, StopIteration, ValueError) as reason:
+        raise Unsupported(f"unexpected form of the instruction ({reason!r})") from None
+    e.guard = None
+
+
+def members(e: Emitter, instruction: ptx.Instruction) -> Any:
+    """Who must have arrived before the block runs: None, a mask, or the number of a register."""
+    if not is_warp_wide(instruction):
+        return None
+    if instruction.opcode.name == "wgmma":
+        return WARP_GROUP if "mma_async" in instruction.opcode.modifiers else None
+    mask = member_mask(instruction)
+    if mask is None:
+        aligned = "sync" in instruction.opcode.modifiers
+        return WHOLE_WARP if aligned else None
+    value = constant_value(mask)
+    if value is not None:
+        return value & WHOLE_WARP
+    if isinstance(mask, ptx.Name) and mask.name in e.layout.registers:
+        return ("register", e.register(mask.name)[0])
+    return WHOLE_WARP
+
+
+__all__ = ["NAMESPACE", "TABLE", "Kind", "emit", "members", "save_registers"]

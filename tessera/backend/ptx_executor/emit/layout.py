@@ -1,0 +1,148 @@
+"""Where the variables of a function live: frames, shared memory, kernel parameters.
+
+A device function has a frame in each lane's local memory. It starts with the number of the
+block to return to, then the formal parameters, the formal results, and the `.local` and
+`.param` variables of the body, and ends with room to save registers where the function may be
+called again before it returns. The caller writes parameters into the frame above its own.
+A kernel's parameters lie in a block that all lanes share; its frame is at address 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tessera.backend.ptx_executor.emit.kinds import Kind, kind_of
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.flatten import FlatFunction
+
+HEADER = 16
+FUNCTION_BASE = 1 << 32
+FUNCTION_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a symbol is: `frame`, `shared`, `param`, `function` or `global` (a symbol number)."""
+
+    space: str
+    offset: int
+
+
+@dataclass(slots=True)
+class FunctionLayout:
+    """The registers and variables of one function."""
+
+    flat: FlatFunction
+    number: int
+    is_entry: bool
+    registers: dict[str, tuple[int, Kind]] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    variables: dict[str, ptx.Variable] = field(default_factory=dict)
+    outer: dict[str, Place] = field(default_factory=dict)
+    frame_size: int = HEADER
+    save_slots: dict[int, int] = field(default_factory=dict)
+    recursive: bool = False
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.flat.function.name
+
+    def place(self, name: str) -> Place | None:
+        """Where a name is, the body's own names first."""
+        return self.places.get(name) or self.outer.get(name)
+
+    def element_size(self, name: str) -> int:
+        """The size of an element of an array variable, for `name[index]`."""
+        variable = self.variables.get(name)
+        return type_size(variable) if variable is not None else 1
+
+    def add_frame(self, variable: ptx.Variable) -> None:
+        """Give a variable room in the frame."""
+        offset = align(self.frame_size, variable_align(variable))
+        self.places[variable.name] = Place("frame", offset)
+        self.variables[variable.name] = variable
+        self.frame_size = offset + variable_size(variable)
+
+    def reserve_saves(self) -> None:
+        """Room to save every register of the function."""
+        for number, kind in self.registers.values():
+            width = max(kind.width, 1)
+            offset = align(self.frame_size, width)
+            self.save_slots[number] = offset
+            self.frame_size = offset + width
+
+    def close(self) -> None:
+        """Round the frame up so that frames above it are aligned."""
+        self.frame_size = align(self.frame_size, 16)
+
+
+def function_addresses(module: ptx.Module) -> dict[str, int]:
+    """The addresses of the functions of a module, the same for each of its kernels."""
+    names = dict.fromkeys(f.name for f in module.functions() if not f.is_entry)
+    found = {name: FUNCTION_BASE + i * FUNCTION_STEP for i, name in enumerate(names)}
+    for item in module.items:
+        if isinstance(item, ptx.Alias) and item.aliasee in found:
+            found[item.name] = found[item.aliasee]
+    return found
+
+
+def align(offset: int, boundary: int) -> int:
+    """The next multiple of a boundary."""
+    return -(-offset // boundary) * boundary
+
+
+def type_size(variable: ptx.Variable) -> int:
+    """Bytes of one element, vector included."""
+    if variable.type in ("texref", "samplerref", "surfref"):
+        return 8
+    width = max(kind_of(variable.type).width, 1)
+    return width * (variable.vector or 1)
+
+
+def variable_size(variable: ptx.Variable) -> int:
+    """Bytes of a variable; an open dimension counts as none."""
+    size = type_size(variable)
+    for dimension in variable.dimensions:
+        size *= dimension or 0
+    return size
+
+
+def variable_align(variable: ptx.Variable) -> int:
+    """The alignment that a variable asks for."""
+    return max(variable.align or 0, type_size(variable), 1)
+
+
+def place_in_order(
+    variables: Iterable[ptx.Variable], start: int = 0
+) -> tuple[dict[str, tuple[int, int]], int]:
+    """Offsets and sizes of variables one after the other, and where they end."""
+    found: dict[str, tuple[int, int]] = {}
+    offset = start
+    for variable in variables:
+        offset = align(offset, variable_align(variable))
+        size = variable_size(variable)
+        found[variable.name] = (offset, size)
+        offset += size
+    return found, offset
+
+
+def formal_offsets(
+    parameters: Iterable[ptx.Variable], returns: Iterable[ptx.Variable]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Offsets and sizes in the callee's frame of what a call passes and gives back."""
+    offset = HEADER
+    groups: list[list[tuple[int, int]]] = []
+    for group in (parameters, returns):
+        places: list[tuple[int, int]] = []
+        for variable in group:
+            if variable.space == "reg":
+                places.append((0, 0))
+                continue
+            offset = align(offset, variable_align(variable))
+            size = variable_size(variable)
+            places.append((offset, size))
+            offset += size
+        groups.append(places)
+    return groups[0], groups[1]

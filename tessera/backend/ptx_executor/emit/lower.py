@@ -1,0 +1,131 @@
+"""Small rewrites of a flat function that make its control flow plain.
+
+- A guard on an instruction that a group of threads does together, or that moves control out
+  of line (`bar`, `call`, `shfl.sync`, `trap`), becomes a branch around it: `@p bar.sync 0`
+  is `@!p bra next; bar.sync 0`. What such an instruction means for part of a group is then
+  said once, by the scheduler.
+- A `call` is followed by `%return`, where the lanes come back: copying results and restoring
+  registers must not happen on other paths that meet there.
+- `leaders` lists where blocks must start beside branch targets. Lanes wait for their warp at
+  the start of a block, so what other lanes may be waiting to see must be in an earlier block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.backend.ptx_executor.emit.kinds import constant_value
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.control_flow import ends_block
+from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
+
+RETURN = "%return"
+
+BARRIERS = frozenset({"bar", "barrier"})
+WARP_WIDE = frozenset(
+    {"shfl", "vote", "match", "redux", "elect", "mma", "ldmatrix", "stmatrix", "movmatrix",
+     "wmma", "wgmma", "tcgen05", "tensormap"}
+)  # fmt: skip
+_MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
+_FULL = 0xFFFFFFFF
+_SEEN_BY_OTHERS = frozenset({"st", "atom", "red", "mbarrier", "cp", "stmatrix"})
+
+
+def is_cta_barrier(instruction: ptx.Instruction) -> bool:
+    """Whether lanes wait here for other warps of the CTA or the cluster."""
+    if instruction.opcode.name not in BARRIERS:
+        return False
+    return "warp" not in instruction.opcode.modifiers
+
+
+def is_warp_wide(instruction: ptx.Instruction) -> bool:
+    """Whether lanes of a warp do this together."""
+    name = instruction.opcode.name
+    if name in BARRIERS:
+        return "warp" in instruction.opcode.modifiers
+    if name in ("vote", "shfl", "match"):
+        return True
+    if name == "tensormap":
+        return "cp_fenceproxy" in instruction.opcode.modifiers
+    return name in WARP_WIDE
+
+
+def member_mask(instruction: ptx.Instruction) -> ptx.Operand | None:
+    """The operand that names the lanes that take part, or None for the whole warp."""
+    if "sync" not in instruction.opcode.modifiers:
+        return None
+    name = instruction.opcode.name
+    if name in BARRIERS:
+        return instruction.operands[0]
+    place = _MASK_OPERAND.get(name)
+    return None if place is None else instruction.operands[place]
+
+
+def starts_block(instruction: ptx.Instruction) -> bool:
+    """Whether the scheduler must see the lanes that arrive here: part of a warp is named."""
+    if not is_warp_wide(instruction):
+        return False
+    mask = member_mask(instruction)
+    if mask is None:
+        return False
+    value = constant_value(mask)
+    return value is None or value & _FULL != _FULL
+
+
+def _needs_branch(instruction: ptx.Instruction) -> bool:
+    if instruction.guard is None:
+        return False
+    name = instruction.opcode.name
+    if name in ("call", "trap") or is_cta_barrier(instruction):
+        return True
+    return is_warp_wide(instruction)
+
+
+def lower(flat: FlatFunction) -> tuple[FlatFunction, tuple[int, ...]]:
+    """Rewrite a function; also gives the instructions that must start a block."""
+    instructions: list[ptx.Instruction] = []
+    labels: dict[int, list[str]] = {}
+    for label in flat.labels:
+        labels.setdefault(label.index, []).append(label.name)
+    moved: list[LabelIndex] = []
+    leaders: list[int] = []
+    dirty = False
+    for number, instruction in enumerate(flat.instructions):
+        if number in labels or ends_block(instruction):
+            dirty = False
+        if is_warp_wide(instruction) and dirty:
+            leaders.append(len(instructions))
+            dirty = False
+        dirty = dirty or instruction.opcode.name in _SEEN_BY_OTHERS
+        moved.extend(LabelIndex(name, len(instructions)) for name in labels.get(number, ()))
+        if _needs_branch(instruction):
+            guard = instruction.guard
+            assert guard is not None
+            around = f"%around{number}"
+            flipped = ptx.Guard(guard.register, not guard.negated)
+            bra = ptx.Opcode("bra")
+            instructions.append(ptx.Instruction(flipped, bra, (ptx.Name(around),), instruction.at))
+            instruction = replace(instruction, guard=None)
+            _append(instructions, leaders, instruction)
+            moved.append(LabelIndex(around, len(instructions)))
+        else:
+            _append(instructions, leaders, instruction)
+    end = len(flat.instructions)
+    moved.extend(LabelIndex(name, len(instructions)) for name in labels.get(end, ()))
+    lowered = replace(flat, instructions=tuple(instructions), labels=tuple(moved))
+    return lowered, tuple(leaders)
+
+
+def _append(
+    instructions: list[ptx.Instruction], leaders: list[int], instruction: ptx.Instruction
+) -> None:
+    if starts_block(instruction):
+        leaders.append(len(instructions))
+    instructions.append(instruction)
+    if instruction.opcode.name == "call":
+        leaders.append(len(instructions))
+        back = ptx.Opcode(RETURN)
+        instructions.append(ptx.Instruction(None, back, instruction.operands, instruction.at))
+        leaders.append(len(instructions))
+    elif is_cta_barrier(instruction):
+        leaders.append(len(instructions))

@@ -1,0 +1,107 @@
+"""Video instructions as source: parts of registers, SIMD halves and bytes.
+
+Source: PTX ISA 9.0, sections 9.7.15.
+"""
+
+from __future__ import annotations
+
+from tessera.backend.ptx_executor.emit.block import Emitter
+from tessera.backend.ptx_executor.emit.integer import Handler, call, types_of
+from tessera.ir.ptx import syntax as ptx
+
+_SECOND = ("add", "min", "max")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _source(e: Emitter, operand: ptx.Operand) -> tuple[str, str | None, bool]:
+    """A register, the part of it that is selected, and whether it is taken negative."""
+    negative = isinstance(operand, ptx.Negated)
+    inner = operand.operand if isinstance(operand, ptx.Negated) else operand
+    if isinstance(inner, ptx.Name) and inner.component is not None:
+        return e.value(ptx.Name(inner.name), "b32"), inner.component, negative
+    return e.value(inner, "b32"), None, negative
+
+
+def _target(operand: ptx.Operand) -> tuple[ptx.Operand, str | None]:
+    if isinstance(operand, ptx.Name) and operand.component is not None:
+        return ptx.Name(operand.name), operand.component
+    return operand, None
+
+
+def _second_stage(e: Emitter, i: ptx.Instruction, place: int) -> tuple[str, ptx.Operand]:
+    """Arguments for the optional operation with a third source, and the destination."""
+    target, part = _target(i.operands[0])
+    text = f", dsel={part!r}" if part is not None else ""
+    if len(i.operands) > place:
+        text += f", c={e.value(i.operands[place], 'b32')}"
+        if part is None:
+            op2 = next((m for m in reversed(i.opcode.modifiers) if m in _SECOND), None)
+            text += f", op2={op2!r}"
+    return text, target
+
+
+def _emit_scalar(e: Emitter, i: ptx.Instruction) -> None:
+    dt, at, bt = types_of(i)
+    a, asel, _ = _source(e, i.operands[1])
+    b, bsel, _ = _source(e, i.operands[2])
+    mode = next((m for m in ("clamp", "wrap") if m in i.opcode.modifiers), None)
+    tail, target = _second_stage(e, i, 3)
+    settings = f"asel={asel!r}, bsel={bsel!r}, sat={'sat' in i.opcode.modifiers}, mode={mode!r}"
+    head = f"{i.opcode.name!r}, {dt!r}, {at!r}, {bt!r}"
+    e.write(target, "b32", f"video.scalar({head}, {a}, {b}, {settings}{tail})")
+
+
+def _emit_vmad(e: Emitter, i: ptx.Instruction) -> None:
+    dt, at, bt = types_of(i)
+    a, asel, minus_a = _source(e, i.operands[1])
+    b, bsel, minus_b = _source(e, i.operands[2])
+    c, _, minus_c = _source(e, i.operands[3])
+    negate = "a" if minus_a else "b" if minus_b else "c" if minus_c else None
+    scale = next((m for m in ("shr7", "shr15") if m in i.opcode.modifiers), None)
+    settings = (
+        f"asel={asel!r}, bsel={bsel!r}, negate={negate!r}, "
+        f"plus_one={'po' in i.opcode.modifiers}, sat={'sat' in i.opcode.modifiers}, "
+        f"scale={scale!r}"
+    )
+    call(e, i, f"video.vmad({dt!r}, {at!r}, {bt!r}, {a}, {b}, {c}, {settings})", "b32")
+
+
+def _emit_vset(e: Emitter, i: ptx.Instruction) -> None:
+    at, bt = types_of(i)
+    compared = next(m for m in i.opcode.modifiers if m in _COMPARISONS)
+    a, asel, _ = _source(e, i.operands[1])
+    b, bsel, _ = _source(e, i.operands[2])
+    tail, target = _second_stage(e, i, 3)
+    settings = f"asel={asel!r}, bsel={bsel!r}{tail}"
+    e.write(target, "b32", f"video.vset({compared!r}, {at!r}, {bt!r}, {a}, {b}, {settings})")
+
+
+def _emit_simd(e: Emitter, i: ptx.Instruction) -> None:
+    name, lanes = i.opcode.name[:-1], int(i.opcode.name[-1])
+    modifiers = i.opcode.modifiers
+    a, asel, _ = _source(e, i.operands[1])
+    b, bsel, _ = _source(e, i.operands[2])
+    c = e.value(i.operands[3], "b32")
+    target, mask = _target(i.operands[0])
+    settings = f"lanes={lanes}, mask={mask!r}, asel={asel!r}, bsel={bsel!r}"
+    settings += f", add={'add' in modifiers}"
+    if name == "vset":
+        at, bt = types_of(i)
+        compared = next(m for m in modifiers if m in _COMPARISONS)
+        text = f"video.vset_simd({compared!r}, {at!r}, {bt!r}, {a}, {b}, {c}, {settings})"
+    else:
+        head = ", ".join(repr(x) for x in (name, *types_of(i)))
+        text = f"video.simd({head}, {a}, {b}, {c}, {settings}, sat={'sat' in modifiers})"
+    e.write(target, "b32", text)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(
+        ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr"), _emit_scalar
+    ),
+    "vmad": _emit_vmad,
+    "vset": _emit_vset,
+    **{f"{name}{lanes}": _emit_simd
+       for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")
+       for lanes in (2, 4)},
+}  # fmt: skip

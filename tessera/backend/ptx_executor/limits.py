@@ -1,0 +1,154 @@
+"""What a launch may ask for: sizes of grids and blocks, shared memory, clusters.
+
+Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 (directives).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tessera.backend.ptx_executor.emit.compiled import KernelProgram
+from tessera.backend.ptx_executor.emit.kinds import constant_value
+from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.ir.architecture import (
+    CLUSTERS_FROM,
+    LIMITS,
+    NEWER,
+    STATIC_SHARED_BYTES,
+    THREADS_PER_CTA,
+    arch_number,
+)
+from tessera.ir.ptx import syntax as ptx
+
+Size = tuple[int, int, int]
+
+_GRID = (2**31 - 1, 65535, 65535)
+_BLOCK = (1024, 1024, 64)
+_CLUSTER = 16
+
+
+def as_size(value: int | tuple[int, ...], what: str) -> Size:
+    """A size with one to three axes."""
+    given = _whole_numbers(value)
+    if given is None:
+        raise refuse("TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}")
+    if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
+        raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
+    return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
+
+
+def _whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """Python or NumPy integers, one or a sequence; None for anything else."""
+    try:
+        return (operator.index(value),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(v) for v in value)
+    except TypeError:
+        return None
+
+
+def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
+    """Refuse grids and blocks beyond PTX's limits or the kernel's own."""
+    name = program.kernel.name
+    for what, size, limits in (("grid", grid, _GRID), ("block", block, _BLOCK)):
+        for axis, value, limit in zip("xyz", size, limits, strict=True):
+            if value > limit:
+                raise refuse(
+                    "TSR5008", f"{what}.{axis} of `{name}` is beyond the limit of {limit}: {value}"
+                )
+    threads = block[0] * block[1] * block[2]
+    if threads > THREADS_PER_CTA:
+        most = THREADS_PER_CTA
+        raise refuse("TSR5008", f"block of `{name}` has more than {most} threads: {threads}")
+    for directive in program.kernel.directives:
+        values = _integers(directive)
+        if directive.name == "maxntid" and values and threads > _product(values):
+            most = _product(values)
+            raise refuse(
+                "TSR5008", f"block of `{name}` has {threads} threads, `.maxntid` allows {most}"
+            )
+        if directive.name == "reqntid" and values:
+            asked = (*values, 1, 1)[:3]
+            if tuple(asked) != block:
+                raise refuse("TSR5008", f"block of `{name}` must be {asked}: {block}")
+
+
+def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size:
+    """The cluster of a launch: the kernel's own, or the one asked for."""
+    own = next(
+        (_integers(d) for d in program.kernel.directives if d.name == "reqnctapercluster"), None
+    )
+    if own:
+        _check_target(program)
+        asked = (*own, 1, 1)[:3]
+        cluster = cluster or (asked[0], asked[1], asked[2])
+    if cluster is None:
+        return (1, 1, 1)
+    size = _product(list(cluster))
+    name = program.kernel.name
+    if size > _CLUSTER:
+        raise refuse("TSR5008", f"cluster of `{name}` has more than {_CLUSTER} CTAs: {size}")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise refuse("TSR5008", f"grid {grid} of `{name}` is no multiple of its cluster {cluster}")
+    return cluster
+
+
+def _check_target(program: KernelProgram) -> None:
+    """Clusters that the code itself asks for; a launch may ask for them with older code."""
+    number = _target_number(program.module.target)
+    if 0 < number < CLUSTERS_FROM:
+        raise refuse(
+            "TSR5008",
+            f"`{program.kernel.name}` requires clusters: {program.module.target[0]} has none",
+            hint=f"they exist from sm_{CLUSTERS_FROM} on",
+        )
+
+
+def check_shared(program: KernelProgram, dynamic: int) -> None:
+    """Refuse more shared memory than the kernel's target has."""
+    if _whole_numbers(dynamic) is None:
+        raise refuse("TSR5009", f"dynamic shared memory must be a whole number: {dynamic!r}")
+    limit = shared_limit(program.module.target)
+    total = program.shared_static + dynamic
+    name = program.kernel.name
+    if program.shared_static > STATIC_SHARED_BYTES:
+        raise refuse(
+            "TSR5009",
+            f"`{name}` declares {program.shared_static} bytes of static shared memory: "
+            f"{STATIC_SHARED_BYTES} at most",
+            hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
+        )
+    if dynamic < 0:
+        raise refuse("TSR5009", f"dynamic shared memory cannot be negative: {dynamic}")
+    if total > limit:
+        raise refuse(
+            "TSR5009",
+            f"`{name}` needs {total} bytes of shared memory: {limit} exist",
+            notes=(f"{program.shared_static} static and {dynamic} dynamic bytes",),
+        )
+
+
+def shared_limit(target: tuple[str, ...]) -> int:
+    """Bytes of shared memory that a block may have on a target."""
+    # Code for older GPUs than those of the table is compiled for the GPU that there is.
+    limits = LIMITS.get(_target_number(target), NEWER)
+    return max(limits.cta_shared_bytes, STATIC_SHARED_BYTES)
+
+
+def _target_number(target: tuple[str, ...]) -> int:
+    return arch_number(target[0]) if target else 0
+
+
+def _integers(directive: ptx.Directive) -> list[int]:
+    values = (constant_value(v) for v in directive.values if not isinstance(v, str))
+    return [v for v in values if v is not None]
+
+
+def _product(values: list[int]) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result

@@ -1,0 +1,177 @@
+"""Loads and stores as the generated code calls them: guards, vectors, who is to blame.
+
+`load` and `store` wrap a gather or a scatter of `spaces` for one instruction of the running
+lanes: they leave out lanes that a guard or the mask of the lanes switches off, put vectors
+together, and find the lane behind a bad address.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.global_access import check_aligned
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
+from tessera.backend.ptx_executor.memory.spaces import Gather, Scatter
+from tessera.backend.ptx_executor.simt.faults import AddressFault
+from tessera.backend.ptx_executor.simt.lanes import Lanes, blend
+
+
+def load(
+    cx: Lanes,
+    gather: Gather,
+    site: int,
+    addr: Array,
+    width: int,
+    guard: Array | None = None,
+    old: Array | None = None,
+) -> Array:
+    """Words of up to 16 bytes; lanes switched off by `guard` keep `old`."""
+    on = cx.enabled(guard)
+    try:
+        if on is None:
+            return gather(cx, site, addr, width, None)
+        return _load_some(cx, gather, site, addr, width, on, old)
+    except AddressFault as fault:
+        blame(cx, fault, addr, on)
+        raise
+
+
+def _load_some(
+    cx: Lanes, gather: Gather, site: int, addr: Array, width: int, on: Array, old: Array | None
+) -> Array:
+    if not on.any():
+        return np.zeros((1, 1), dtype=WORDS[width]) if old is None else old
+    flags = np.broadcast_to(on, cx.shape)
+    who = np.flatnonzero(flags)
+    picked = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
+    values = gather(cx, site, picked, width, who)
+    filled = np.zeros(cx.shape, dtype=WORDS[width])
+    if old is not None:
+        filled[...] = old
+    filled.reshape(-1)[who] = values
+    return filled
+
+
+def load_vector(
+    cx: Lanes,
+    gather: Gather,
+    site: int,
+    addr: Array,
+    width: int,
+    count: int,
+    guard: Array | None = None,
+    olds: Sequence[Array] = (),
+) -> list[Array]:
+    """`count` words of `width` bytes each from consecutive places, aligned as a whole.
+
+    Lanes switched off by `guard` keep the values of `olds`.
+    """
+    parts = _load_parts(cx, gather, site, addr, width, count, guard)
+    if guard is None or cx.enabled(guard) is None:
+        return parts
+    return [blend(guard, part, old) for part, old in zip(parts, olds, strict=True)]
+
+
+def _load_parts(
+    cx: Lanes,
+    gather: Gather,
+    site: int,
+    addr: Array,
+    width: int,
+    count: int,
+    guard: Array | None,
+) -> list[Array]:
+    total = width * count
+    if total <= 16:
+        return split_words(load(cx, gather, site, addr, total, guard), width, count)
+    if cx.enabled(guard) is None:
+        check_aligned(site, addr, total)
+    parts: list[Array] = []
+    for start in range(0, total, 16):
+        words = load(cx, gather, site, addr + addr.dtype.type(start), 16, guard)
+        parts.extend(split_words(words, width, 16 // width))
+    return parts
+
+
+def split_words(words: Array, width: int, count: int) -> list[Array]:
+    """Words of `width * count` bytes as `count` arrays of words of `width` bytes."""
+    if count == 1:
+        return [words]
+    parts = np.ascontiguousarray(words).view(UNSIGNED[width]).reshape(*words.shape, count)
+    return [parts[..., i].copy() for i in range(count)]
+
+
+def join_words(parts: Sequence[Array], width: int) -> Array:
+    """The inverse of `split_words`: one word of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    shape = np.broadcast_shapes(*(part.shape for part in parts))
+    joined = np.empty((*shape, len(parts)), dtype=UNSIGNED[width])
+    for i, part in enumerate(parts):
+        joined[..., i] = part
+    return joined.view(WORDS[width * len(parts)]).reshape(shape)
+
+
+def strong(cx: Lanes, on: bool) -> None:
+    """Around a strong load or store: it races with no other of its kind, and orders threads."""
+    watch = cx.chunk.launch.watch
+    if watch is not None:
+        watch.atomic = on
+        if not on:
+            watch.synchronised()
+
+
+def store(
+    cx: Lanes,
+    scatter: Scatter,
+    site: int,
+    addr: Array,
+    width: int,
+    parts: Sequence[Array],
+    guard: Array | None = None,
+) -> None:
+    """Store one word, or the words of a vector, per lane."""
+    per_word = max(1, 16 // width)
+    if len(parts) > per_word:
+        check_aligned(site, addr, width * len(parts))
+        for i in range(0, len(parts), per_word):
+            moved = addr + addr.dtype.type(i * width)
+            store(cx, scatter, site, moved, width, parts[i : i + per_word], guard)
+        return
+    words = join_words(parts, width)
+    total = width * len(parts)
+    on = cx.enabled(guard)
+    try:
+        if on is None:
+            scatter(cx, site, addr, total, words, None)
+            return
+        if not on.any():
+            return
+        who = np.flatnonzero(np.broadcast_to(on, cx.shape))
+        picked = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
+        chosen = np.broadcast_to(words, cx.shape).reshape(-1)[who]
+        scatter(cx, site, picked, total, chosen, who)
+    except AddressFault as fault:
+        blame(cx, fault, addr, on)
+        raise
+
+
+def blame(cx: Lanes, fault: AddressFault, addr: Array, on: Array | None) -> None:
+    """Set the first lane that named the bad address (also where a window was taken off)."""
+    named = np.broadcast_to(addr, cx.shape)
+    bad = (named == named.dtype.type(fault.address & ((1 << 8 * named.itemsize) - 1))) | (
+        (named & named.dtype.type((1 << min(36, 8 * named.itemsize)) - 1)) == fault.address
+    )
+    if on is not None:
+        bad = bad & on
+    places = np.flatnonzero(bad)
+    if len(places):
+        fault.lane = int(places[0])
+
+
+__all__ = ["blend", "load", "load_vector", "split_words", "store"]

@@ -1,0 +1,286 @@
+"""Optional checks of a launch: reads of bytes never written, and races between threads.
+
+Uninitialised reads: a flag per byte of device, shared memory says whether something has
+written it. What the host copies in counts as written; `Device.empty` does not.
+
+Races: per byte, the last writer and the last reader are remembered with the time of their
+access. Two accesses of different threads, at least one of them a write, race unless something
+orders them. Taken as ordering, so that correct programs are not accused: lanes of one warp are
+ordered; threads of one CTA are ordered by any barrier or completed mbarrier wait of the CTA in
+between; all threads by any atomic, strong access or poll in between, whoever does it. Lanes of
+one store that write the same value to a place do not race. So what is reported is a race; a
+race can be missed. Atomics, strong accesses and operations on mbarriers do not race.
+
+The checks cost several times the run without them and are off by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.memory import AddressSpace, Array, reserve
+from tessera.backend.ptx_executor.simt.faults import AddressFault
+from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+
+_NOBODY = -1
+_SEVERAL = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """Which checks a device makes."""
+
+    uninitialised: bool = False
+    races: bool = False
+
+
+class Shadow:
+    """Which bytes of a device's memory have been written."""
+
+    def __init__(self, space: AddressSpace) -> None:
+        self.space = space
+        self.flags = np.frombuffer(reserve(space.capacity), dtype=np.bool_)
+
+    def written(self, address: int, size: int) -> None:
+        """The host has written these bytes."""
+        start = address - self.space.base
+        self.flags[start : start + size] = True
+
+    def forget(self, address: int, size: int) -> None:
+        """Fresh memory holds nothing."""
+        start = address - self.space.base
+        self.flags[start : start + size] = False
+
+
+class History:
+    """Last writer and reader of each byte of a stretch of memory, with their times."""
+
+    def __init__(self, size: int) -> None:
+        self.thread = {kind: np.full(size, _NOBODY, dtype=np.int64) for kind in "wr"}
+        self.local_time = {kind: np.zeros(size, dtype=np.int64) for kind in "wr"}
+        self.global_time = {kind: np.zeros(size, dtype=np.int64) for kind in "wr"}
+
+
+class Watch:
+    """The checks of one launch."""
+
+    def __init__(self, checks: Checks, shadow: Shadow | None, threads: int) -> None:
+        self.checks = checks
+        self.shadow = shadow
+        self.threads = threads
+        self.warps = -(-threads // WARP)
+        self.now = 0
+        self.histories: dict[int, History] = {}
+        self.atomic = False
+
+    # --- hooks -------------------------------------------------------------------------
+
+    def read_global(self, cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> None:
+        """Before a load from device memory."""
+        if self.shadow is not None:
+            offset = (addr - np.uint64(self.shadow.space.base)).astype(np.int64)
+            self._need(self.shadow.flags, offset, addr, width, site, "device memory")
+        if self.checks.races:
+            self._race_global(cx, site, addr, width, who, "r")
+
+    def write_global(
+        self, cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    ) -> None:
+        """Before a store to device memory."""
+        if self.shadow is not None:
+            offset = (addr - np.uint64(self.shadow.space.base)).astype(np.int64)
+            self.shadow.flags[_bytes(offset, width)] = True
+        if self.checks.races:
+            self._race_global(cx, site, addr, width, who, "w", values)
+
+    def read_shared(self, cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> None:
+        """Before a load from shared memory."""
+        places = _shared_places(cx, addr, who)
+        if self.checks.uninitialised:
+            flags = cx.chunk.shared_flags()
+            self._need(flags, places, np.broadcast_to(addr, places.shape), width, site,
+                       "shared memory")  # fmt: skip
+        if self.checks.races:
+            self._race(cx, self._shared(cx), site, addr, places, width, who, "r")
+
+    def write_shared(
+        self, cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    ) -> None:
+        """Before a store to shared memory."""
+        places = _shared_places(cx, addr, who)
+        if self.checks.uninitialised:
+            cx.chunk.shared_flags()[_bytes(places, width)] = True
+        if self.checks.races:
+            self._race(cx, self._shared(cx), site, addr, places, width, who, "w", values)
+
+    def synchronised(self) -> None:
+        """Something happened that may order threads of different CTAs."""
+        self.now += 1
+
+    # --- reads of nothing ----------------------------------------------------------------
+
+    def _need(
+        self, flags: Array, places: Array, addr: Array, width: int, site: int, where: str
+    ) -> None:
+        good = flags[_bytes(places, width)].all(axis=-1)
+        if not good.all():
+            bad = int(addr.reshape(-1)[np.flatnonzero(~good.reshape(-1))[0]])
+            raise AddressFault(
+                "TSR5015", f"read of {width} bytes of {where} never written: 0x{bad:x}", site, bad
+            )
+
+    # --- races ---------------------------------------------------------------------------
+
+    def _shared(self, cx: Lanes) -> History:
+        """The history of a chunk's shared memory, which ends with the chunk."""
+        if cx.chunk.shared_history is None:
+            cx.chunk.shared_history = History(cx.chunk.shared.bytes.size)
+        found: History = cx.chunk.shared_history
+        return found
+
+    def _history(self, key: int, size: int) -> History:
+        found = self.histories.get(key)
+        if found is None:
+            found = self.histories[key] = History(size)
+        return found
+
+    def _race_global(
+        self,
+        cx: Lanes,
+        site: int,
+        addr: Array,
+        width: int,
+        who: Array | None,
+        kind: str,
+        values: Array | None = None,
+    ) -> None:
+        space: AddressSpace = cx.chunk.launch.space
+        starts, _ = space.bounds()
+        flat = addr.reshape(-1)
+        owner = np.searchsorted(starts, flat, side="right") - 1
+        for number in np.unique(owner):
+            allocation = space.table[int(number)]
+            history = self._history(allocation.address, allocation.size)
+            chosen = owner == number
+            places = (addr - np.uint64(allocation.address)).astype(np.int64)
+            self._race(cx, history, site, addr, places, width, who, kind, values, chosen)
+
+    def _race(
+        self,
+        cx: Lanes,
+        history: History,
+        site: int,
+        addr: Array,
+        places: Array,
+        width: int,
+        who: Array | None,
+        kind: str,
+        values: Array | None = None,
+        chosen: Array | None = None,
+    ) -> None:
+        if self.atomic:
+            return
+        shape = cx.shape if who is None else places.shape
+        stored = None if values is None else np.broadcast_to(values, shape).reshape(-1)
+        wide = np.broadcast_to(places, shape).reshape(-1)
+        shown = np.broadcast_to(addr, shape).reshape(-1)
+        threads, times = self._who(cx, who)
+        if chosen is not None:
+            keep = np.broadcast_to(chosen.reshape(places.shape), shape).reshape(-1)
+            wide, shown, threads, times = wide[keep], shown[keep], threads[keep], times[keep]
+            stored = None if stored is None else stored[keep]
+        for byte in range(width):
+            at = wide + byte
+            self._judge(history, site, shown, at, threads, times, "w")
+            if kind == "w":
+                self._judge(history, site, shown, at, threads, times, "r")
+                self._judge_together(site, shown, at, threads, stored)
+            self._remember(history, kind, at, threads, times)
+
+    def _who(self, cx: Lanes, who: Array | None) -> tuple[Array, Array]:
+        """Thread numbers in the grid, and the time of their CTA."""
+        rows = np.broadcast_to(cx.row, cx.shape).reshape(-1)
+        cols = np.broadcast_to(cx.col, cx.shape).reshape(-1)
+        if who is not None:
+            rows, cols = rows[who], cols[who]
+        ctas = cx.chunk.cta_ids[rows].astype(np.int64)
+        return ctas * self.warps * WARP + cols, cx.chunk.epochs[rows]
+
+    def _judge(
+        self,
+        history: History,
+        site: int,
+        shown: Array,
+        at: Array,
+        threads: Array,
+        times: Array,
+        kind: str,
+    ) -> None:
+        before = history.thread[kind][at]
+        same_cta = before // (self.warps * WARP) == threads // (self.warps * WARP)
+        same_warp = before // WARP == threads // WARP
+        local = history.local_time[kind][at] == times
+        recent = history.global_time[kind][at] == self.now
+        bad = (before >= 0) & ~same_warp & recent & (local | ~same_cta)
+        bad |= (before == _SEVERAL) & local & recent
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            self._accuse(site, int(shown[first]), int(before[first]), kind)
+
+    def _judge_together(
+        self, site: int, shown: Array, at: Array, threads: Array, stored: Array | None
+    ) -> None:
+        """Two lanes of one store that name the same byte, with different values."""
+        order = np.argsort(at, kind="stable")
+        same = at[order][1:] == at[order][:-1]
+        if stored is not None:
+            raw = np.ascontiguousarray(stored).view(np.uint8).reshape(len(stored), -1)[order]
+            same &= (raw[1:] != raw[:-1]).any(axis=1)
+        other = threads[order][1:] // WARP != threads[order][:-1] // WARP
+        clash = np.flatnonzero(same & other)
+        if len(clash):
+            first = int(order[clash[0]])
+            self._accuse(site, int(shown[first]), int(threads[first]), "w")
+
+    def _remember(
+        self, history: History, kind: str, at: Array, threads: Array, times: Array
+    ) -> None:
+        if kind == "r":
+            before = history.thread["r"][at]
+            fresh = history.global_time["r"][at] == self.now
+            fresh &= history.local_time["r"][at] == times
+            other = (before >= 0) & (before // WARP != threads // WARP)
+            threads = np.where(fresh & (other | (before == _SEVERAL)), _SEVERAL, threads)
+        history.thread[kind][at] = threads
+        if kind == "r":
+            kept = history.thread["r"][at]
+            history.thread["r"][at[kept // WARP != threads // WARP]] = _SEVERAL
+        history.local_time[kind][at] = times
+        history.global_time[kind][at] = self.now
+
+    def _accuse(self, site: int, address: int, other: int, kind: str) -> None:
+        what = "written" if kind == "w" else "read"
+        who = "several threads"
+        if other >= 0:
+            cta, thread = divmod(other, self.warps * WARP)
+            who = f"thread {thread} of CTA {cta} (both counted linearly)"
+        raise AddressFault(
+            "TSR5016",
+            f"race: 0x{address:x} is also {what} by another thread, and nothing orders the two",
+            site,
+            address,
+            f"the other access is by {who}",
+        )
+
+
+def _bytes(places: Array, width: int) -> Array:
+    return places[..., None] + np.arange(width)
+
+
+def _shared_places(cx: Lanes, addr: Array, who: Array | None) -> Array:
+    """Offsets in the chunk's shared memory (the CTA's own part only)."""
+    rows = cx.row if who is None else np.broadcast_to(cx.row, cx.shape).reshape(-1)[who]
+    places: Array = addr.astype(np.int64) % (1 << 24) + rows * cx.chunk.shared.row_bytes
+    return places

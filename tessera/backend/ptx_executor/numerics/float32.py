@@ -1,0 +1,133 @@
+"""f32 arithmetic, correctly rounded in every mode.
+
+To nearest without `.ftz` is NumPy's own float32 arithmetic; `fma` and the directed modes go
+through float64, in which products of f32 are exact and sums are rounded to odd.
+
+Source: PTX ISA, floating-point instructions.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
+from tessera.backend.ptx_executor.numerics.formats import finish, flush
+from tessera.backend.ptx_executor.numerics.fused import Operands, exact_sum, fused
+from tessera.backend.ptx_executor.numerics.rounding import F64, check_mode, narrow, odd_sum
+
+F32 = NDArray[np.float32]
+
+_SHIFT = np.int64(35)
+_TIE = np.int64(-(2**63))
+# Twice the bits of the smallest normal, less one: zero, less one, is above it.
+_SUBNORMAL = np.uint32(0x00FFFFFF)
+
+
+def load(a: Operand, ftz: bool) -> F32:
+    """The values of an operand, subnormals flushed if asked."""
+    raw = bits(32, a)
+    return (flush("f32", raw) if ftz else raw).view(np.float32)
+
+
+def store(raw: Bits, ftz: bool, sat: bool) -> Bits:
+    """The modifiers of a result: `.ftz`, then `.sat` to [+0.0, 1.0] with NaN to +0.0."""
+    if ftz:
+        raw = flush("f32", raw)
+    return saturate(raw) if sat else raw
+
+
+def saturate(raw: Bits) -> Bits:
+    """Clamp f32 bits to [+0.0, 1.0]; NaN and everything negative become +0.0."""
+    values = raw.view(np.float32)
+    clamped = np.minimum(np.fmax(values, np.float32(0)), np.float32(1))
+    # fmax may keep -0.0; adding +0.0 makes it positive.
+    clamped += np.float32(0)
+    return clamped.view(np.uint32)
+
+
+def add(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a + b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x + y), ftz, sat)
+    return store(_rounded_sum(x.astype(np.float64), y.astype(np.float64), rounding), ftz, sat)
+
+
+def sub(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a - b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x - y), ftz, sat)
+    return add(x.view(np.uint32), (-y).view(np.uint32), rounding, ftz, sat)
+
+
+def _rounded_sum(x: F64, y: F64, rounding: str) -> Bits:
+    """x + y in a directed mode; an exact zero of opposite signs is -0.0 when rounding down."""
+    check_mode(rounding)
+    total = odd_sum(x, y)
+    result = narrow(total, rounding)
+    if rounding != "rm":
+        return result
+    cancelled = (total == 0) & (np.signbit(x) != np.signbit(y))
+    return np.where(cancelled, np.uint32(0x80000000), result)
+
+
+def mul(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a * b."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x * y), ftz, sat)
+    return store(narrow(_product(x, y), rounding), ftz, sat)
+
+
+def _product(x: F32, y: F32) -> F64:
+    return x.astype(np.float64) * y.astype(np.float64)
+
+
+def fma(a: Operand, b: Operand, c: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a * b + c with one rounding."""
+    x, y, z = load(a, ftz), load(b, ftz), load(c, ftz)
+    if rounding == "rn":
+        return store(fused(x, y, z, _round_fused, np.dtype(np.uint32)), ftz, sat)
+    return store(_rounded_sum(_product(x, y), z.astype(np.float64), rounding), ftz, sat)
+
+
+def _round_fused(total: F64, scratch: F64, operands: Operands) -> Bits:
+    """Round the float64 sum; only lanes where that was a tie or subnormal need more care.
+
+    Rounding twice goes wrong only if the first rounding lands exactly between two f32 values,
+    whose spacing differs for subnormals.
+    """
+    result: F32 = total.astype(np.float32)
+    # Shifting left leaves the 29 bits that f32 drops; a tie is the most negative integer.
+    low = scratch.view(np.int64)
+    np.left_shift(total.view(np.int64), _SHIFT, out=low)
+    magnitude = result.view(np.uint32) << np.uint32(1)
+    magnitude -= np.uint32(1)
+    if low.min() == _TIE or magnitude.min() < _SUBNORMAL:
+        where = np.flatnonzero((low == _TIE) | (magnitude < _SUBNORMAL))
+        result[where] = exact_sum(operands, where, total.shape).astype(np.float32)
+    return finish("f32", result)
+
+
+def div(a: Operand, b: Operand, rounding: str, ftz: bool) -> Bits:
+    """a / b. A quotient of f32 is never so near a tie that float64 could hide it."""
+    x, y = load(a, ftz), load(b, ftz)
+    if rounding == "rn":
+        return store(finish("f32", x / y), ftz, False)
+    return store(narrow(x.astype(np.float64) / y.astype(np.float64), rounding), ftz, False)
+
+
+def sqrt(a: Operand, rounding: str, ftz: bool) -> Bits:
+    """The square root; -0.0 keeps its sign."""
+    x = load(a, ftz)
+    if rounding == "rn":
+        return store(finish("f32", np.sqrt(x)), ftz, False)
+    return store(narrow(np.sqrt(x.astype(np.float64)), rounding), ftz, False)
+
+
+def rcp(a: Operand, rounding: str, ftz: bool) -> Bits:
+    """1 / a."""
+    return div(0x3F800000, a, rounding, ftz)

@@ -1,0 +1,176 @@
+"""The binary floating-point formats of PTX and exact widening to what NumPy computes in.
+
+`f32` and `f64` are computed in themselves, `f16` and `bf16` in f32 or f64. Every arithmetic
+result that is NaN takes the canonical pattern of its format (0x7fffffff for f32, 0x7fff for f16
+and bf16), so neither the host's NaN payloads nor their signs ever show.
+
+Source: PTX ISA, fundamental and alternate floating-point data formats.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, unsigned
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A sign, `exponent` bits and `mantissa` bits in `width` bits.
+
+    The top exponent holds infinity and NaNs as in IEEE 754, unless `finite` says which bits are
+    the largest finite value of a format without infinity.
+    """
+
+    name: str
+    width: int
+    exponent: int
+    mantissa: int
+    nan: int
+    finite: int | None = None
+
+    @property
+    def bias(self) -> int:
+        """What is added to the exponent."""
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def one(self) -> int:
+        """The bits of 1.0."""
+        return self.bias << self.mantissa
+
+    @property
+    def infinity(self) -> int:
+        """The bits of +infinity, or of the largest value of a format without it."""
+        if self.finite is not None:
+            return self.finite
+        return ((1 << self.exponent) - 1) << self.mantissa
+
+    @property
+    def largest(self) -> int:
+        """The bits of the largest finite value."""
+        return self.infinity - 1 if self.finite is None else self.finite
+
+    @property
+    def sign(self) -> int:
+        """The sign bit."""
+        return 1 << (self.width - 1)
+
+
+FORMATS: dict[str, FloatFormat] = {
+    form.name: form
+    for form in (
+        FloatFormat("f16", 16, 5, 10, 0x7FFF),
+        FloatFormat("bf16", 16, 8, 7, 0x7FFF),
+        FloatFormat("f32", 32, 8, 23, 0x7FFFFFFF),
+        FloatFormat("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
+    )
+}
+FLOAT_DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.float32), 64: np.dtype(np.float64)}
+
+_U32_1 = np.uint32(1)
+_U32_13 = np.uint32(13)
+_U32_16 = np.uint32(16)
+
+
+def format_of(t: str) -> FloatFormat:
+    """The format that a PTX type names."""
+    try:
+        return FORMATS[t]
+    except KeyError:
+        raise NotImplementedError(f"floating-point type .{t} is not supported here") from None
+
+
+def widen(t: str, raw: Bits) -> NDArray[Any]:
+    """Values of the bits of an f16, bf16, f32 or f64: exact, as float32 (f64: float64)."""
+    if t == "f32" or t == "f64":
+        return raw.view(FLOAT_DTYPES[raw.dtype.itemsize * 8])
+    if t == "bf16":
+        wide = raw.astype(np.uint32)
+        wide <<= _U32_16
+        return wide.view(np.float32)
+    if t == "f16":
+        return _widen_f16(raw)
+    raise NotImplementedError(f"values of .{t} cannot be widened")
+
+
+def _widen_f16(raw: Bits) -> NDArray[np.float32]:
+    """Shift the fields into place and let one multiplication fix the exponent, subnormals too."""
+    wide = raw.view(np.int16).astype(np.int32).view(np.uint32)
+    wide <<= _U32_13
+    wide &= np.uint32(0x8FFFE000)
+    values = wide.view(np.float32)
+    values *= np.float32(2.0**112)
+    if values.size and (values.max() >= 65536 or values.min() <= -65536):
+        special = np.abs(values) >= 65536
+        wide[special] |= np.uint32(0x7F800000)
+    return values
+
+
+def flush(t: str, raw: Bits) -> Bits:
+    """Subnormals replaced by zeros of their sign; `raw` itself if there are none."""
+    form = format_of(t)
+    dtype = UNSIGNED[form.width]
+    # Shifting the sign out and subtracting one makes zero the largest value.
+    magnitude = raw << dtype.type(1)
+    magnitude -= dtype.type(1)
+    limit = dtype.type((1 << (form.mantissa + 1)) - 1)
+    if not magnitude.size or magnitude.min() >= limit:
+        return raw
+    flushed = raw.copy()
+    flushed[magnitude < limit] &= dtype.type(form.sign)
+    return flushed
+
+
+def finish(t: str, values: NDArray[Any]) -> Bits:
+    """The bits of fresh f32 or f64 results, NaNs made canonical (in place)."""
+    raw = unsigned(values)
+    if values.size:
+        top = values.max()
+        if top != top:
+            raw[values != values] = FORMATS[t].nan
+    return raw
+
+
+def narrow_f16(raw: Bits) -> Bits:
+    """f32 bits to f16 bits, to nearest even; NaN becomes canonical."""
+    magnitude = raw & np.uint32(0x7FFFFFFF)
+    rounded = magnitude >> _U32_13
+    rounded &= _U32_1
+    rounded += magnitude
+    rounded -= np.uint32((112 << 23) - 0xFFF)
+    rounded >>= _U32_13
+    small = magnitude < np.uint32(0x38800000)
+    if small.any():
+        # Adding 0.5 rounds to multiples of 2^-24, the unit of f16's subnormals.
+        shifted = magnitude[small].view(np.float32) + np.float32(0.5)
+        rounded[small] = shifted.view(np.uint32) - np.uint32(0x3F000000)
+    if magnitude.size and magnitude.max() >= 0x47800000:
+        rounded[magnitude >= 0x47800000] = 0x7C00
+    sign = raw ^ magnitude
+    sign >>= _U32_16
+    rounded |= sign
+    if magnitude.size and magnitude.max() > 0x7F800000:
+        rounded[magnitude > 0x7F800000] = 0x7FFF
+    return rounded.astype(np.uint16)
+
+
+def narrow_bf16(raw: Bits) -> Bits:
+    """f32 bits to bf16 bits, to nearest even; NaN becomes canonical."""
+    rounded = raw >> _U32_16
+    rounded &= _U32_1
+    rounded += raw
+    rounded += np.uint32(0x7FFF)
+    rounded >>= _U32_16
+    result = rounded.astype(np.uint16)
+    values = raw.view(np.float32)
+    if values.size:
+        top = values.max()
+        if top != top:
+            result[values != values] = 0x7FFF
+    return result

@@ -1,0 +1,11 @@
+"""Warp-level matrix instructions: data movement, `mma`, `mma.sp`, `wmma`.
+
+Every register operand is an array of lanes ([warps * 32] or [warps, 32]), and so is every result.
+"""
+
+from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics.matrix.mma import mma
+from tessera.backend.ptx_executor.numerics.matrix.movement import ldmatrix, movmatrix, stmatrix
+from tessera.backend.ptx_executor.numerics.matrix.sparse import mma_sp
+
+__all__ = ["ldmatrix", "mma", "mma_sp", "movmatrix", "stmatrix", "wmma"]

@@ -1,0 +1,165 @@
+"""Products of matrices, convolutions and attention.
+
+Products are summed in float64 by rising k, one after the other, whatever the machine: no BLAS,
+whose order of summation is its own. Integers are summed in 64 bits.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.operators import elementary
+from tessera.backend.ptx_executor.operators.reduce import log_sum_exp, softmax_of
+from tessera.backend.ptx_executor.operators.values import Array, Call
+from tessera.ir.operators.shapes import pairs
+
+# Elements of a block of results that stays in the second-level cache.
+_BLOCK = 1 << 15
+
+
+def product(left: Array, right: Array) -> Array:
+    """[..., m, k] times [..., k, n], where the leading dimensions are the same."""
+    kind = np.float64 if left.dtype.kind == "f" or right.dtype.kind == "f" else np.int64
+    a, b = left.astype(kind), right.astype(kind)
+    (*batch, m, depth), n = a.shape, b.shape[-1]
+    total = np.zeros((*batch, m, n), kind)
+    if not total.size or not depth:
+        return total
+    step = max(1, _BLOCK // max(1, n))
+    rows = a.reshape(-1, m, depth)
+    matrices, results = b.reshape(-1, depth, n), total.reshape(-1, m, n)
+    for one, other, result in zip(rows, matrices, results, strict=True):
+        for first in range(0, m, step):
+            _multiply_into(one[first : first + step], other, result[first : first + step])
+    return total
+
+
+def _multiply_into(a: Array, b: Array, total: Array) -> None:
+    columns = np.ascontiguousarray(a.T)
+    term = np.empty_like(total)
+    for k in range(len(b)):
+        np.multiply(columns[k][:, None], b[k], out=term)
+        total += term
+
+
+def _mm(call: Call) -> list[Array]:
+    return [product(call["self"], call["mat2"])]
+
+
+def _mv(call: Call) -> list[Array]:
+    return [product(call["self"], call["vec"][:, None])[:, 0]]
+
+
+def _dot(call: Call) -> list[Array]:
+    return [product(call["self"][None], call["tensor"][:, None])[0, 0]]
+
+
+def _added(left: str, right: str) -> Callable[[Call], list[Array]]:
+    """beta * self + alpha * product; `self` does not count where beta is 0, not even a NaN."""
+
+    def apply(call: Call) -> list[Array]:
+        made = product(call[left], call[right])
+        beta, alpha = call.number("beta"), call.number("alpha")
+        scaled = made if alpha == 1 else made * np.asarray(alpha).astype(made.dtype)
+        if beta == 0:
+            return [scaled]
+        base = call["self"].astype(made.dtype)
+        return [scaled + (base if beta == 1 else base * np.asarray(beta).astype(made.dtype))]
+
+    return apply
+
+
+def _activated(call: Call) -> list[Array]:
+    x = _added("mat1", "mat2")(call)[0]
+    if call.bound.flag("use_gelu"):
+        return [elementary.gelu_by_tanh(x)]
+    return [np.where(x < 0, 0.0, x)]
+
+
+def _scaled(call: Call) -> list[Array]:
+    scale = call.float64("scale_a") * call.float64("scale_b")
+    made = product(call["self"], call["mat2"]) * scale
+    return [made + call.float64("bias") if call.bound.has("bias") else made]
+
+
+def _linear(call: Call) -> list[Array]:
+    x, weight = call["input"], call["weight"]
+    made = product(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), weight.T)
+    if call.has("bias"):
+        made = made + call["bias"].astype(np.float64)
+    return [made.reshape(*x.shape[:-1], weight.shape[0])]
+
+
+def _convolution(call: Call) -> list[Array]:
+    data, kernel = call["input"].astype(np.float64), call["weight"].astype(np.float64)
+    rank, bound = data.ndim - 2, call.bound
+    stride = pairs(bound.integers("stride"), rank, 1)
+    padding = pairs(bound.integers("padding"), rank, 0)
+    dilation = pairs(bound.integers("dilation"), rank, 1)
+    groups = bound.integer("groups")
+    data = np.pad(data, [(0, 0), (0, 0), *((p, p) for p in padding)])
+    shape = call.results[0].shape
+    total = np.zeros((shape[0], groups, shape[1] // groups, *shape[2:]))
+    inputs = data.reshape(data.shape[0], groups, -1, *data.shape[2:])
+    kernels = kernel.reshape(groups, -1, *kernel.shape[1:])
+    for channel in range(kernel.shape[1]):
+        for place in itertools.product(*(range(size) for size in kernel.shape[2:])):
+            window = tuple(
+                slice(start * d, start * d + (size - 1) * s + 1, s)
+                for start, d, s, size in zip(place, dilation, stride, shape[2:], strict=True)
+            )
+            values = inputs[:, :, channel][(slice(None), slice(None), *window)]
+            at: Any = (..., *place)
+            weights = kernels[:, :, channel][at]
+            total += values[:, :, None] * weights.reshape(1, *weights.shape, *([1] * rank))
+    made = total.reshape(shape)
+    if call.has("bias"):
+        made = made + call["bias"].astype(np.float64).reshape(1, -1, *([1] * rank))
+    return [made]
+
+
+def _attention(call: Call) -> list[Array]:
+    query, key, value = (call[name].astype(np.float64) for name in ("query", "key", "value"))
+    heads = query.shape[-3] // key.shape[-3]
+    key, value = (np.repeat(one, heads, axis=-3) for one in (key, value))
+    scale = call.bound.attribute("scale")
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else call.number("scale")
+    scores = product(query, np.swapaxes(key, -1, -2)) * factor
+    scores = _masked(call, scores)
+    sums = log_sum_exp(scores, (scores.ndim - 1,))
+    made = [product(softmax_of(scores, -1), value), sums[..., 0]]
+    made += [np.zeros(one.shape, np.int64) for one in call.results[2:]]
+    return made[: len(call.results)]
+
+
+def _masked(call: Call, scores: Array) -> Array:
+    for name in ("attn_mask", "attn_bias"):
+        if call.bound.has(name):
+            mask = call[name]
+            keep = mask if mask.dtype == np.bool_ else None
+            scores = scores + mask if keep is None else np.where(keep, scores, -np.inf)
+    if call.bound.flag("is_causal"):
+        later = np.triu(np.ones(scores.shape[-2:], np.bool_), 1)
+        scores = np.where(later, -np.inf, scores)
+    return scores
+
+
+MATRIX: dict[str, Callable[[Call], list[Array]]] = {
+    "mm": _mm,
+    "bmm": _mm,
+    "scaled_mm": _scaled,
+    "mv": _mv,
+    "dot": _dot,
+    "addmm": _added("mat1", "mat2"),
+    "baddbmm": _added("batch1", "batch2"),
+    "addmm_activation": _activated,
+    "linear": _linear,
+    "convolution": _convolution,
+    "attention": _attention,
+}

@@ -1,0 +1,136 @@
+"""Tensors as values: bytes of a device in, NumPy arrays out, and results rounded back.
+
+16- and 8-bit floats are widened to float32; integers and bools are what they are. A result is
+rounded once, to nearest even, from what a function computed (float32 or float64).
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.ptx_executor.numerics.bits import unsigned
+from tessera.backend.ptx_executor.numerics.convert_packed import SMALL, decode_table
+from tessera.backend.ptx_executor.numerics.formats import FORMATS, widen
+from tessera.backend.ptx_executor.numerics.rounding import encode, narrow_half
+from tessera.ir.operators.records import Bound
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import AttributeValue
+
+Array = NDArray[Any]
+
+_SMALL_FLOATS = (DataType.E4M3, DataType.E5M2)
+_HALF_FLOATS = (DataType.F16, DataType.BF16)
+COMPLEX = (DataType.C64, DataType.C128)
+
+
+def storage(dtype: DataType) -> np.dtype[Any]:
+    """The NumPy type that holds the bits of an element."""
+    if dtype is DataType.F32 or dtype is DataType.F64:
+        return np.dtype(f"f{dtype.bytes}")
+    if dtype in COMPLEX:
+        return np.dtype(f"c{dtype.bytes}")
+    return np.dtype(f"{'i' if dtype.is_signed else 'u'}{dtype.bytes}")
+
+
+def decode(dtype: DataType, raw: Array) -> Array:
+    """The values of stored bits."""
+    if dtype is DataType.BOOL:
+        return raw != 0
+    if dtype in _HALF_FLOATS:
+        return widen(dtype.value, np.ascontiguousarray(raw)).reshape(raw.shape)
+    if dtype in _SMALL_FLOATS:
+        return decode_table(dtype.value).astype(np.float32).take(raw)
+    return raw
+
+
+def round_to(dtype: DataType, values: Array) -> Array:
+    """The bits of values rounded (floats) or wrapped (integers) to a type."""
+    if dtype is DataType.BOOL:
+        return (values != 0).astype(np.uint8)
+    if dtype in _HALF_FLOATS:
+        return _half(dtype.value, values)
+    if dtype in _SMALL_FLOATS:
+        return _small(dtype.value, np.asarray(values, np.float64))
+    return values.astype(storage(dtype))
+
+
+def _small(name: str, values: Array) -> Array:
+    """8-bit floats, to nearest even; e4m3 has no infinity, its largest value stands for it."""
+    return encode(SMALL[name], np.ascontiguousarray(values)).reshape(values.shape)
+
+
+def _half(name: str, values: Array) -> Array:
+    if values.dtype == np.float64:
+        return encode(FORMATS[name], np.ascontiguousarray(values)).reshape(values.shape)
+    single = np.ascontiguousarray(values, dtype=np.float32)
+    return narrow_half(name, unsigned(single)).reshape(values.shape)
+
+
+class Call:
+    """What a function of the table is given: operands by name, attributes, result types.
+
+    `bits` are operands as they are stored, `values` what they mean. In calls of which only the
+    movement of elements matters the two are the same.
+    """
+
+    def __init__(self, bound: Bound, bits: dict[str, list[Array]], *, moves_bits: bool) -> None:
+        self.bound = bound
+        self.values: dict[str, list[Array]] = bits
+        if not moves_bits:
+            self.values = {
+                spec.name: [
+                    decode(one.dtype, raw) for one, raw in zip(found, bits[spec.name], strict=True)
+                ]
+                for spec, found in bound.reads
+            }
+        self.results = [operand for _, operand in bound.writes]
+
+    def all(self, name: str) -> list[Array]:
+        """The tensors of a list."""
+        return self.values[name]
+
+    def __getitem__(self, name: str) -> Array:
+        """A tensor, or the number that stands for it."""
+        found = self.values.get(name)
+        if found:
+            return found[0]
+        return np.asarray(self.number(name))
+
+    def has(self, name: str) -> bool:
+        """Whether an operand is there, as a tensor or a number."""
+        return self.bound.has(name) or self._given(name) is not None
+
+    def _given(self, name: str) -> AttributeValue:
+        return next((value for key, value in self.bound.attributes if key == name), None)
+
+    def number(self, name: str) -> float:
+        """A number among the attributes."""
+        return self.bound.number(name)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the arithmetic is that of floats."""
+        kinds = [one.dtype for spec, found in self.bound.reads for one in found]
+        numbers = (value for _, value in self.bound.attributes)
+        return (
+            any(kind.is_float for kind in kinds)
+            or any(isinstance(value, float) for value in numbers)
+            or self.results[0].dtype.is_float
+        )
+
+    @property
+    def wide(self) -> np.dtype[Any]:
+        """The type of elementwise arithmetic: float32, float64 or 64-bit integers."""
+        kinds = [one.dtype for _, found in self.bound.reads for one in found]
+        kinds += [one.dtype for one in self.results]
+        if self.is_float:
+            return np.dtype(np.float64 if DataType.F64 in kinds else np.float32)
+        return np.dtype(np.uint64 if DataType.U64 in kinds else np.int64)
+
+    def float64(self, name: str) -> Array:
+        """A tensor or number in float64."""
+        return np.asarray(self[name], dtype=np.float64)

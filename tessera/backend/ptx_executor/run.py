@@ -1,0 +1,209 @@
+"""Run one trace on one virtual device: every launch, memset and memcpy, in file order.
+
+In: a program, and the bytes of its buffers when the request starts. Out: the bytes of its
+outputs and states after it, and what every launch touched. File order is one of the orders
+that streams and events allow, so they need no more than that.
+
+A module that exists for several architectures runs in the variant that is asked for, else in
+the one for the oldest architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from tessera.backend.address_words import plain_word
+from tessera.backend.ptx_executor.device import Device, DeviceArray
+from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
+from tessera.backend.ptx_executor.memory.memory import POISON, Array
+from tessera.backend.ptx_executor.operators import run as operators
+from tessera.backend.ptx_executor.steps import LoadedModules, StepRunner
+from tessera.ir.architecture import arch_number
+from tessera.ir.program import program as ir
+
+_KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRecord:
+    """A launch or library call that ran: its number among the work of the trace, its result."""
+
+    id: int
+    kernel: str
+    result: LaunchResult
+
+
+@dataclass(slots=True, kw_only=True)
+class RunResult:
+    """Bytes of outputs and states by buffer name, and the launches in order."""
+
+    buffers: dict[str, Array]
+    launches: list[LaunchRecord]
+
+    @property
+    def output(self) -> str:
+        """What the kernels printed."""
+        return "".join(record.result.output for record in self.launches)
+
+
+def run_program(
+    program: ir.Program,
+    contents: Mapping[str, Array],
+    *,
+    device: Device | None = None,
+    arch: str | None = None,
+    max_steps: int = DEFAULT_STEPS,
+    on_step: Callable[[int, int], None] | None = None,
+) -> RunResult:
+    """Run a trace; buffers that `contents` does not name start out poisoned.
+
+    `on_step` is called before each step with its number and the number of steps, and at the end.
+    """
+    refuse_library_calls(program)
+    machine = OneDevice(program, device or Device(), variant_choice(program, arch), max_steps)
+    machine.fill(contents)
+    report = on_step or (lambda done, total: None)
+    for number, step in enumerate(program.steps):
+        report(number, len(program.steps))
+        machine.step(step)
+    report(len(program.steps), len(program.steps))
+    return RunResult(buffers=machine.kept(), launches=machine.launches)
+
+
+def refuse_library_calls(program: ir.Program) -> None:
+    """Refuse `op` records with operators or types that the CPU backend does not have."""
+    for step in program.steps:
+        if isinstance(step, ir.LibraryCall):
+            operators.check(step)
+
+
+class OneDevice:
+    """A device with the buffers and modules of a program on it."""
+
+    def __init__(
+        self,
+        program: ir.Program,
+        device: Device,
+        arch_of: Callable[[ir.Launch], str],
+        max_steps: int = DEFAULT_STEPS,
+    ) -> None:
+        self.program = program
+        self.device = device
+        self.launches: list[LaunchRecord] = []
+        self.modules = LoadedModules(device, program)
+        arches = {step.id: arch_of(step) for step in program.launches()}
+        for step in program.launches():
+            self.modules.load(step.module, arches[step.id])
+        for module in program.modules:
+            if not self.modules.has(module.id):
+                self.modules.load(module.id, oldest(module).arch)
+        self.buffers: list[DeviceArray] = [self._place(buffer) for buffer in program.buffers]
+        self.steps = StepRunner(
+            device,
+            lambda buffer: self.buffers[buffer].address,
+            lambda step: self.modules.load(step.module, arches[step.id]),
+            max_steps,
+        )
+
+    def _place(self, buffer: ir.Buffer) -> DeviceArray:
+        if buffer.role is ir.Role.VARIABLE:
+            found = self.modules.variable(buffer)
+            if found is not None:
+                return found
+        return self.device.empty(buffer.bytes, np.uint8, buffer.name)
+
+    def poison(self) -> None:
+        """Forget what buffers hold, but for module variables."""
+        for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
+            if buffer.role is not ir.Role.VARIABLE:
+                array.view()[:] = POISON
+
+    def fill(
+        self, contents: Mapping[str, Array], moved: Mapping[str, Set[int]] = MappingProxyType({})
+    ) -> None:
+        """Write the initial contents, then the device addresses of `pointers` records.
+
+        `moved` are words of states, by name and offset, that an earlier request has overwritten.
+        """
+        for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
+            given = contents.get(buffer.name)
+            if given is not None:
+                raw = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+                array.view().reshape(-1)[:] = raw
+                self.device.mark_written(array.address, array.nbytes)
+        for table in self.program.pointer_tables:
+            carried = moved.get(self.program.buffers[table.buffer].name, ())
+            words = tuple(word for word in table.words if word.offset not in carried)
+            self.steps.write_pointers(replace(table, words=words))
+
+    def moved_words(self) -> dict[str, frozenset[int]]:
+        """The words of `pointers` records in states that no longer hold what was put there."""
+        states = (
+            table
+            for table in self.program.pointer_tables
+            if self.program.buffers[table.buffer].role is ir.Role.STATE
+        )
+        found: dict[str, frozenset[int]] = {}
+        for table in states:
+            raw = self.buffers[table.buffer].numpy().tobytes()
+            name = self.program.buffers[table.buffer].name
+            found[name] = found.get(name, frozenset()) | {
+                word.offset
+                for word in table.words
+                if int.from_bytes(raw[word.offset : word.offset + ir.POINTER_BYTES], "little")
+                != self.steps.address(word.target)
+            }
+        return found
+
+    def kept(self) -> dict[str, Array]:
+        """The bytes that outlive the request."""
+        return {
+            buffer.name: self.buffers[buffer.id].numpy().reshape(-1).view(np.uint8)
+            for buffer in self.program.buffers
+            if buffer.role in _KEPT
+        }
+
+    def plain_words(self) -> dict[str, dict[int, bytes]]:
+        """Words of `pointers` records by buffer and offset, as `address_words` says."""
+        buffers = self.program.buffers
+        homes = [(b.name, self.buffers[b.id].address, b.bytes) for b in buffers]
+        found: dict[str, dict[int, bytes]] = {}
+        for table in self.program.pointer_tables:
+            raw = self.buffers[table.buffer].numpy().tobytes()
+            words = found.setdefault(buffers[table.buffer].name, {})
+            for word in table.words:
+                held = raw[word.offset : word.offset + ir.POINTER_BYTES]
+                words[word.offset] = plain_word(held, self.steps.address(word.target), homes)
+        return found
+
+    def step(self, step: ir.Step) -> LaunchResult | None:
+        """Do one record."""
+        result = self.steps.do(step)
+        if result is not None and isinstance(step, ir.Launch | ir.LibraryCall):
+            name = step.kernel if isinstance(step, ir.Launch) else step.operator
+            self.launches.append(LaunchRecord(id=int(step.id), kernel=name, result=result))
+        return result
+
+
+def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch], str]:
+    """The variant for `arch` where a module has one, else that for the oldest architecture."""
+
+    def choose(step: ir.Launch) -> str:
+        module = program.modules[step.module]
+        return ((module.variant(arch) if arch else None) or oldest(module)).arch
+
+    return choose
+
+
+def oldest(module: ir.Module) -> ir.ModuleVariant:
+    """The variant for the oldest architecture, which is the most portable one."""
+
+    def age(variant: ir.ModuleVariant) -> tuple[int, bool]:
+        return arch_number(variant.arch), variant.arch.endswith("a")
+
+    return min(module.variants, key=age)

@@ -1,0 +1,198 @@
+"""Asynchronous copies, which complete when they are issued.
+
+PTX promises a copy's effect only after a wait; having it earlier is one of the allowed
+orders. Groups and waits therefore need no code, and a copy that signals an mbarrier takes its
+bytes off at once.
+
+Source: PTX ISA 9.0, sections 9.7.9.25 (cp.async), 9.7.9.26 and 9.7.9.27 (bulk copies).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.access import load, store
+from tessera.backend.ptx_executor.memory.global_access import gather_global
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
+from tessera.backend.ptx_executor.memory.spaces import RANK_SHIFT, SPACES, scatter_shared
+from tessera.backend.ptx_executor.simt import mbarrier
+from tessera.backend.ptx_executor.simt.atomics import step_of
+from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+
+def copy_small(
+    cx: Lanes,
+    site: int,
+    target: Array,
+    source: Array,
+    size: int,
+    from_size: Array | None,
+    ignore: Array | None,
+    guard: Array | None,
+) -> None:
+    """cp.async of 4, 8 or 16 bytes; bytes past `from_size` are zero and are not read."""
+    if from_size is None and ignore is None:
+        words = load(cx, gather_global, site, source, size, guard)
+        store(cx, scatter_shared, site, target, size, [words], guard)
+        return
+    given = np.full((1, 1), size, dtype=np.uint32) if from_size is None else from_size
+    if ignore is not None:
+        given = np.where(ignore, np.uint32(0), given)
+    on = cx.enabled(guard)
+    checked = given if on is None else np.where(on, given, np.uint32(0))
+    if int(checked.max()) > size:
+        most = int(checked.max())
+        raise Fault("TSR5023", f"cp.async of {size} bytes from {most} bytes", site)
+    whole = given == size
+    reads = whole if guard is None else whole & guard
+    words = load(cx, gather_global, site, source, size, reads)
+    if not whole.all():
+        words = _partial(cx, site, source, size, given, words, guard)
+    store(cx, scatter_shared, site, target, size, [words], guard)
+
+
+def _partial(
+    cx: Lanes,
+    site: int,
+    source: Array,
+    size: int,
+    given: Array,
+    words: Array,
+    guard: Array | None,
+) -> Array:
+    """Lanes that copy fewer bytes than they fill."""
+    some = (given > 0) & (given < size)
+    if guard is not None:
+        some = some & guard
+    whole = np.broadcast_to(given == size, cx.shape)
+    filled = np.array(np.broadcast_to(words, cx.shape), order="C")
+    raw = filled.reshape(-1).view(np.uint8).reshape(-1, size)
+    raw[~whole.reshape(-1)] = 0
+    if some.any():
+        flat_given = np.broadcast_to(given, cx.shape).reshape(-1)
+        for byte in range(size):
+            wanted = np.broadcast_to(some, cx.shape) & (flat_given.reshape(cx.shape) > byte)
+            if wanted.any():
+                step = source.dtype.type(byte)
+                part = load(cx, gather_global, site, source + step, 1, wanted)
+                chosen = wanted.reshape(-1)
+                raw[chosen, byte] = np.broadcast_to(part, cx.shape).reshape(-1)[chosen]
+    return filled
+
+
+def copy_bulk(
+    cx: Lanes,
+    site: int,
+    spaces: tuple[str, str],
+    target: Array,
+    source: Array,
+    size: Array,
+    barrier: Array | None,
+    ranks: Array | None,
+    guard: Array | None,
+) -> None:
+    """cp.async.bulk: each lane copies `size` bytes, a multiple of 16."""
+    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, source, size)]
+    bars = None if barrier is None else np.broadcast_to(barrier, cx.shape).reshape(-1)
+    masks = None if ranks is None else np.broadcast_to(ranks, cx.shape).reshape(-1)
+    for place, _ in mbarrier.lanes_at(cx, target, guard):
+        to, start, count = (int(x[place]) for x in flat)
+        if count % 16 or to % 16 or start % 16:
+            raise Fault("TSR5003", "bulk copy whose addresses or size are no multiples of 16",
+                        site, place)  # fmt: skip
+        data = read_bytes(cx, site, spaces[1], start, count, place)
+        at = None if bars is None else int(bars[place])
+        for rank_target, rank_bar in spread(to, at, masks, place):
+            write_bytes(cx, site, spaces[0], rank_target, data, place)
+            if rank_bar is not None:
+                complete(cx, site, rank_bar, count, place)
+
+
+def spread(
+    target: int, barrier: int | None, masks: Array | None, place: int
+) -> list[tuple[int, int | None]]:
+    """The targets and barriers of a copy: one, or the same offsets in several CTAs."""
+    if masks is None:
+        return [(target, barrier)]
+    low = (1 << RANK_SHIFT) - 1
+    found: list[tuple[int, int | None]] = []
+    for rank in range(16):
+        if int(masks[place]) >> rank & 1:
+            base = (rank + 1) << RANK_SHIFT
+            there = None if barrier is None else base | barrier & low
+            found.append((base | target & low, there))
+    return found
+
+
+def complete(cx: Lanes, site: int, barrier: int, count: int, place: int) -> None:
+    """Tell an mbarrier that bytes have come."""
+    at = mbarrier.shared_offset(np.array([barrier], dtype=np.uint64))
+    mbarrier.change(cx, site, at, place, 0, -count)
+
+
+def reduce_bulk(
+    cx: Lanes,
+    site: int,
+    spaces: tuple[str, str],
+    op: str,
+    t: str,
+    target: Array,
+    source: Array,
+    size: Array,
+    barrier: Array | None,
+    guard: Array | None,
+) -> None:
+    """cp.reduce.async.bulk: combine element by element instead of overwriting."""
+    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, source, size)]
+    bars = None if barrier is None else np.broadcast_to(barrier, cx.shape).reshape(-1)
+    for place, _ in mbarrier.lanes_at(cx, target, guard):
+        to, start, count = (int(x[place]) for x in flat)
+        data = read_bytes(cx, site, spaces[1], start, count, place)
+        combine(cx, site, spaces[0], op, t, to, data, place)
+        if bars is not None:
+            complete(cx, site, int(bars[place]), count, place)
+
+
+def combine(
+    cx: Lanes, site: int, space: str, op: str, t: str, target: int, data: Array, place: int
+) -> None:
+    """Apply a reduction between memory and data, element by element."""
+    width = 2 if t in ("f16", "bf16") else int(t[1:]) // 8
+    step = step_of(op, t, False)
+    with mbarrier.unordered(cx):
+        there = read_bytes(cx, site, space, target, len(data), place)
+        old = there.view(UNSIGNED[width])
+        new = step(old, data.view(UNSIGNED[width]), None)
+        write_bytes(cx, site, space, target, np.ascontiguousarray(new).view(np.uint8), place)
+
+
+def word_width(*values: int) -> int:
+    """The widest word that divides all of the numbers."""
+    return next(w for w in (16, 8, 4, 2, 1) if all(v % w == 0 for v in values))
+
+
+def read_bytes(cx: Lanes, site: int, space: str, start: int, count: int, place: int) -> Array:
+    """A run of bytes as one lane sees them."""
+    width = word_width(start, count)
+    addresses = np.arange(start, start + count, width, dtype=np.uint64)
+    if count == 0:
+        return np.zeros(0, dtype=np.uint8)
+    who = np.full(len(addresses), place)
+    words = SPACES[space][0](cx, site, _offsets(space, addresses), width, who)
+    return np.ascontiguousarray(words).view(np.uint8)
+
+
+def write_bytes(cx: Lanes, site: int, space: str, start: int, data: Array, place: int) -> None:
+    """Store a run of bytes as one lane sees them."""
+    width = word_width(start, len(data))
+    if len(data) == 0:
+        return
+    addresses = np.arange(start, start + len(data), width, dtype=np.uint64)
+    who = np.full(len(addresses), place)
+    words = data.view(np.complex128 if width == 16 else UNSIGNED[width])
+    SPACES[space][1](cx, site, _offsets(space, addresses), width, words, who)
+
+
+def _offsets(space: str, addresses: Array) -> Array:
+    return mbarrier.shared_offset(addresses) if space == "shared" else addresses

@@ -1,0 +1,260 @@
+"""Atomic operations in a stated order: lane after lane.
+
+Within one instruction the lanes of the running group act in lane order (CTA by CTA, thread
+by thread), so floating-point sums are the same on every run. Lanes that name different
+addresses do not see each other and are done at once. Where addresses repeat, lanes are sorted
+by address (stably): long runs go through a running `accumulate`, which applies the operation
+strictly one after the other; the rest is done in rounds, first lanes first.
+
+Source: PTX ISA 9.0, sections 9.7.14.5 (atom) and 9.7.14.6 (red).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.access import blame
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
+from tessera.backend.ptx_executor.memory.spaces import (
+    SPACES,
+    Gather,
+    Scatter,
+    _check_shared,
+    _shared_rows,
+    _split_windows,
+)
+from tessera.backend.ptx_executor.numerics import floats
+from tessera.backend.ptx_executor.simt.faults import AddressFault
+from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+Step = Callable[[Array, Array, "Array | None"], Array]
+
+_LONG_RUN = 24
+
+
+def step_of(op: str, t: str, ftz: bool) -> Step:
+    """One application: the new word from the old word and the operands, as raw bits."""
+    width = int(t[1:]) // 8 if t[0] in "usb" and t[1:].isdigit() else 0
+    signed = t[0] == "s"
+    if op == "cas":
+        return _swap_where_equal
+    if op == "exch":
+        return lambda old, b, c: np.broadcast_to(b, old.shape)
+    if op == "inc":
+        return lambda old, b, c: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
+    if op == "dec":
+        one = np.uint32(1)
+        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - one)
+    if op in ("and", "or", "xor"):
+        function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
+        return lambda old, b, c: function(old, b)
+    if op == "add":
+        if width:
+            return lambda old, b, c: old + b
+        return lambda old, b, c: (
+            floats.add(t, old, b, ftz=ftz) if t == "f32" else floats.add(t, old, b)
+        )
+    if op in ("min", "max"):
+        if width:
+            picked: Any = np.minimum if op == "min" else np.maximum
+            view = np.dtype(f"{'i' if signed else 'u'}{width}")
+            return lambda old, b, c: picked(old.view(view), b.view(view)).view(old.dtype)
+        chosen = floats.min if op == "min" else floats.max
+        return lambda old, b, c: chosen(t, old, b)
+    raise NotImplementedError(f"atomic `{op}`")
+
+
+def _swap_where_equal(old: Array, b: Array, c: Array | None) -> Array:
+    assert c is not None
+    if old.dtype.kind == "c":
+        pairs = [np.ascontiguousarray(x).view(np.uint64).reshape(-1, 2) for x in (old, b)]
+        return np.where((pairs[0] == pairs[1]).all(axis=1), c, old)
+    return np.where(old == b, c, old)
+
+
+_ACCUMULATE: dict[str, Any] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+class Atomic:
+    """An atomic instruction, prepared once when it is compiled."""
+
+    def __init__(self, space: str, op: str, t: str, width: int) -> None:
+        self.space = space
+        self.op = op
+        self.width = width
+        # Device memory flushes subnormal f32 sums, shared memory keeps them (PTX ISA, atom).
+        self.steps = {flush: step_of(op, t, flush) for flush in (False, True)}
+        self.scan = _ACCUMULATE.get(op)
+        self.view: Any = None
+        if self.scan is not None and t in _SCAN_TYPES:
+            self.view = np.dtype(_SCAN_TYPES[t])
+            if op in ("min", "max") and t[0] == "f":
+                self.scan = None
+
+    def run(
+        self,
+        cx: Lanes,
+        site: int,
+        addr: Array,
+        b: Array,
+        c: Array | None = None,
+        guard: Array | None = None,
+        old: Array | None = None,
+    ) -> Array:
+        """Do it for the running lanes; gives the words that were there before."""
+        on = cx.enabled(guard)
+        flags = None if on is None else np.broadcast_to(on, cx.shape).reshape(-1)
+        who = np.arange(cx.shape[0] * cx.shape[1]) if flags is None else np.flatnonzero(flags)
+        result = np.zeros(cx.shape, dtype=WORDS[self.width])
+        if old is not None:
+            result[...] = old
+        if len(who) == 0:
+            return result
+        watch = cx.chunk.launch.watch
+        if watch is not None:
+            watch.atomic = True
+        try:
+            flat = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
+            operands = [
+                None if x is None else np.broadcast_to(x, cx.shape).reshape(-1)[who] for x in (b, c)
+            ]
+            assert operands[0] is not None
+            words = self._dispatch(cx, site, flat, operands[0], operands[1], who)
+        except AddressFault as fault:
+            blame(cx, fault, addr, on)
+            raise
+        finally:
+            if watch is not None:
+                watch.atomic = False
+                watch.synchronised()
+        result.reshape(-1)[who] = words
+        return result
+
+    def _dispatch(
+        self, cx: Lanes, site: int, addr: Array, b: Array, c: Array | None, who: Array
+    ) -> Array:
+        if self.space != "generic":
+            return self._in_space(cx, self.space, site, addr, b, c, who)
+        words = np.zeros(addr.shape, dtype=WORDS[self.width])
+        for base, gather, _, chosen in _split_windows(addr):
+            space = next(name for name, pair in SPACES.items() if pair[0] is gather)
+            part = addr[chosen] - np.uint64(base)
+            other = None if c is None else c[chosen]
+            words[chosen] = self._in_space(cx, space, site, part, b[chosen], other, who[chosen])
+        return words
+
+    def _in_space(
+        self, cx: Lanes, space: str, site: int, addr: Array, b: Array, c: Array | None, who: Array
+    ) -> Array:
+        gather, scatter = SPACES[space]
+        key = addr
+        if space == "shared":
+            offset, far = _check_shared(cx, site, addr, self.width)
+            key = offset.astype(np.int64) + (_shared_rows(cx, addr, far, who) << 32)
+        elif space == "local":
+            key = addr.astype(np.int64) + (cx.index.reshape(-1)[who] << 32)
+        step = self.steps[space in ("global", "const")]
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = ordered[1:] != ordered[:-1]
+        if first.all():
+            before = gather(cx, site, addr, self.width, who)
+            scatter(cx, site, addr, self.width, step(before, b, c), who)
+            return before
+        return self._repeated(
+            cx, site, (gather, scatter), step, (addr, b, c, who), order, np.flatnonzero(first)
+        )
+
+    def _repeated(
+        self,
+        cx: Lanes,
+        site: int,
+        access: tuple[Gather, Scatter],
+        step: Step,
+        lanes: tuple[Array, Array, Array | None, Array],
+        order: Array,
+        starts: Array,
+    ) -> Array:
+        """Several lanes per address, sorted; `starts` is where each address begins."""
+        addr, b, c, who = (None if x is None else x[order] for x in lanes)
+        assert addr is not None
+        assert b is not None
+        assert who is not None
+        gather, scatter = access
+        counts = np.diff(np.append(starts, len(order)))
+        present = gather(cx, site, addr[starts], self.width, who[starts])
+        before = np.zeros(len(order), dtype=present.dtype)
+        pending = np.ones(len(starts), dtype=np.bool_)
+        for run in np.flatnonzero(counts > _LONG_RUN):
+            span = slice(starts[run], starts[run] + counts[run])
+            seen = self._one_by_one(present[run : run + 1], b[span], None if c is None else c[span])
+            if seen is not None:
+                before[span], present[run] = seen[:-1], seen[-1]
+                pending[run] = False
+        left = np.flatnonzero(pending)
+        rank = 0
+        while len(left):
+            place = starts[left] + rank
+            before[place] = present[left]
+            present[left] = step(present[left], b[place], None if c is None else c[place])
+            rank += 1
+            left = left[counts[left] > rank]
+        scatter(cx, site, addr[starts], self.width, present, who[starts])
+        result = np.empty_like(before)
+        result[order] = before
+        return result
+
+    def _one_by_one(self, old: Array, b: Array, c: Array | None) -> Array | None:
+        """The word before each lane of a run, then the last; None if only rounds are exact."""
+        if self.op == "exch":
+            return np.concatenate([old, b])
+        if self.op == "cas" and c is not None and old.dtype.kind != "c":
+            return _compare_and_swap(old, b, c)
+        if self.scan is None or self.view is None:
+            return None
+        values = np.concatenate([old, b]).view(self.view)
+        running: Array = self.scan.accumulate(values, dtype=self.view)
+        if self.view.kind == "f" and not _plain_floats(values, running):
+            return None
+        return running.view(old.dtype)
+
+
+_SCAN_TYPES = {
+    "u32": "u4", "s32": "i4", "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8",
+    "f32": "f4", "f64": "f8",
+}  # fmt: skip
+
+
+def _plain_floats(values: Array, running: Array) -> bool:
+    """No NaN, and nothing that flushing subnormals would change."""
+    tiny = np.finfo(values.dtype).tiny
+    for part in (values, running):
+        size = np.abs(part)
+        if not (np.isfinite(size) & ((size >= tiny) | (size == 0))).all():
+            return False
+    return True
+
+
+def _compare_and_swap(old: Array, b: Array, c: Array) -> Array:
+    current = old[0]
+    seen = np.empty(len(b) + 1, dtype=old.dtype)
+    for i in range(len(b)):
+        seen[i] = current
+        if current == b[i]:
+            current = c[i]
+    seen[-1] = current
+    return seen
+
+
+__all__ = ["UNSIGNED", "Atomic"]

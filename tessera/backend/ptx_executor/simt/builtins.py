@@ -1,0 +1,214 @@
+"""Functions that the driver gives to kernels: printf, assert, malloc, free; and traps.
+
+Text goes to the launch's output in lane order. `malloc` takes memory from the device, which
+stays allocated until the kernel frees it or the device is closed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import numpy as np
+
+from tessera.backend.ptx_executor.emit.layout import FUNCTION_BASE, FUNCTION_STEP
+from tessera.backend.ptx_executor.memory.access import load
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.memory.spaces import gather_generic
+from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+# Sizes of the parameters and of the result, in bytes.
+BUILTINS: dict[str, tuple[tuple[int, ...], int]] = {
+    "vprintf": ((8, 8), 4),
+    "__assertfail": ((8, 8, 4, 8, 8), 4),
+    "malloc": ((8,), 8),
+    "free": ((8,), 4),
+}
+
+_CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t)?([a-zA-Z%])")
+_LONGEST = 1 << 16
+
+
+def _lanes_of(cx: Lanes) -> Array:
+    """Flat places of the lanes that take part, in lane order."""
+    if cx.active is None:
+        return np.arange(cx.shape[0] * cx.shape[1])
+    return np.flatnonzero(cx.active)
+
+
+def _read_string(cx: Lanes, site: int, address: int, lane: int) -> bytes:
+    """A string that ends with a zero byte, read through the lane's generic address."""
+    found = bytearray()
+    who = np.array([lane])
+    while len(found) < _LONGEST:
+        at = np.array([address + len(found)], dtype=np.uint64)
+        byte = int(gather_generic(cx, site, at, 1, who)[0])
+        if byte == 0:
+            break
+        found.append(byte)
+    return bytes(found)
+
+
+def builtin_vprintf(cx: Lanes, site: int, form: Array, values: Array) -> Array:
+    """Format one line per lane; gives the number of arguments, as CUDA does."""
+    forms = np.broadcast_to(form, cx.shape).reshape(-1)
+    places = np.broadcast_to(values, cx.shape).reshape(-1)
+    counts = np.zeros(cx.shape, dtype=np.uint32)
+    known: dict[int, bytes] = {}
+    for lane in _lanes_of(cx):
+        at = int(forms[lane])
+        if at not in known:
+            known[at] = _read_string(cx, site, at, int(lane))
+        text, count = _format(cx, site, known[at], int(places[lane]), int(lane))
+        cx.chunk.launch.output.append(text)
+        counts.reshape(-1)[lane] = count
+    return counts
+
+
+def _format(cx: Lanes, site: int, form: bytes, address: int, lane: int) -> tuple[str, int]:
+    """One formatted text and how many arguments it took from the buffer at `address`."""
+    offset = 0
+    count = 0
+    who = np.array([lane])
+
+    def take(width: int) -> int:
+        nonlocal offset, count
+        offset = -(-offset // width) * width
+        at = np.array([address + offset], dtype=np.uint64)
+        offset += width
+        count += 1
+        return int(gather_generic(cx, site, at, width, who)[0])
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        flags, width, precision, length, letter = (g.decode() if g else "" for g in match.groups())
+        if letter == "%":
+            return b"%"
+        if width == "*":
+            width = str(_signed(take(4), 4))
+        if precision == "*":
+            precision = str(_signed(take(4), 4))
+        dotted = f".{precision}" if precision else ""
+        spec = f"%{flags}{width}{dotted}"
+        if letter in "diuxXoc":
+            size = 8 if length in ("l", "ll", "z", "j", "t") else 4
+            # `char` and `short` are passed as `int`, and printed as what they were.
+            kept = {"hh": 1, "h": 2}.get(length, size)
+            bits = take(size) & ((1 << 8 * kept) - 1)
+            if letter in "di":
+                return (spec + "d").encode() % _signed(bits, kept)
+            if letter == "c":
+                return (spec + "c").encode() % (bits & 0xFF)
+            return (spec + ("d" if letter == "u" else letter)).encode() % bits
+        if letter in "eEfFgGaA":
+            number = struct.unpack("<d", struct.pack("<Q", take(8)))[0]
+            if letter in "aA":
+                return float(number).hex().encode()
+            return bytes((spec + letter).encode() % number)
+        if letter == "p":
+            return b"0x%x" % take(8)
+        if letter == "s":
+            pointer = take(8)
+            text = b"(null)" if pointer == 0 else _read_string(cx, site, pointer, lane)
+            return (spec + "s").encode() % text
+        return match.group(0)
+
+    return _CONVERSION.sub(replace, form).decode("utf-8", "replace"), count
+
+
+def _signed(bits: int, width: int) -> int:
+    return bits - (1 << 8 * width) if bits >> (8 * width - 1) else bits
+
+
+def builtin___assertfail(
+    cx: Lanes, site: int, message: Array, file: Array, line: Array, function: Array, size: Array
+) -> Array:
+    """Stop the launch with the text of the assertion."""
+    lane = int(_lanes_of(cx)[0])
+
+    def at(value: Array) -> int:
+        return int(np.broadcast_to(value, cx.shape).reshape(-1)[lane])
+
+    texts = [_read_string(cx, site, at(v), lane).decode("utf-8", "replace") if at(v) else ""
+             for v in (message, file, function)]  # fmt: skip
+    raise Fault(
+        "TSR5013",
+        f"assertion failed: {texts[0]}",
+        site,
+        lane,
+        (f"{texts[1]}:{at(line)}: in `{texts[2]}`",),
+    )
+
+
+def builtin_malloc(cx: Lanes, site: int, size: Array) -> Array:
+    """Memory from the device for each lane, in lane order."""
+    launch = cx.chunk.launch
+    sizes = np.broadcast_to(size, cx.shape).reshape(-1)
+    found = np.zeros(cx.shape, dtype=np.uint64)
+    for lane in _lanes_of(cx):
+        allocation = launch.space.allocate(int(sizes[lane]), "malloc")
+        found.reshape(-1)[lane] = allocation.address
+    return found
+
+
+def builtin_free(cx: Lanes, site: int, address: Array) -> Array:
+    """Give memory back; null is allowed."""
+    launch = cx.chunk.launch
+    addresses = np.broadcast_to(address, cx.shape).reshape(-1)
+    for lane in _lanes_of(cx):
+        at = int(addresses[lane])
+        if at == 0:
+            continue
+        allocation = launch.space.find(at)
+        if allocation is None or allocation.address != at or allocation.name != "malloc":
+            raise Fault("TSR5002", f"free of an address that malloc did not give: 0x{at:x}", site)
+        launch.log.forget(allocation)
+        launch.space.free(allocation)
+    return np.zeros((1, 1), dtype=np.uint32)
+
+
+def trap(cx: Lanes, site: int) -> None:
+    """The `trap` instruction."""
+    raise Fault("TSR5012", "trap", site, int(_lanes_of(cx)[0]))
+
+
+def check_table(cx: Lanes, site: int, index: Array, count: int, guard: Array | None) -> None:
+    """A table branch must stay inside its list."""
+    on = cx.enabled(guard)
+    bad = index >= count
+    if on is not None:
+        bad = bad & on
+    if bad.any():
+        lane = int(np.flatnonzero(np.broadcast_to(bad, cx.shape))[0])
+        value = int(np.broadcast_to(index, cx.shape).reshape(-1)[lane])
+        raise Fault("TSR5023", f"table branch with index {value}, but {count} targets", site, lane)
+
+
+def sleep(cx: Lanes, duration: Array, guard: Array | None) -> None:
+    """Move the virtual clock forward."""
+    on = cx.enabled(guard)
+    if on is None or on.any():
+        cx.chunk.slept_ns += int(duration.max())
+
+
+def open_frame(cx: Lanes, site: int, above: Array) -> None:
+    """Make room for the frame of a function that is called."""
+    cx.chunk.need_local(int(above.max()) + cx.chunk.launch.program.frame_limit, site)
+
+
+def find_function(cx: Lanes, site: int, address: Array) -> Array:
+    """The entry blocks of functions called through their addresses."""
+    entries: Array = cx.chunk.launch.program.function_entries
+    number = (address - np.uint64(FUNCTION_BASE)).astype(np.int64) // FUNCTION_STEP
+    bad = (number < 0) | (number >= len(entries)) | (address % np.uint64(FUNCTION_STEP) != 0)
+    bad |= entries[np.clip(number, 0, len(entries) - 1)] < 0
+    if cx.active is not None:
+        bad = bad & cx.active
+    if bad.any():
+        lane = int(np.flatnonzero(np.broadcast_to(bad, cx.shape))[0])
+        at = int(np.broadcast_to(address, cx.shape).reshape(-1)[lane])
+        raise Fault("TSR5021", f"call of an address that is no function: 0x{at:x}", site, lane)
+    return entries[np.clip(number, 0, len(entries) - 1)]
+
+
+__all__ = ["BUILTINS", "load"]

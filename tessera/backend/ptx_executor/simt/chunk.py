@@ -1,0 +1,256 @@
+"""The state of a chunk: CTAs that run together, with their registers and their own memories.
+
+Shared memory is one row of bytes per CTA, local memory one row per lane (it grows with the
+call stack). Rows are padded to 16 bytes so that they can be viewed as words of any width.
+Fresh shared and local memory is poisoned like device memory.
+
+Time is virtual: the clock counts executed instructions, `nanosleep` moves it forward, and
+`%globaltimer` is derived from it, so that a launch gives the same bytes every time.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.memory import POISON, WORDS, Array
+from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.simt.fragments import Fragments
+from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+
+if TYPE_CHECKING:
+    from tessera.backend.ptx_executor.launch_state import Launch
+
+# Bytes of local memory that calls may take per thread beyond what the functions declare.
+STACK_LIMIT = 64 << 10
+
+
+class RowMemory:
+    """Bytes in rows, with views as words of every width; `words[w]` is flat."""
+
+    __slots__ = ("bytes", "row_bytes", "rows", "words")
+
+    def __init__(self, rows: int, row_bytes: int) -> None:
+        self.rows = rows
+        self.row_bytes = -(-row_bytes // 16) * 16
+        self.bytes: Array = np.full((rows, self.row_bytes), POISON, dtype=np.uint8)
+        flat = self.bytes.reshape(-1)
+        self.words: dict[int, Array] = {w: flat.view(t) for w, t in WORDS.items()}
+
+    def grow(self, row_bytes: int) -> None:
+        """Widen the rows, keeping what they hold."""
+        old = self.bytes
+        self.__init__(self.rows, row_bytes)  # type: ignore[misc]
+        self.bytes[:, : old.shape[1]] = old
+
+
+class Chunk:
+    """C CTAs of T threads, given by their linear numbers; clusters are whole and together."""
+
+    def __init__(self, launch: Launch, cta_ids: Array) -> None:
+        self.launch = launch
+        self.cta_ids = cta_ids
+        self.ctas = ctas = len(cta_ids)
+        self.threads = launch.block[0] * launch.block[1] * launch.block[2]
+        self.shared = RowMemory(ctas, launch.shared_bytes)
+        self.local = RowMemory(ctas * self.threads, launch.program.local_bytes)
+        self.registers: list[Array] = list(launch.program.initial_registers)
+        self.everyone = Lanes(self, None)
+        self.ticks = 0
+        self.slept_ns = 0
+        self._special: dict[str, Array] = {}
+        self.epochs: Array = np.zeros(ctas, dtype=np.int64)
+        self._shared_flags: Array | None = None
+        self.shared_history: Any = None
+        self.fragments = Fragments()
+
+    def release(self) -> None:
+        """Drop the memory of a chunk that has ended, without waiting for a collection."""
+        self.registers.clear()
+        self.fragments.clear()
+        self._special.clear()
+        self.shared = self.local = RowMemory(0, 0)
+        self._shared_flags = self.shared_history = None
+
+    def shared_flags(self) -> Array:
+        """Which bytes of shared memory have been written; kept only where a check asks."""
+        if self._shared_flags is None:
+            self._shared_flags = np.zeros(self.shared.bytes.size, dtype=np.bool_)
+        return self._shared_flags
+
+    def need_local(self, size: int, site: int) -> None:
+        """Make room for `size` bytes of local memory per lane."""
+        if size <= self.local.row_bytes:
+            return
+        limit = STACK_LIMIT + self.launch.program.local_bytes
+        if size > limit:
+            raise Fault(
+                "TSR5021",
+                f"call stack overflow: more than {limit} bytes of local memory per thread",
+                site,
+            )
+        self.local.grow(min(max(size, 2 * self.local.row_bytes), limit))
+
+    def special(self, name: str) -> Array:
+        """A special register over the chunk's lanes."""
+        if name in _CLOCKS:
+            kind = np.uint64 if SPECIAL_WIDTHS[name] == 8 else np.uint32
+            return np.array([[_CLOCKS[name](self)]], dtype=kind)
+        value = self._special.get(name)
+        if value is None:
+            value = self._special[name] = _SPECIAL[name](self)
+        return value
+
+    def cta_coordinates(self, row: int) -> tuple[int, int, int]:
+        """The `%ctaid` of a CTA of the chunk."""
+        linear = int(self.cta_ids[row])
+        width, height, _ = self.launch.grid
+        return linear % width, linear // width % height, linear // (width * height)
+
+    def thread_coordinates(self, col: int) -> tuple[int, int, int]:
+        """The `%tid` of a thread of a CTA."""
+        width, height, _ = self.launch.block
+        return col % width, col // width % height, col // (width * height)
+
+
+def _scalar(value: int) -> Array:
+    return np.array([[value & 0xFFFFFFFF]], dtype=np.uint32)
+
+
+def _thread(axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        linear = np.arange(chunk.threads, dtype=np.uint32)
+        return _split(linear, chunk.launch.block)[axis][None, :]
+
+    return compute
+
+
+def _cta(axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return _split(chunk.cta_ids, chunk.launch.grid)[axis][:, None]
+
+    return compute
+
+
+def _split(linear: Array, size: tuple[int, int, int]) -> tuple[Array, Array, Array]:
+    width, height = np.uint32(size[0]), np.uint32(size[1])
+    return linear % width, linear // width % height, linear // (width * height)
+
+
+def _in_cluster(axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return _cta(axis)(chunk) % np.uint32(chunk.launch.cluster[axis])
+
+    return compute
+
+
+def _cluster(axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return _cta(axis)(chunk) // np.uint32(chunk.launch.cluster[axis])
+
+    return compute
+
+
+def _clusters(axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return _scalar(-(-chunk.launch.grid[axis] // chunk.launch.cluster[axis]))
+
+    return compute
+
+
+def _of_launch(what: str, axis: int) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return _scalar(getattr(chunk.launch, what)[axis])
+
+    return compute
+
+
+def _cluster_rank(chunk: Chunk) -> Array:
+    x, y, z = (_in_cluster(axis)(chunk) for axis in range(3))
+    width, height, _ = chunk.launch.cluster
+    return x + np.uint32(width) * (y + np.uint32(height) * z)
+
+
+def _lane_id(chunk: Chunk) -> Array:
+    return (np.arange(chunk.threads, dtype=np.uint32) % np.uint32(WARP))[None, :]
+
+
+def _warp_id(chunk: Chunk) -> Array:
+    return (np.arange(chunk.threads, dtype=np.uint32) // np.uint32(WARP))[None, :]
+
+
+def _lane_mask(shape: Callable[[Array], Array]) -> Callable[[Chunk], Array]:
+    def compute(chunk: Chunk) -> Array:
+        return shape(_lane_id(chunk).astype(np.uint64)).astype(np.uint32)
+
+    return compute
+
+
+_ONE = np.uint64(1)
+_ALL = np.uint64(0xFFFFFFFF)
+
+_SPECIAL: dict[str, Callable[[Any], Array]] = {
+    "%laneid": _lane_id,
+    "%warpid": _warp_id,
+    "%nwarpid": lambda chunk: _scalar(-(-chunk.threads // WARP)),
+    "%smid": lambda chunk: _scalar(0),
+    "%nsmid": lambda chunk: _scalar(1),
+    "%gridid": lambda chunk: np.array([[chunk.launch.number]], dtype=np.uint64),
+    "%is_explicit_cluster": lambda chunk: np.array([[chunk.launch.explicit_cluster]]),
+    "%cluster_ctarank": _cluster_rank,
+    "%cluster_nctarank": lambda chunk: _scalar(int(np.prod(chunk.launch.cluster))),
+    "%lanemask_eq": _lane_mask(lambda lane: _ONE << lane),
+    "%lanemask_lt": _lane_mask(lambda lane: (_ONE << lane) - _ONE),
+    "%lanemask_le": _lane_mask(lambda lane: ((_ONE << lane) << _ONE) - _ONE),
+    "%lanemask_ge": _lane_mask(lambda lane: _ALL & ~((_ONE << lane) - _ONE)),
+    "%lanemask_gt": _lane_mask(lambda lane: _ALL & ~(((_ONE << lane) << _ONE) - _ONE)),
+    "%dynamic_smem_size": lambda chunk: _scalar(chunk.launch.dynamic_shared),
+    "%total_smem_size": lambda chunk: _scalar(chunk.launch.reserved_start),
+    "%aggr_smem_size": lambda chunk: _scalar(chunk.launch.shared_bytes),
+    "%reserved_smem_offset_begin": lambda chunk: _scalar(chunk.launch.reserved_start),
+    "%reserved_smem_offset_0": lambda chunk: _scalar(chunk.launch.reserved_start),
+    "%reserved_smem_offset_1": lambda chunk: _scalar(chunk.launch.reserved_start + 512),
+    "%reserved_smem_offset_end": lambda chunk: _scalar(chunk.launch.shared_bytes),
+    "%reserved_smem_offset_cap": lambda chunk: _scalar(chunk.launch.shared_bytes),
+    "%current_graph_exec": lambda chunk: np.zeros((1, 1), dtype=np.uint64),
+}
+for _axis, _letter in enumerate("xyz"):
+    _SPECIAL[f"%tid.{_letter}"] = _thread(_axis)
+    _SPECIAL[f"%ctaid.{_letter}"] = _cta(_axis)
+    _SPECIAL[f"%ntid.{_letter}"] = _of_launch("block", _axis)
+    _SPECIAL[f"%nctaid.{_letter}"] = _of_launch("grid", _axis)
+    _SPECIAL[f"%cluster_ctaid.{_letter}"] = _in_cluster(_axis)
+    _SPECIAL[f"%cluster_nctaid.{_letter}"] = _of_launch("cluster", _axis)
+    _SPECIAL[f"%clusterid.{_letter}"] = _cluster(_axis)
+    _SPECIAL[f"%nclusterid.{_letter}"] = _clusters(_axis)
+_SPECIAL["%envreg1"] = lambda chunk: _scalar(chunk.launch.workspace >> 32)
+_SPECIAL["%envreg2"] = lambda chunk: _scalar(chunk.launch.workspace)
+
+
+def _now_ns(chunk: Chunk) -> int:
+    chunk.ticks += 1
+    return chunk.launch.start_ns + chunk.ticks + chunk.slept_ns
+
+
+_CLOCKS: dict[str, Callable[[Chunk], int]] = {
+    "%clock": lambda chunk: _now_ns(chunk) & 0xFFFFFFFF,
+    "%clock_hi": lambda chunk: _now_ns(chunk) >> 32,
+    "%clock64": _now_ns,
+    "%globaltimer": _now_ns,
+    "%globaltimer_lo": lambda chunk: _now_ns(chunk) & 0xFFFFFFFF,
+    "%globaltimer_hi": lambda chunk: _now_ns(chunk) >> 32,
+}
+
+SPECIAL_WIDTHS: dict[str, int] = {
+    **dict.fromkeys((*_SPECIAL, *_CLOCKS), 4),
+    "%gridid": 8,
+    "%clock64": 8,
+    "%globaltimer": 8,
+    "%current_graph_exec": 8,
+    "%is_explicit_cluster": 0,
+}

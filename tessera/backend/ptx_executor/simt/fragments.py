@@ -1,0 +1,147 @@
+"""`mma` on 16- and 32-bit floats with the preparation of fragments remembered.
+
+A kernel multiplies each fragment of A with several of B and the other way round. Registers are
+never changed in place, so a fragment that is the same arrays has the same values: its elements
+and exponents, in the order that the sum needs, are kept with the chunk for the last few
+fragments. How products are summed is `numerics.matrix.accumulate` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.numerics import aligned
+from tessera.backend.ptx_executor.numerics.formats import widen
+from tessera.backend.ptx_executor.numerics.matrix import accumulate, elements
+from tessera.backend.ptx_executor.numerics.matrix.cut_sum import (
+    Factor,
+    Rule,
+    factor,
+    sum_of_products,
+)
+from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
+from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+TYPES = frozenset({"f16", "bf16", "tf32"})
+
+# Warps at a time: a row of their products stays in the second-level cache.
+_WARPS = 256
+# Warps from which on a loop over them is long.
+_MANY = 96
+_COLUMNS = 8
+_KEPT = 24
+_KEPT_SUMS = 64
+
+
+class Fragments:
+    """The fragments that a chunk remembers; an entry holds its arrays, so that ids stay theirs."""
+
+    __slots__ = ("factors", "sums")
+
+    def __init__(self) -> None:
+        self.factors: dict[Any, tuple[Any, list[Factor]]] = {}
+        self.sums: dict[Any, tuple[Any, Array]] = {}
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.factors.clear()
+        self.sums.clear()
+
+
+def multiply(
+    cx: Lanes,
+    static: tuple[str, ...],
+    a: Sequence[Array],
+    b: Sequence[Array],
+    c: Sequence[Array],
+) -> list[Array]:
+    """The registers of D = A * B + C."""
+    shape, dt, at, bt, ct = static
+    rows, _, _ = parse_shape(shape)
+    rule = accumulate.rule_for(at)
+    left = _remembered(cx, ("a", shape, at), a, lambda r: _prepare_a(r, at, rows, rule))
+    right = _remembered(cx, ("b", shape, bt), b, lambda r: _prepare_b(r, bt, rule))
+    start = _accumulator(cx, ct, c, rows)
+    warps = start.shape[-1]
+    parts = []
+    for number, first in enumerate(range(0, warps, _WARPS)):
+        chunk = np.ascontiguousarray(start[..., first : first + _WARPS])
+        if not _is_wide(chunk.shape[-1]):
+            chunk = chunk.reshape(rows, -1)
+        initial = np.ascontiguousarray(widen(ct, chunk))
+        total = sum_of_products(dt, left[number], right[number], initial, rule)
+        parts.append(total.reshape(rows, _COLUMNS, -1))
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+    made = [cx.from_warps(d) for d in elements.registers_of(dt, whole, (warps, 32))]
+    sums = cx.chunk.fragments.sums
+    if len(sums) >= _KEPT_SUMS:
+        del sums[next(iter(sums))]
+    sums[(dt, rows, id(cx), *map(id, made))] = ((made, cx), whole)
+    return made
+
+
+def _accumulator(cx: Lanes, t: str, registers: Sequence[Array], rows: int) -> Array:
+    """The bits of C [row, column, warp]; a sum is usually added to once, by the next product."""
+    sums: dict[Any, tuple[Any, Array]] = cx.chunk.fragments.sums
+    found = sums.pop((t, rows, id(cx), *map(id, registers)), None)
+    if found is not None:
+        return found[1]
+    return elements.accumulator_of(t, [cx.to_warps(x) for x in registers], rows)
+
+
+def _remembered(
+    cx: Lanes,
+    kind: tuple[str, ...],
+    registers: Sequence[Array],
+    prepare: Callable[[list[Array]], list[Factor]],
+) -> list[Factor]:
+    """The prepared form of a fragment."""
+    kept: dict[Any, tuple[Any, list[Factor]]] = cx.chunk.fragments.factors
+    key = (kind, id(cx), *map(id, registers))
+    found = kept.get(key)
+    if found is not None:
+        return found[1]
+    made = prepare([cx.to_warps(register) for register in registers])
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = ((tuple(registers), cx), made)
+    return made
+
+
+def _prepare_a(registers: list[Array], t: str, rows: int, rule: Rule) -> list[Factor]:
+    """A [k, row, 1, warp], or repeated for the columns [k, row, column and warp]."""
+    values = elements.matrix_a(t, registers, rows)
+    depth = values.shape[0]
+
+    def turn(part: Array) -> Array:
+        if _is_wide(part.shape[-1]):
+            return part[:, :, None]
+        return part.repeat(_COLUMNS, axis=1).reshape(depth, rows, -1)
+
+    return [factor(part, rule.lowest).spread(turn) for part in _steps(values)]
+
+
+def _prepare_b(registers: list[Array], t: str, rule: Rule) -> list[Factor]:
+    """B [k, 1, column, warp] or [k, 1, column and warp]."""
+
+    def turn(part: Array) -> Array:
+        return part[:, None] if _is_wide(part.shape[-1]) else part.reshape(part.shape[0], 1, -1)
+
+    steps = _steps(elements.matrix_b(t, registers))
+    return [factor(part, rule.lowest).spread(turn) for part in steps]
+
+
+def _is_wide(warps: int) -> bool:
+    """Whether loops over the warps are long enough; if not, columns join them."""
+    return warps >= _MANY
+
+
+def _steps(values: Array) -> list[Array]:
+    if values.shape[-1] <= _WARPS:
+        return [values]
+    starts = range(0, values.shape[-1], _WARPS)
+    return [aligned.copy(values[..., s : s + _WARPS]) for s in starts]

@@ -1,0 +1,180 @@
+"""Finds out that threads poll or go round for ever, long before the limit of steps.
+
+A launch is deterministic. So if a chunk that only polls comes back to the state it had before,
+with nothing in between that writes memory or reads a clock, it will do so for ever unless
+another chunk writes; and if that holds for every chunk that is left, nothing will ever change.
+What is not on the list below counts as a change, so a launch is never stopped wrongly; loops
+that are not recognised still end at the limit of steps.
+
+`Rounds` looks for loops that do not poll: now and then it keeps the state of the chunk, and looks
+whether the chunk comes back to it; and it looks for lanes that stand where no path leads out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.ir.ptx import syntax as ptx
+
+if TYPE_CHECKING:
+    from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+_PURE = frozenset(
+    {"abs", "activemask", "add", "and", "bfe", "bfi", "bfind", "bra", "brev", "brx", "clz", "cnot",
+     "copysign", "cos", "cvt", "cvta", "div", "dp2a", "dp4a", "elect", "ex2", "fence", "fma",
+     "isspacep", "ld", "ldmatrix", "lg2", "lop3", "mad", "mad24", "mapa", "match", "max", "membar",
+     "min", "mma", "mov", "mul", "mul24", "nanosleep", "neg", "not", "or", "popc", "prmt", "rcp",
+     "redux", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shfl", "shl", "shr", "sin",
+     "slct", "sqrt", "sub", "tanh", "testp", "vote", "xor"}
+)  # fmt: skip
+_WAITS = frozenset({"test_wait", "try_wait"})
+_CLOCKS = ("%clock", "%globaltimer")
+
+# Steps before the first look, and how often a state is compared before a later one is kept.
+_FIRST_LOOK = 1 << 14
+_COMPARISONS = 8
+
+Standing = dict[int, "Lanes"]
+
+
+def is_still(instruction: ptx.Instruction) -> bool:
+    """Whether repeating an instruction with the same operands changes nothing."""
+    name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
+    if name == "mbarrier":
+        return not _WAITS.isdisjoint(modifiers)
+    if name == "atom":
+        # A lock: the new value, and the old one it replaces, are the same each time.
+        swapped = instruction.operands[2:]
+        constant = all(isinstance(o, ptx.Integer) for o in swapped)
+        return constant and ("cas" in modifiers or "exch" in modifiers)
+    if name in ("bar", "barrier"):
+        return "warp" in modifiers
+    clocks = any(
+        isinstance(o, ptx.Name) and o.name.startswith(_CLOCKS) for o in instruction.operands
+    )
+    return name in _PURE and not clocks
+
+
+class Stillness:
+    """Whether a chunk has come back to the state it had when its turn began."""
+
+    def __init__(self, program: KernelProgram) -> None:
+        self._program = program
+        self._still: dict[int, bool] = {}
+        self._registers: list[Array] | None = None
+        self._standing: dict[int, Array] = {}
+        self._moved = False
+
+    def begin(self, registers: list[Array], standing: Standing) -> None:
+        """A turn begins; keep the state, as registers are overwritten in place."""
+        self._registers = [r.copy() for r in registers]
+        self._standing = {number: lanes.flags().copy() for number, lanes in standing.items()}
+        self._moved = False
+
+    def ran(self, block: CompiledBlock) -> None:
+        """A block was run in this turn."""
+        if self._moved or self._registers is None:
+            return
+        still = self._still.get(block.number)
+        if still is None:
+            sites = self._program.sites[block.site : block.site + block.length]
+            still = all(is_still(site.instruction) for site in sites)
+            self._still[block.number] = still
+        self._moved = not still
+
+    @property
+    def moved(self) -> bool:
+        """Whether the turn may have changed what other chunks see."""
+        return self._moved or self._registers is None
+
+    def repeated(self, registers: list[Array], standing: Standing) -> bool:
+        """Whether the turn that ends here changed nothing."""
+        if self._registers is None or self._moved or standing.keys() != self._standing.keys():
+            return False
+        here = all(np.array_equal(standing[n].flags(), f) for n, f in self._standing.items())
+        return here and all(
+            np.array_equal(now, then) for now, then in zip(registers, self._registers, strict=True)
+        )
+
+
+class Rounds:
+    """Whether a chunk goes round in a loop that it never leaves. Looks when steps reach `due`."""
+
+    def __init__(self, program: KernelProgram) -> None:
+        self._program = program
+        self._stillness = Stillness(program)
+        self._block = -1
+        self._since = 0
+        self._left = 0
+        self.due = _FIRST_LOOK
+        self.is_armed = False
+        self.is_found = False
+
+    def resume(self, steps: int) -> None:
+        """Another turn of a chunk that was found to go round: others may have written meanwhile."""
+        if self.is_found:
+            self.is_found = False
+            self.due = steps
+
+    def look(self, number: int, steps: int, registers: list[Array], standing: Standing) -> bool:
+        """Whether a chunk, about to run a block, goes round for ever."""
+        if not self.is_armed:
+            self._keep(number, steps, registers, standing)
+            return self.is_found
+        if steps >= 2 * self._since:
+            self._rest(steps)
+        elif number == self._block:
+            self.is_found = self._stillness.repeated(registers, standing)
+            self._left -= 1
+            if self.is_found or not self._left:
+                self._rest(steps)
+        return self.is_found
+
+    def ran(self, block: CompiledBlock) -> None:
+        """A block was run while a state is kept."""
+        self._stillness.ran(block)
+
+    def _keep(self, number: int, steps: int, registers: list[Array], standing: Standing) -> None:
+        self.is_found = len(standing) == 1 and number in _closed(self._program)
+        self._stillness.begin(registers, standing)
+        self._block, self._since, self._left = number, max(steps, 1), _COMPARISONS
+        self.is_armed = not self.is_found
+
+    def _rest(self, steps: int) -> None:
+        self.is_armed = False
+        self.due = 2 * max(steps, _FIRST_LOOK)
+
+
+def _closed(program: KernelProgram) -> frozenset[int]:
+    """Blocks from which no path leads to an end, and which only compute.
+
+    What comes after a `ret` of a function is not known here, so it counts as an end; so does
+    anything that is not in the list of instructions that change nothing, but for stores.
+    """
+    before: dict[int, list[int]] = {}
+    open_blocks: list[int] = []
+    for block in program.blocks:
+        for target in block.targets:
+            before.setdefault(target, []).append(block.number)
+        ends = block.control not in ("goto", "branch", "table") or min(block.targets) < 0
+        if ends or block.polls or not _only_computes(program, block):
+            open_blocks.append(block.number)
+    reached = set(open_blocks)
+    while open_blocks:
+        for number in before.get(open_blocks.pop(), ()):
+            if number not in reached:
+                reached.add(number)
+                open_blocks.append(number)
+    return frozenset(block.number for block in program.blocks) - reached
+
+
+def _only_computes(program: KernelProgram, block: CompiledBlock) -> bool:
+    sites = program.sites[block.site : block.site + block.length]
+    return all(
+        is_still(site.instruction) or site.instruction.opcode.name in ("st", "red")
+        for site in sites
+    )

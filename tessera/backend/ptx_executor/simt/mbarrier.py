@@ -1,0 +1,234 @@
+"""mbarrier objects: 64-bit words in shared memory that count arrivals and bytes.
+
+PTX leaves the word opaque. Ours: bits 0-19 arrivals still pending, 20-39 arrivals expected per
+phase, 40-60 pending bytes plus 2^20, bit 62 the parity of the phase; an object is valid while
+bit 61 is set and bit 63 is not, which neither zeros nor poison satisfy. A phase ends when no
+arrivals and no bytes are
+pending; the count then starts again from what is expected. A state token is the word as it was
+before the arrival.
+
+Lanes act in lane order. Copies complete at once, so waiting is only ever for other threads.
+
+Source: PTX ISA 9.0, section 9.7.14.16 (mbarrier).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.access import blame
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.memory.spaces import (
+    SHARED_BASE,
+    WINDOWS_END,
+    gather_shared,
+    scatter_shared,
+)
+from tessera.backend.ptx_executor.simt.faults import AddressFault, Fault
+from tessera.backend.ptx_executor.simt.lanes import Lanes
+
+_COUNT = (1 << 20) - 1
+_EXPECTED_SHIFT = 20
+_BYTES_SHIFT = 40
+_BYTES_BIAS = 1 << 20
+_BYTES_MASK = (1 << 21) - 1
+_PHASE = 1 << 62
+_VALID = 1 << 61
+_MARKS = 1 << 63 | _VALID
+
+
+def pack(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
+    """The word of an object."""
+    return (
+        _VALID
+        | (phase & 1) << 62
+        | ((pending_bytes + _BYTES_BIAS) & _BYTES_MASK) << _BYTES_SHIFT
+        | (expected & _COUNT) << _EXPECTED_SHIFT
+        | pending & _COUNT
+    )
+
+
+def unpack(word: int, site: int) -> tuple[int, int, int, int]:
+    """Pending arrivals, expected arrivals, pending bytes, phase."""
+    if word & _MARKS != _VALID:
+        raise Fault("TSR5023", "mbarrier used before `mbarrier.init`", site)
+    pending_bytes = ((word >> _BYTES_SHIFT) & _BYTES_MASK) - _BYTES_BIAS
+    expected = (word >> _EXPECTED_SHIFT) & _COUNT
+    return word & _COUNT, expected, pending_bytes, int(bool(word & _PHASE))
+
+
+def shared_offset(addr: Array) -> Array:
+    """Addresses of mbarriers may be generic; all are in shared memory."""
+    if addr.dtype == np.uint64 and int(addr.max()) >= SHARED_BASE:
+        high = int(addr.min())
+        if high >= SHARED_BASE and int(addr.max()) < WINDOWS_END:
+            return addr - np.uint64(SHARED_BASE)
+    return addr
+
+
+def lanes_at(cx: Lanes, addr: Array, guard: Array | None) -> Iterator[tuple[int, Array]]:
+    """Each running lane's place and its address as an array of one."""
+    on = cx.enabled(guard)
+    flat = np.broadcast_to(shared_offset(addr), cx.shape).reshape(-1)
+    places = (
+        range(cx.shape[0] * cx.shape[1])
+        if on is None
+        else np.flatnonzero(np.broadcast_to(on, cx.shape))
+    )
+    for place in places:
+        yield int(place), flat[place : place + 1]
+
+
+def read_word(cx: Lanes, site: int, addr: Array, place: int) -> int:
+    """The word that a lane's address names."""
+    try:
+        with unordered(cx):
+            return int(gather_shared(cx, site, addr, 8, np.array([place]))[0])
+    except AddressFault as fault:
+        blame(cx, fault, addr.reshape(1, 1), None)
+        fault.lane = place
+        raise
+
+
+def write_word(cx: Lanes, site: int, addr: Array, place: int, word: int) -> None:
+    """Store the word that a lane's address names."""
+    value = np.array([word], dtype=np.uint64)
+    with unordered(cx):
+        scatter_shared(cx, site, addr, 8, value, np.array([place]))
+
+
+@contextlib.contextmanager
+def unordered(cx: Lanes) -> Iterator[None]:
+    """Accesses that never race: those of atomics and mbarriers."""
+    watch = cx.chunk.launch.watch
+    if watch is None:
+        yield
+        return
+    before, watch.atomic = watch.atomic, True
+    try:
+        yield
+    finally:
+        watch.atomic = before
+
+
+def init(cx: Lanes, site: int, addr: Array, count: Array, guard: Array | None) -> None:
+    """mbarrier.init."""
+    counts = np.broadcast_to(count, cx.shape).reshape(-1)
+    for place, at in lanes_at(cx, addr, guard):
+        wanted = int(counts[place])
+        if not 1 <= wanted <= _COUNT:
+            raise Fault("TSR5023", f"mbarrier count out of range: {wanted}", site, place)
+        write_word(cx, site, at, place, pack(wanted, wanted, 0, 0))
+
+
+def invalidate(cx: Lanes, site: int, addr: Array, guard: Array | None) -> None:
+    """mbarrier.inval."""
+    for place, at in lanes_at(cx, addr, guard):
+        write_word(cx, site, at, place, 0)
+
+
+def settle(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
+    """The word after a change: a phase that is complete gives way to the next."""
+    if pending == 0 and pending_bytes == 0:
+        return pack(expected, expected, 0, phase ^ 1)
+    return pack(pending, expected, pending_bytes, phase)
+
+
+def change(
+    cx: Lanes, site: int, at: Array, place: int, arrivals: int, more_bytes: int, drop: int = 0
+) -> int:
+    """Expect bytes (negative: they came), then arrive; gives the word before."""
+    word = read_word(cx, site, at, place)
+    pending, expected, pending_bytes, phase = unpack(word, site)
+    if arrivals > pending:
+        raise Fault(
+            "TSR5023",
+            f"mbarrier gets {arrivals} arrivals while {pending} are pending",
+            site,
+            place,
+        )
+    new = settle(pending - arrivals, expected - drop, pending_bytes + more_bytes, phase)
+    write_word(cx, site, at, place, new)
+    return word
+
+
+def arrive(
+    cx: Lanes,
+    site: int,
+    addr: Array,
+    count: Array,
+    expect: Array | None,
+    drop: bool,
+    guard: Array | None,
+) -> Array:
+    """mbarrier.arrive, with bytes to expect or leaving for good; gives state tokens."""
+    counts = np.broadcast_to(count, cx.shape).reshape(-1)
+    expected = None if expect is None else np.broadcast_to(expect, cx.shape).reshape(-1)
+    tokens = np.zeros(cx.shape, dtype=np.uint64)
+    flat = tokens.reshape(-1)
+    for place, at in lanes_at(cx, addr, guard):
+        arrivals = int(counts[place])
+        more = 0 if expected is None else int(expected[place])
+        left = arrivals if drop else 0
+        flat[place] = change(cx, site, at, place, arrivals, more, left)
+    return tokens
+
+
+def expect_bytes(
+    cx: Lanes, site: int, addr: Array, size: Array, sign: int, guard: Array | None
+) -> None:
+    """mbarrier.expect_tx (+) and complete_tx (-)."""
+    sizes = np.broadcast_to(size, cx.shape).reshape(-1)
+    for place, at in lanes_at(cx, addr, guard):
+        change(cx, site, at, place, 0, sign * int(sizes[place]))
+
+
+def test_wait(
+    cx: Lanes, site: int, addr: Array, state: Array, parity: bool, guard: Array | None
+) -> Array:
+    """mbarrier.test_wait and try_wait: whether the phase named by token or parity is over."""
+    offset = shared_offset(addr)
+    on = cx.enabled(guard)
+    words = _load_words(cx, site, offset, on)
+    valid = (words & np.uint64(_MARKS)) == np.uint64(_VALID)
+    if on is not None:
+        valid = valid | ~np.broadcast_to(on, cx.shape)
+    if not valid.all():
+        lane = int(np.flatnonzero(~np.broadcast_to(valid, cx.shape))[0])
+        raise Fault("TSR5023", "mbarrier used before `mbarrier.init`", site, lane)
+    phase = (words & np.uint64(_PHASE)) != 0
+    asked = (state & state.dtype.type(1)) != 0 if parity else (state & np.uint64(_PHASE)) != 0
+    over: Array = phase != asked
+    if cx.chunk.launch.watch is not None and over.any():
+        cx.chunk.epochs += 1
+        cx.chunk.launch.watch.synchronised()
+    return over
+
+
+def _load_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
+    with unordered(cx):
+        return _gather_words(cx, site, offset, on)
+
+
+def _gather_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
+    try:
+        if on is None:
+            return gather_shared(cx, site, offset, 8, None)
+        who = np.flatnonzero(np.broadcast_to(on, cx.shape))
+        words = np.zeros(cx.shape, dtype=np.uint64)
+        if len(who):
+            picked = np.broadcast_to(offset, cx.shape).reshape(-1)[who]
+            words.reshape(-1)[who] = gather_shared(cx, site, picked, 8, who)
+        return words
+    except AddressFault as fault:
+        blame(cx, fault, offset, on)
+        raise
+
+
+def pending_count(state: Array) -> Array:
+    """mbarrier.pending_count of a state token."""
+    found: Array = (state & np.uint64(_COUNT)).astype(np.uint32)
+    return found

@@ -1,0 +1,406 @@
+"""Runs a chunk: which lanes run which block, until all have exited or wait for each other.
+
+Lanes that stand before the same block run it together. Among the blocks where lanes stand,
+the lowest in the program's order goes first, so lanes that parted meet again where their
+paths meet. Exceptions to that order keep everyone moving: a loop that polls memory (a strong
+load, an atomic, `try_wait`, `nanosleep`) and goes round without any lane leaving it steps
+back behind all others; when only such loops are left they run in turn, and after a while the
+chunk lets other chunks run.
+
+A step is one instruction of one group of lanes; a chunk may make a limited number of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.emit.compiled import CompiledBlock
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.simt import report
+from tessera.backend.ptx_executor.simt.barriers import (
+    Barriers,
+    ClusterBarrier,
+    check_barrier,
+    covers_whole_ctas,
+    split_members,
+)
+from tessera.backend.ptx_executor.simt.chunk import Chunk
+from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.livelock import Rounds, Stillness
+from tessera.diagnostics import TesseraError
+
+DONE = "done"
+YIELDED = "yielded"
+
+_POLLS_BEFORE_STEPPING_BACK = 16
+_ROUNDS_BEFORE_YIELDING = 64
+
+
+class ChunkRunner:
+    """One chunk in progress."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.blocks = chunk.launch.program.blocks
+        self.registers = chunk.registers
+        self.waiting: dict[int, Lanes] = {chunk.launch.program.entry: chunk.everyone}
+        self.alive: Array | None = None
+        self.alive_count = chunk.ctas * chunk.threads
+        self.parked: dict[int, Array] = {}
+        self._barriers: Barriers | None = None
+        self._cluster: ClusterBarrier | None = None
+        self.steps = 0
+        self.streaks: dict[int, tuple[int, int]] = {}
+        self.stepped_back: set[int] = set()
+        self.joined: set[int] = set()
+        self.rounds = 0
+        self.stillness = Stillness(chunk.launch.program)
+        self.endless = Rounds(chunk.launch.program)
+        self.stuck = False
+        self.moved = True
+
+    @property
+    def barriers(self) -> Barriers:
+        """The barriers of the CTAs, made when first used."""
+        self._barriers = self._barriers or Barriers(self.chunk)
+        return self._barriers
+
+    @property
+    def cluster(self) -> ClusterBarrier:
+        """The barriers of the clusters, made when first used."""
+        self._cluster = self._cluster or ClusterBarrier(self.chunk)
+        return self._cluster
+
+    # --- the loop ----------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run until all lanes have exited (`DONE`) or only polling loops are left."""
+        limit = self.chunk.launch.max_steps
+        self.rounds = 0
+        if self.steps:
+            self.stillness.begin(self.registers, self.waiting)
+            self.endless.resume(self.steps)
+        while self.waiting or self._join_warp_barriers():
+            number = self._pick()
+            if number is None:
+                self.stuck = self.stillness.repeated(self.registers, self.waiting)
+                self.moved = self.stillness.moved
+                return YIELDED
+            if self.steps >= self.endless.due and self._goes_round(number):
+                self.stuck = True
+                self.moved = self.stillness.moved
+                return YIELDED
+            lanes = self.waiting.pop(number)
+            block = self.blocks[number]
+            if number in self.joined:
+                self.joined.discard(number)
+            elif block.members is not None and lanes.kind != "full":
+                ready = self._await_members(block, lanes)
+                if ready is None:
+                    continue
+                lanes = ready
+            self.steps += block.length
+            if self.steps > limit:
+                raise report.too_many_steps(self.chunk, block, lanes)
+            try:
+                self._execute(block, lanes)
+            except Fault as fault:
+                raise report.explain(self.chunk, fault, lanes) from None
+            except NotImplementedError as reason:
+                raise report.lacking(self.chunk, block, str(reason)) from None
+            self.stillness.ran(block)
+            if self.endless.is_armed:
+                self.endless.ran(block)
+            if block.polls:
+                self._note_poll(block, lanes)
+                if self.chunk.launch.watch is not None:
+                    self.chunk.launch.watch.synchronised()
+        if self.alive_count:
+            raise self.deadlock()
+        return DONE
+
+    def _goes_round(self, number: int) -> bool:
+        return self.endless.look(number, self.steps, self.registers, self.waiting)
+
+    def deadlock(self) -> TesseraError:
+        """Who waits where, polls in vain, or goes round for ever."""
+        if self.endless.is_found:
+            number = min(self.waiting)
+            return report.endless(self.chunk, self.blocks[number], self.waiting[number].flags())
+        found: report.Waiters = [] if self._barriers is None else self._barriers.waiters()
+        if self._cluster is not None and self._cluster.waiting.any():
+            found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
+        polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
+        found += report.standing(self.blocks, "other lanes of their warps", self.parked)
+        found += report.standing(self.blocks, "memory that no thread will change", polling)
+        return report.deadlock(self.chunk, found)
+
+    def _pick(self) -> int | None:
+        """The lowest block where lanes stand, those that stepped back last."""
+        if len(self.waiting) == 1 and not self.stepped_back:
+            return next(iter(self.waiting))
+        ready = [n for n in self.waiting if n not in self.stepped_back]
+        if ready:
+            return min(ready)
+        self.stepped_back.clear()
+        self.streaks.clear()
+        self.rounds += 1
+        if self.rounds > _ROUNDS_BEFORE_YIELDING:
+            return None
+        return min(self.waiting)
+
+    def _note_poll(self, block: CompiledBlock, lanes: Lanes) -> None:
+        """Count how often a polling block ran with as many lanes as before."""
+        count, before = self.streaks.get(block.number, (-1, 0))
+        streak = before + 1 if count == lanes.count else 0
+        self.streaks[block.number] = (lanes.count, streak)
+        if streak >= _POLLS_BEFORE_STEPPING_BACK:
+            self.stepped_back.add(block.number)
+
+    def _execute(self, block: CompiledBlock, lanes: Lanes) -> None:
+        registers = self.registers
+        self.chunk.ticks += block.length
+        if lanes.kind == "full":
+            outs, value = block.run(lanes, *[registers[n] for n in block.ins])
+            for n, out in zip(block.outs, outs, strict=True):
+                registers[n] = out
+        else:
+            take = lanes.take
+            outs, value = block.run(lanes, *[take(registers[n]) for n in block.ins])
+            others_dead = lanes.count == self.alive_count
+            for n, out in zip(block.outs, outs, strict=True):
+                registers[n] = lanes.put(registers[n], out, others_dead)
+        _ENDS[block.control](self, block, lanes, value)
+
+    # --- where lanes go next -------------------------------------------------------------
+
+    def _arrive(self, number: int, lanes: Lanes) -> None:
+        if number < 0:
+            self._leave(lanes)
+            return
+        there = self.waiting.get(number)
+        if there is not None:
+            lanes = self._lanes(there.flags() | lanes.flags())
+        self.waiting[number] = lanes
+
+    def _lanes(self, flags: Array) -> Lanes:
+        lanes = Lanes(self.chunk, flags)
+        return self.chunk.everyone if lanes.kind == "full" else lanes
+
+    def _arrive_flags(self, number: int, flags: Array) -> None:
+        if number < 0:
+            self._leave(self._lanes(flags))
+            return
+        there = self.waiting.get(number)
+        if there is not None:
+            flags = flags | there.flags()
+        self.waiting[number] = self._lanes(flags)
+
+    def _go(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+        self._arrive(block.targets[0], lanes)
+
+    def _branch(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        taken, other = block.targets
+        if value.size == 1:
+            self._arrive(taken if value.item() else other, lanes)
+            return
+        if lanes.active is None:
+            if value.all():
+                self._arrive(taken, lanes)
+                return
+            if not value.any():
+                self._arrive(other, lanes)
+                return
+        chosen = lanes.narrow(value)
+        rest = lanes.flags() & ~chosen
+        if chosen.any():
+            self._arrive_flags(taken, chosen)
+        if rest.any():
+            self._arrive_flags(other, rest)
+
+    def _spread(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+        """Send each lane to the block that its value names: by its number, or in a table."""
+        targets = block.targets if block.control == "table" else None
+        wide = np.broadcast_to(value, lanes.shape)
+        shown = wide if lanes.active is None else wide[lanes.active]
+        for choice in np.unique(shown):
+            target = int(choice) if targets is None else targets[int(choice)]
+            if value.size == 1:
+                self._arrive(target, lanes)
+            else:
+                self._arrive_flags(target, lanes.narrow(wide == choice))
+
+    def _leave(self, lanes: Lanes) -> None:
+        """The lanes have exited; others may have waited for nothing else."""
+        self.alive_count -= lanes.count
+        if self.alive_count == 0:
+            return
+        if self.alive is None:
+            self.alive = np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
+        self.alive &= ~lanes.flags()
+        if self._barriers is not None:
+            for number in list(self._barriers.parked):
+                self._release(number)
+        if self._cluster is not None:
+            self._release_cluster()
+        for number, flags in list(self.parked.items()):
+            del self.parked[number]
+            self._arrive_flags(number, flags)
+
+    def _living(self) -> Array:
+        if self.alive is None:
+            return np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
+        return self.alive
+
+    # --- waiting -------------------------------------------------------------------------
+
+    def _await_members(self, block: CompiledBlock, lanes: Lanes) -> Lanes | None:
+        """The lanes whose warps are complete; the others wait here for their company."""
+        before = self.parked.pop(block.number, None)
+        flags = lanes.flags() if before is None else lanes.flags() | before
+        members = self._members(block.number)
+        ready = split_members(self.chunk, flags, self._living(), members)
+        rest = flags & ~ready
+        if rest.any():
+            self.parked[block.number] = rest
+        if not ready.any():
+            return None
+        if before is None and int(np.count_nonzero(ready)) == lanes.count:
+            return lanes
+        return self._lanes(ready)
+
+    def _join_warp_barriers(self) -> bool:
+        """Lanes of a warp may meet at different `bar.warp.sync`; whether some do."""
+        numbers = [n for n in self.parked if self.blocks[n].only_waits]
+        if len(numbers) < 2:
+            return False
+        together = np.logical_or.reduce([self.parked[n] for n in numbers])
+        alive = self._living()
+        found = {
+            n: self.parked[n] & split_members(self.chunk, together, alive, self._members(n))
+            for n in numbers
+        }
+        for number, ready in found.items():
+            if not ready.any():
+                continue
+            self.parked[number] &= ~ready
+            if not self.parked[number].any():
+                del self.parked[number]
+            self.waiting[number] = self._lanes(ready)
+            self.joined.add(number)
+        return bool(self.waiting)
+
+    def _members(self, number: int) -> Any:
+        """Who must be there before a block runs; masks in a register are per lane."""
+        members = self.blocks[number].members
+        if not isinstance(members, tuple):
+            return members
+        shape = (self.chunk.ctas, self.chunk.threads)
+        return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
+
+    def _barrier(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+        action, number, count, predicate, operation, register = value
+        chunk, site = self.chunk, block.site + block.length - 1
+        if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
+            size = -(-chunk.threads // WARP) * WARP
+            expected = None if count is None else int(count.item())
+            simple = expected is None or (expected == size and self.alive is None)
+            check_barrier(int(number.item()), expected or 0, site)
+            alone = self.barriers.idle(int(number.item()))
+            if simple and alone and covers_whole_ctas(chunk, lanes, self.alive):
+                self._pass_barrier(block, lanes, predicate, operation, register)
+                return
+        numbers = np.broadcast_to(number, lanes.shape)
+        counts = np.broadcast_to(np.zeros((1, 1)) if count is None else count, lanes.shape)
+        pairs = np.stack([numbers.astype(np.int64), counts.astype(np.int64)])
+        shown = pairs if lanes.active is None else pairs[:, lanes.active]
+        for name, wanted in np.unique(shown.reshape(2, -1).T, axis=0):
+            check_barrier(int(name), int(wanted), site)
+            flags = lanes.narrow((pairs[0] == name) & (pairs[1] == wanted))
+            self._meet(block, flags, int(name), int(wanted), value, lanes)
+
+    def _meet(
+        self, block: CompiledBlock, flags: Array, name: int, count: int, value: Any, lanes: Lanes
+    ) -> None:
+        action, _, _, predicate, operation, register = value
+        alive = self._living()
+        if action == "arrive":
+            self.barriers.arrive(name, flags, count, alive)
+            self._arrive_flags(block.targets[0], flags)
+        else:
+            site = block.site + block.length - 1
+            self.barriers.park(name, flags, count, block.targets[0], site)
+            if predicate is not None:
+                vote = lanes.narrow(predicate)
+                self.barriers.vote(name, flags, vote, operation, register)
+        self._release(name)
+
+    def _release(self, name: int) -> None:
+        free = self.barriers.release(name, self._living())
+        if free is None:
+            return
+        for told, register, result in self.barriers.results(name, free):
+            self._set_register(self._lanes(told), register, result)
+        self._resume(free, self.barriers.resume)
+
+    def _set_register(self, lanes: Lanes, register: int, by_cta: Array) -> None:
+        if register < 0:
+            return
+        old = self.registers[register]
+        self.registers[register] = lanes.put(old, lanes.take(by_cta.astype(old.dtype)), False)
+
+    def _resume(self, free: Array, resume: Array) -> None:
+        self._count_barrier(free)
+        for target in np.unique(resume[free]):
+            self._arrive_flags(int(target), free & (resume == target))
+
+    def _count_barrier(self, lanes: Array) -> None:
+        """A barrier orders what the CTAs of these lanes did before and after."""
+        if self.chunk.launch.watch is not None:
+            rows = lanes.reshape(self.chunk.ctas, self.chunk.threads).any(axis=1)
+            self.chunk.epochs[rows] += 1
+
+    def _pass_barrier(
+        self, block: CompiledBlock, lanes: Lanes, predicate: Any, operation: str, register: int
+    ) -> None:
+        """Everyone of the CTAs is here: no waiting."""
+        self._count_barrier(lanes.flags())
+        if predicate is not None and register >= 0:
+            flags = lanes.flags()
+            self.barriers.votes[0] = lanes.narrow(predicate)
+            result = self.barriers.reduce(0, flags, operation)
+            self._set_register(lanes, register, result)
+        self._arrive(block.targets[0], lanes)
+
+    def _cluster_barrier(self, block: CompiledBlock, lanes: Lanes, action: str) -> None:
+        if action == "arrive":
+            self.cluster.arrive(lanes.flags())
+            self._arrive(block.targets[0], lanes)
+        else:
+            site = block.site + block.length - 1
+            self.cluster.wait(lanes.flags(), block.targets[0], site)
+        self._release_cluster()
+
+    def _release_cluster(self) -> None:
+        free = self.cluster.release(self._living())
+        if free is None:
+            return
+        self._resume(free, self.cluster.resume)
+        if self.chunk.launch.watch is not None:
+            self.chunk.launch.watch.synchronised()
+
+
+_ENDS: dict[str, Any] = {
+    "goto": ChunkRunner._go,
+    "exit": ChunkRunner._go,
+    "call": ChunkRunner._go,
+    "branch": ChunkRunner._branch,
+    "table": ChunkRunner._spread,
+    "return": ChunkRunner._spread,
+    "table_call": ChunkRunner._spread,
+    "barrier": ChunkRunner._barrier,
+    "cluster_barrier": ChunkRunner._cluster_barrier,
+}

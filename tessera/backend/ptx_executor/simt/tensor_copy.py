@@ -1,0 +1,197 @@
+"""Bulk tensor copies in tile mode, and changes to tensor maps.
+
+A box of the tensor is copied between device memory and shared memory, packed with axis 0
+fastest and then swizzled: in 128-byte mode, 16-byte pieces are permuted within each 1024 bytes
+by XORing bits 4-6 of the address with bits 7-9 (64-byte mode: 4-5 with 7-8; 32-byte mode: 4
+with 7). Elements outside the tensor are filled when loading and left out when storing. An
+mbarrier is told about the bytes of the whole box.
+
+Source: PTX ISA 9.0, sections 5.5 and 9.7.9.27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
+from tessera.backend.ptx_executor.memory.spaces import SPACES
+from tessera.backend.ptx_executor.simt import mbarrier
+from tessera.backend.ptx_executor.simt.async_copy import complete, read_bytes, spread, write_bytes
+from tessera.backend.ptx_executor.simt.atomics import step_of
+from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.ir.program import tensor_map
+from tessera.ir.program.tensor_map import TensorMap
+
+_SWIZZLE_BITS = {0: 0, 1: 1, 2: 3, 3: 7}
+_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
+_REDUCED_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16")
+
+
+def read_map(cx: Lanes, site: int, space: str, address: int, place: int) -> TensorMap:
+    """The map at an address, checked for what can be copied."""
+    content = read_bytes(cx, site, space, address, tensor_map.SIZE, place).tobytes()
+    try:
+        found = tensor_map.decode(content)
+    except tensor_map.BadTensorMap as reason:
+        raise Fault("TSR5023", f"bad tensor map: {reason}", site, place) from None
+    if found.interleave:
+        raise Fault("TSR5023", "tensor map with interleaved layout is not supported", site, place)
+    return found
+
+
+def box_elements(found: TensorMap, start: Sequence[int]) -> tuple[Array, Array]:
+    """Addresses of the elements of a box in packed order, and which are inside the tensor."""
+    address = np.array([found.address], dtype=np.int64)
+    inside = np.ones(1, dtype=np.bool_)
+    steps = (found.element_bytes, *found.strides)
+    for axis in range(len(found.dims)):
+        index = start[axis] + np.arange(found.counts[axis]) * found.element_strides[axis]
+        good = (index >= 0) & (index < found.dims[axis])
+        address = (index[:, None] * steps[axis] + address).reshape(-1)
+        inside = (good[:, None] & inside).reshape(-1)
+    return address, inside
+
+
+def packed_offsets(found: TensorMap, base: int, count: int) -> Array:
+    """Where the 16-byte pieces of a packed box go in shared memory."""
+    offsets = base + np.arange(0, count, 16, dtype=np.int64)
+    mask = _SWIZZLE_BITS[found.swizzle]
+    return offsets ^ ((offsets >> 7 & mask) << 4)
+
+
+def _coordinates(cx: Lanes, parts: Sequence[Array]) -> list[Array]:
+    return [np.broadcast_to(part, cx.shape).reshape(-1) for part in parts]
+
+
+def load_tensor(
+    cx: Lanes,
+    site: int,
+    target: Array,
+    space: str,
+    map_address: Array,
+    coordinates: Sequence[Array],
+    barrier: Array,
+    ranks: Array | None,
+    guard: Array | None,
+) -> None:
+    """cp.async.bulk.tensor from device memory to shared memory."""
+    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, map_address, barrier)]
+    masks = None if ranks is None else np.broadcast_to(ranks, cx.shape).reshape(-1)
+    starts = _coordinates(cx, coordinates)
+    for place, _ in mbarrier.lanes_at(cx, target, guard):
+        to, at, bar = (int(x[place]) for x in flat)
+        found = read_map(cx, site, space, at, place)
+        data = _read_box(cx, site, found, [int(s[place]) for s in starts], place)
+        for rank_target, rank_bar in spread(to, bar, masks, place):
+            _write_packed(cx, site, found, rank_target, data, place)
+            assert rank_bar is not None
+            complete(cx, site, rank_bar, len(data), place)
+
+
+def _read_box(cx: Lanes, site: int, found: TensorMap, start: Sequence[int], place: int) -> Array:
+    """The bytes of a box, packed, out-of-bounds elements filled."""
+    address, inside = box_elements(found, start)
+    width = found.element_bytes
+    fill = _NAN.get(width, 0) if found.fill_nan else 0
+    values = np.full(len(address), fill, dtype=UNSIGNED[width])
+    if inside.any():
+        chosen = address[inside].astype(np.uint64)
+        who = np.full(len(chosen), place)
+        values[inside] = SPACES["global"][0](cx, site, chosen, width, who)
+    return values.view(np.uint8)
+
+
+def _write_packed(
+    cx: Lanes, site: int, found: TensorMap, target: int, data: Array, place: int
+) -> None:
+    base = int(mbarrier.shared_offset(np.array([target], dtype=np.uint64))[0])
+    if base % 16 or len(data) % 16:
+        raise Fault("TSR5003", "tensor copy to shared memory that is not 16-byte aligned",
+                    site, place)  # fmt: skip
+    offsets = packed_offsets(found, base, len(data)).astype(np.uint64)
+    who = np.full(len(offsets), place)
+    SPACES["shared"][1](cx, site, offsets, 16, data.view(np.complex128), who)
+
+
+def store_tensor(
+    cx: Lanes,
+    site: int,
+    source: Array,
+    space: str,
+    map_address: Array,
+    coordinates: Sequence[Array],
+    op: str | None,
+    guard: Array | None,
+) -> None:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to device memory."""
+    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (source, map_address)]
+    starts = _coordinates(cx, coordinates)
+    for place, _ in mbarrier.lanes_at(cx, source, guard):
+        base, at = (int(x[place]) for x in flat)
+        found = read_map(cx, site, space, at, place)
+        base = int(mbarrier.shared_offset(np.array([base], dtype=np.uint64))[0])
+        address, inside = box_elements(found, [int(s[place]) for s in starts])
+        count = len(address) * found.element_bytes
+        offsets = packed_offsets(found, base, count).astype(np.uint64)
+        who = np.full(len(offsets), place)
+        words = SPACES["shared"][0](cx, site, offsets, 16, who)
+        values = np.ascontiguousarray(words).view(np.uint8)[:count]
+        elements = values.view(UNSIGNED[found.element_bytes])[inside]
+        targets = address[inside].astype(np.uint64)
+        if len(targets):
+            _store_elements(cx, site, found, op, targets, elements, place)
+
+
+def _store_elements(
+    cx: Lanes,
+    site: int,
+    found: TensorMap,
+    op: str | None,
+    targets: Array,
+    values: Array,
+    place: int,
+) -> None:
+    who = np.full(len(targets), place)
+    width = found.element_bytes
+    if op is None:
+        SPACES["global"][1](cx, site, targets, width, values, who)
+        return
+    step = step_of(op, _REDUCED_TYPES[found.type_code], False)
+    with mbarrier.unordered(cx):
+        old = SPACES["global"][0](cx, site, targets, width, who)
+        SPACES["global"][1](cx, site, targets, width, step(old, values, None), who)
+
+
+def replace_map(
+    cx: Lanes,
+    site: int,
+    space: str,
+    address: Array,
+    field: str,
+    ordinal: int,
+    value: Array,
+    guard: Array | None,
+) -> None:
+    """tensormap.replace: change a field of a map in memory."""
+    places = np.broadcast_to(address, cx.shape).reshape(-1)
+    values = np.broadcast_to(value, cx.shape).reshape(-1)
+    for place, _ in mbarrier.lanes_at(cx, address, guard):
+        at = int(places[place])
+        content = read_bytes(cx, site, space, at, tensor_map.SIZE, place).tobytes()
+        changed = tensor_map.replace_field(content, field, ordinal, int(values[place]))
+        write_bytes(cx, site, space, at, np.frombuffer(changed, dtype=np.uint8), place)
+
+
+def copy_map(cx: Lanes, site: int, target: Array, source: Array) -> None:
+    """tensormap.cp_fenceproxy: each warp copies a map from shared to device memory."""
+    to = np.broadcast_to(target, cx.shape).reshape(-1)
+    start = np.broadcast_to(source, cx.shape).reshape(-1)
+    cols = np.broadcast_to(cx.col, cx.shape).reshape(-1)
+    for place, _ in mbarrier.lanes_at(cx, source, None):
+        if cols[place] % WARP:
+            continue
+        data = read_bytes(cx, site, "shared", int(start[place]), tensor_map.SIZE, place)
+        write_bytes(cx, site, "global", int(to[place]), data, place)

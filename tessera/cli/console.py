@@ -1,0 +1,142 @@
+"""What the commands print: findings on standard error, data on standard output or in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.output import Kind, write_file
+from tessera.report import diagnostics as render
+from tessera.settings import read_settings
+
+_SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
+
+
+def at_terminal() -> bool:
+    """Whether somebody sees standard error, which may be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def silence(stream: Any) -> None:
+    """Whoever reads a stream has gone: what is still buffered goes nowhere, also at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class Forgiving:
+    """Standard error that may go away, with its terminal: what nobody sees must not end a run."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            silence(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be."""
+        try:
+            self._stream.flush()
+        except OSError:
+            silence(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """How to show findings on standard error."""
+
+    color: str = "auto"
+    form: str = "full"
+
+    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Print findings in the form chosen."""
+        found = tuple(diagnostics)
+        if not found:
+            return
+        if self.form == "json":
+            text = render.render_json(found)
+        elif self.form == "concise":
+            text = render.render_concise(found)
+        else:
+            text = render.render_full(found, self._colored())
+        try:
+            click.echo(text, err=True, color=True)
+        except OSError:
+            silence(sys.stderr)
+
+    def _colored(self) -> bool:
+        if self.color != "auto":
+            return self.color == "always"
+        return at_terminal() and read_settings().color is not False
+
+    @contextmanager
+    def waiting(self, path: str) -> Iterator[None]:
+        """Say on a terminal that a large file is being read, and take it back afterwards."""
+        try:
+            size = os.path.getsize(path)
+        except (OSError, ValueError):
+            size = 0
+        if size < _SLOW_BYTES or not at_terminal() or self.form == "json":
+            yield
+            return
+        click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)
+        try:
+            yield
+        finally:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+
+
+def form_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The `--format` option of a command."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["full", "concise", "json"]),
+        default="full",
+        show_default=True,
+        help="How to show errors and warnings on standard error.",
+    )(command)
+
+
+def data_root_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The `--data-root` option of a command that reads contents."""
+    return click.option(
+        "--data-root",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="Follow files of contents that are links, as in caches of model hubs, to files below "
+        "this folder.",
+    )(command)
+
+
+class ReaderGone(Exception):
+    """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
+
+
+def write_data(data: bytes, target: str, kind: Kind = Kind.REPORT) -> None:
+    """Data to a file, or to standard output for `-`."""
+    if target != "-":
+        write_file(target, data, kind)
+        return
+    if sys.stdout is None:
+        raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None

@@ -1,0 +1,76 @@
+"""`tessc gpus`: the GPUs that can be named, with the figures a plan is made from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.cli.console import Messages, write_data
+from tessera.diagnostics import TesseraError
+
+if TYPE_CHECKING:
+    from tessera.ir.plan.machine import Gpu
+
+
+@click.command(short_help="List the GPUs that a plan can name.")
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@click.pass_obj
+def gpus(messages: Messages, names: tuple[str, ...], as_json: bool) -> int:
+    """List the GPUs that can be named, or only those of NAMES.
+
+    A short name stands for one of them: `a100` for the 80 GB SXM card. Rates are dense, without
+    sparsity. Prices are list prices per hour from the provider named, and only a starting point.
+
+    \b
+    Examples:
+      tessc gpus
+      tessc gpus a100 l40s
+      tessc gpus h200 --json
+    """
+    from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
+
+    try:
+        chosen = [find_gpu(name) for name in names] or list(gpu_table().values())
+    except TesseraError as failure:
+        messages.show(failure.diagnostics)
+        return failure.exit_code
+    text = _json(chosen) if as_json else _text(chosen)
+    write_data(text.encode(), "-")
+    return 0
+
+
+def _json(chosen: list[Gpu]) -> str:
+    from tessera.frontend.machine.gpu_table import aliases_of
+
+    rows = [{**asdict(gpu), "aliases": list(aliases_of(gpu.key))} for gpu in chosen]
+    return json.dumps({"schema": "tessera-gpus/1", "gpus": rows}, indent=2) + "\n"
+
+
+def _text(chosen: list[Gpu]) -> str:
+    from tessera.frontend.machine.gpu_table import aliases_of
+
+    head = ("name", "also", "arch", "SMs", "MHz", "GB", "GB/s", "fp16 TF/s", "$/hour")
+    rows = [head]
+    for gpu in chosen:
+        half = gpu.flops("fp16")
+        price = gpu.usd_per_hour
+        rows.append(
+            (
+                gpu.key,
+                ", ".join(aliases_of(gpu.key)),
+                gpu.arch,
+                str(gpu.sms),
+                f"{gpu.clock_mhz:.0f}",
+                f"{gpu.memory_bytes / 1e9:.0f}",
+                f"{gpu.memory_bandwidth / 1e9:.0f}",
+                "-" if half is None else f"{half / 1e12:.0f}",
+                "-" if price is None else f"{price:.2f} {gpu.price_source}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines) + "\n"

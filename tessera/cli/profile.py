@@ -1,0 +1,87 @@
+"""`tessc profile`: measure the steps of a trace on the GPUs of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import click
+
+from tessera.cli.console import Messages, data_root_option, form_option, write_data
+from tessera.cli.run import progress
+from tessera.diagnostics import TesseraError
+from tessera.output import Kind, check_output, write_file
+from tessera.report.diagnostics import safe
+
+
+@click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
+@click.argument("file", type=click.Path())
+@click.option(
+    "--devices", required=True, metavar="LIST",
+    help="What to measure on: GPUs and slices, such as `h200,h200:84sm,h200:48sm`.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(), default="profile.json", show_default=True, metavar="PATH",
+    help="Where to write the profile.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(3, 1000), default=9, show_default=True,
+    help="How often each time is taken; the median counts.",
+)  # fmt: skip
+@click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
+@data_root_option
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Give up when a step does not end for so long; 60 unless given.",
+)  # fmt: skip
+@form_option
+@click.pass_obj
+def profile(
+    messages: Messages, file: str, devices: str, output: str, repeats: int, data: str | None,
+    data_root: str | None, time_limit: float | None, form: str,
+) -> int:  # fmt: skip
+    """Measure every step of the trace FILE on GPUs and slices of GPUs.
+
+    Each step is timed with its data in the caches and not, and on a slice also beside work that
+    computes and work that moves memory on the rest of the GPU. `tessc plan --profile` reads the
+    result; profiles of several machines add up.
+
+    \b
+    Examples:
+      tessc profile trace.ptx --devices h200,h200:84sm,h200:48sm -o profile.json
+      tessc plan trace.ptx --gpus h200:84sm,h200:48sm --profile profile.json
+    """
+    from tessera.driver import profile as profiling
+
+    messages = replace(messages, form=form)
+    options = profiling.ProfileOptions(
+        devices=devices, repeats=repeats, data=data, data_root=data_root
+    )
+    if time_limit is not None:
+        if not isfinite(time_limit):
+            raise click.UsageError("`--time-limit` must be a finite number of seconds")
+        options = replace(options, limit_s=time_limit)
+    try:
+        check_output(output, Kind.PROFILE, (file, data))
+        with progress(messages, "steps measured") as show:
+            found = profiling.profile(file, options, show)
+        write_file(output, profiling.profile_text(found).encode(), Kind.PROFILE)
+    except TesseraError as failure:
+        messages.show(failure.diagnostics)
+        return failure.exit_code
+    write_data((_text(found) + f"wrote {safe(output)}\n").encode(errors="replace"), "-")
+    return 0
+
+
+def _text(found: dict[str, Any]) -> str:
+    machine = found["machine"]
+    lines = [f"measured on {machine['gpu']}, medians of {machine['repeats']}"]
+    for whole in found["wholes"]:
+        rows = [r for r in found["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
+        total = sum(row["ns"] for row in rows)
+        lines.append(
+            f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {total / 1e3:.1f} us in all;"
+            f" the whole trace takes {whole['ns'] / 1e3:.1f} us"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,180 @@
+"""`tessc trace`: capture one call of a PyTorch model as a trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tessera.cli.console import Messages, form_option, write_data
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.choices import Route
+from tessera.output import Kind, check_apart, check_output
+from tessera.report.diagnostics import safe
+
+if TYPE_CHECKING:
+    from tessera.driver.trace.capture_trace import TraceOptions
+    from tessera.frontend.capture.inputs import Inputs
+
+_WORDS = {"true": True, "false": False}
+
+
+@click.command(short_help="Capture a PyTorch model as a trace (needs a GPU).")
+@click.argument("model", metavar="FILE.py:FUNCTION")
+@click.option(
+    "-o", "--output", type=click.Path(), required=True, metavar="PATH",
+    help="The trace to write; contents and reference outputs go beside it.",
+)  # fmt: skip
+@click.option(
+    "--route", type=click.Choice([choice.value for choice in Route]), default=Route.PTX.value,
+    show_default=True,
+    help="Who computes: torch.compile with everything in Triton (ptx), torch.compile with library"
+    " calls as `op` records (library), PyTorch without a compiler (eager), or the callable as it"
+    " is (as-is).",
+)  # fmt: skip
+@click.option(
+    "--for", "gpus", default="", metavar="GPUS",
+    help="Also compile for these GPUs, such as a100,l40s.",
+)  # fmt: skip
+@click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
+@click.option(
+    "--set", "sizes", multiple=True, metavar="NAME=VALUE",
+    help="An argument of FUNCTION: a number, true or false, or a word.",
+)  # fmt: skip
+@click.option(
+    "--ptx", "texts", multiple=True, type=click.Path(), metavar="PATH",
+    help="PTX of kernels of the model's own, for kernels whose PTX is not found otherwise.",
+)  # fmt: skip
+@click.option(
+    "--contents", type=click.Choice(("npz", "safetensors")), default="npz", show_default=True,
+    help="The format of contents and reference; safetensors files are mapped when they are read.",
+)  # fmt: skip
+@click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
+@click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
+@form_option
+@click.pass_obj
+def trace(messages: Messages, /, form: str, **given: Any) -> int:
+    """Run FUNCTION of FILE.py on the GPU and write what it launches as a trace.
+
+    FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
+    such; the trace that is made of it never does.
+
+    \b
+    Examples:
+      tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
+      tessc trace model.py:step -o step.ptx --route library --set layers=4
+    """
+    messages = replace(messages, form=form)
+    try:
+        text = _trace(messages, **given)
+    except TesseraError as failure:
+        messages.show(failure.diagnostics)
+        return failure.exit_code
+    write_data(text.encode(errors="replace"), "-")
+    return 0
+
+
+def _trace(
+    messages: Messages, *, model: str, output: str, route: str, gpus: str, archs: str,
+    sizes: tuple[str, ...], texts: tuple[str, ...], contents: str, no_data: bool, dry_run: bool,
+) -> str:  # fmt: skip
+    from tessera.driver.trace import capture_trace as tracing
+    from tessera.frontend.capture.dry_run import without_gpu
+    from tessera.frontend.capture.model_file import find_model, load_model
+
+    place = find_model(model)
+    arguments = dict(_size(text) for text in sizes)
+    options = tracing.TraceOptions(
+        route=route, archs=_archs(gpus, archs), ptx=tuple(map(_text, texts)), data=not no_data
+    )
+    suffix = f".{contents}"
+    _check_places(Path(output), (str(place[0]), *texts), suffix, data=not no_data)
+    tracing.check_options(options)
+    if dry_run:
+        tracing.require_torch()
+        with without_gpu():
+            return _would(*load_model(place, arguments), options)
+    tracing.require_gpu()
+    found = tracing.trace_call(*load_model(place, arguments), options)
+    messages.show(found.diagnostics)
+    names = tracing.write_trace(found, output, data=not no_data, suffix=suffix)
+    program = found.program
+    launches = sum(1 for _ in program.launches())
+    others = sum(1 for _ in program.work()) - launches
+    lines = [
+        f"captured {launches} launches and {others} other steps, {len(program.modules)} kernels"
+    ]
+    roles: dict[str, int] = {}
+    for buffer in program.declared_buffers():
+        roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
+    lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
+    lines += [f"wrote {safe(name)}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: bool) -> None:
+    """Refuse places that cannot be written or that hold an input, before any work."""
+    from tessera.driver.trace.capture_trace import files_beside
+
+    beside = files_beside(target, suffix) if data else ()
+    if target.suffix in (".npz", ".safetensors", ".py") or str(target) == "-":
+        raise TesseraError(
+            error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
+        )
+    check_output(str(target), Kind.TRACE, inputs)
+    for path in beside:
+        check_output(str(path), Kind.CONTENTS, inputs)
+        check_apart(str(path), str(target), "the trace is to have that name")
+
+
+def _text(path: str) -> tuple[str, str]:
+    """A file of PTX, with its name."""
+    from tessera.frontend.text.readfile import read_source
+
+    return path, read_source(path).text
+
+
+def _archs(gpus: str, archs: str) -> tuple[str, ...]:
+    """The architectures that were asked for, each once."""
+    from tessera.frontend.machine.gpus import machine_of
+
+    found = [arch.strip() for arch in archs.split(",") if arch.strip()]
+    if gpus:
+        found += [card.gpu.arch for card in machine_of(gpus).cards]
+    return tuple(dict.fromkeys(found))
+
+
+def _size(text: str) -> tuple[str, Any]:
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise TesseraError(
+            error("TSR6007", f"`--set {text}` is not well formed", hint="write `--set layers=4`")
+        )
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, _WORDS.get(value.lower(), value)
+
+
+def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
+    from torch.nn import Module
+    from torch.nn.parameter import is_lazy
+
+    lines = [f"would capture one call of {type(function).__name__} by the route `{options.route}`"]
+    for name, tensor in inputs.tensors():
+        shape = "x".join(map(str, tensor.shape)) or "a single number"
+        lines.append(f"  input {name}: {tensor.dtype} {shape}")
+    if isinstance(function, Module):
+        parameters = list(function.parameters())
+        known = [one for one in parameters if not is_lazy(one)]
+        size = sum(one.numel() * one.element_size() for one in known)
+        late = len(parameters) - len(known)
+        more = f", and {late} whose sizes the first call decides" if late else ""
+        lines.append(f"  {len(known)} parameters, {size} bytes{more}")
+    if options.archs:
+        lines.append(f"  and compile its Triton kernels for {', '.join(options.archs)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,251 @@
+"""From a candidate to a plan: placements become launch programs, and all becomes one record.
+
+In: what is planned (`Setting`), the problem that was solved, and a candidate. Out: a `Plan` whose
+memory is what the areas of its launch programs take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessera.driver.plan.options import PlanOptions
+from tessera.driver.plan.traces import LoadedTrace
+from tessera.ir.choices import Ending
+from tessera.ir.plan.costs import Costs, Duration, Profile
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.machine import CardId, Machine
+from tessera.ir.plan.plan import (
+    Baseline,
+    PlacedStep,
+    PlacedTrace,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTransfer,
+    Replica,
+    memory_on,
+)
+from tessera.ir.program.program import Launch, Program, Work
+from tessera.passes.costs.estimate_costs import best_variant
+from tessera.passes.lowering.plan import lower_replica
+from tessera.passes.placement.plan_problem import Planning
+from tessera.passes.placement.plans import Candidate, Choice, ReplicaPlan
+from tessera.passes.placement.problem import transfers_of
+from tessera.passes.placement.spacing import find_spacing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """All that is known before the search begins."""
+
+    traces: tuple[LoadedTrace, ...]
+    machine: Machine
+    costs: tuple[Costs, ...]
+    options: PlanOptions
+    profiles: tuple[Profile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A number of slots and lanes, and the problem that follows."""
+
+    slots: int
+    lanes: int
+    planning: Planning
+
+
+def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candidate) -> Plan:
+    """The plan that a candidate stands for."""
+    machine = setting.machine
+    replicas = lower_candidate(setting, attempt, chosen)
+    busy = [
+        sum(one.measure.loads[device.id] * one.share for one in chosen.replicas)
+        for device in machine.devices
+    ]
+    value = chosen.value(choice.objective)
+    gap = max(0.0, value / choice.bound - 1.0) if choice.bound > 0 else 0.0
+    return Plan(
+        objective=choice.objective, strategy=chosen.name, period_ns=chosen.period_ns,
+        latency_ns=chosen.latency_ns, usd_per_request=chosen.usd, bound=choice.bound, gap=gap,
+        ended=_ended(choice, gap, setting.options.gap), link=machine.link_name,
+        machine_digest=machine.digest(), options=setting.options.text(),
+        cards=tuple(
+            PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
+                     capacity_bytes=room.bytes, used_bytes=used_bytes(machine, card.id, replicas),
+                     usd_per_hour=card.usd_per_hour, node=card.node, like=card.gpu.like)
+            for card, room in zip(machine.cards, attempt.planning.problem.rooms, strict=True)
+        ),
+        devices=tuple(
+            PlanDevice(name=device.name, card=machine.cards[device.card].name, sms=device.sms,
+                       busy_ns=busy[device.id])
+            for device in machine.devices
+        ),
+        traces=tuple(trace.planned for trace in setting.traces),
+        replicas=replicas,
+        baselines=tuple(baseline_of(one) for one in choice.candidates if one is not chosen),
+    )  # fmt: skip
+
+
+def _ended(choice: Choice, gap: float, wanted: float) -> str:
+    """Why the search stopped: a gap that was not reached is not the reason."""
+    return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
+
+
+def baseline_of(one: Candidate) -> Baseline:
+    """A candidate in a line."""
+    return Baseline(
+        name=one.name, period_ns=one.period_ns, latency_ns=one.latency_ns, usd_per_request=one.usd,
+        memory_bytes=sum(one.memory),
+    )  # fmt: skip
+
+
+def used_bytes(machine: Machine, card: CardId, replicas: Sequence[Replica]) -> int:
+    """What the areas of all replicas take on a card."""
+    return sum(memory_on(replicas, device.name) for device in machine.slices_of(card))
+
+
+def overflows(plan: Plan) -> bool:
+    """Whether the areas of a plan need more than there is."""
+    return any(card.used_bytes > card.capacity_bytes for card in plan.cards)
+
+
+# --- replicas ----------------------------------------------------------------------------------
+
+
+def lower_candidate(
+    setting: Setting, attempt: Attempt, chosen: Candidate, policy: str = ""
+) -> tuple[Replica, ...]:
+    """The replicas of a candidate, with their launch programs.
+
+    Replicas that differ only in which devices they have are lowered once.
+    """
+    names = [device.name for device in setting.machine.devices]
+    known: dict[tuple[tuple[int, ...], ...], tuple[tuple[str, ...], LoweredReplica]] = {}
+    found = []
+    for one in chosen.replicas:
+        parts = split_placement(setting, attempt.planning, one)
+        order = tuple(dict.fromkeys(device for part in parts for device in part))
+        pattern = tuple(tuple(order.index(device) for device in part) for part in parts)
+        devices = tuple(names[device] for device in order)
+        if pattern not in known:
+            known[pattern] = devices, lower_replica(
+                [trace.program for trace in setting.traces],
+                [trace.graph for trace in setting.traces],
+                [[names[device] for device in part] for part in parts],
+                slots=attempt.slots, lanes=attempt.lanes,
+            )  # fmt: skip
+        first, lowered = known[pattern]
+        lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
+        lowered = keep_apart(lowered, attempt.planning, one)
+        found.append(
+            Replica(
+                share=one.share, slots=lowered.slots, lanes=lowered.lanes, policy=policy,
+                traces=_placed(setting, attempt.planning, one, parts), lowered=lowered,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def keep_apart(lowered: LoweredReplica, planning: Planning, one: ReplicaPlan) -> LoweredReplica:
+    """With a gate, where requests of the one trace would get in each other's way without."""
+    if len(lowered.traces) > 1 or len(lowered.devices) < 2:
+        return lowered
+    # Before steps were joined, the tasks of the one trace are its steps.
+    gate = find_spacing(planning.problem, one.placement, lowered.slots).gate
+    return replace(lowered, traces=(replace(lowered.traces[0], gate=gate),))
+
+
+def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:
+    """The same programs on other devices."""
+    if all(old == new for old, new in names.items()):
+        return lowered
+    of = {**names, "host": "host"}
+    return replace(
+        lowered,
+        devices=tuple(of[name] for name in lowered.devices),
+        areas=tuple(replace(area, device=of[area.device]) for area in lowered.areas),
+        places=tuple(replace(place, device=of[place.device]) for place in lowered.places),
+        homes=tuple(replace(home, device=of[home.device]) for home in lowered.homes),
+        traces=tuple(
+            replace(
+                trace,
+                transfers=tuple(
+                    replace(one, source=of[one.source], target=of[one.target])
+                    for one in trace.transfers
+                ),
+                programs=tuple(replace(one, device=of[one.device]) for one in trace.programs),
+            )
+            for trace in lowered.traces
+        ),
+    )
+
+
+def split_placement(
+    setting: Setting, planning: Planning, one: ReplicaPlan
+) -> tuple[tuple[int, ...], ...]:
+    """The device of each step, trace by trace."""
+    return tuple(planning.expand_part(one.placement, part) for part in range(len(setting.traces)))
+
+
+def _placed(
+    setting: Setting, planning: Planning, one: ReplicaPlan, parts: tuple[tuple[int, ...], ...]
+) -> tuple[PlacedTrace, ...]:
+    moved = _moves(setting, planning, one)
+    return tuple(
+        PlacedTrace(
+            trace=index,
+            steps=tuple(_steps(setting.machine, trace.program, costs, part)),
+            transfers=moved[index],
+        )
+        for index, (trace, costs, part) in enumerate(
+            zip(setting.traces, setting.costs, parts, strict=True)
+        )
+    )
+
+
+def _steps(
+    machine: Machine, program: Program, costs: Costs, placement: Sequence[int]
+) -> list[PlacedStep]:
+    found = []
+    for work, step, index in zip(program.work(), costs.steps, placement, strict=True):
+        device, cost = machine.devices[index], step.on_device[index]
+        assert isinstance(cost, Duration)
+        found.append(
+            PlacedStep(step=step.step, name=step.name, device=device.name,
+                       arch=variant_on(program, work, machine.gpu_of(device).arch),
+                       predicted_ns=cost.ns, error=cost.error, source=cost.source.value)
+        )  # fmt: skip
+    return found
+
+
+def variant_on(program: Program, work: Work, arch: str) -> str:
+    """The architecture of the code of a launch that runs on a GPU; empty where there is none."""
+    variant = best_variant(program, work, arch) if isinstance(work, Launch) else None
+    return "" if variant is None else variant.arch
+
+
+def _moves(
+    setting: Setting, planning: Planning, one: ReplicaPlan
+) -> tuple[tuple[PlannedTransfer, ...], ...]:
+    """What the planner expects to move, by the trace of the step that makes it."""
+    names = [device.name for device in setting.machine.devices]
+    trace_of = _trace_of_tasks(setting, planning)
+    found: list[list[PlannedTransfer]] = [[] for _ in setting.traces]
+    for index, source, target in transfers_of(planning.problem, one.placement):
+        tensor = planning.problem.tensors[index]
+        found[trace_of[tensor.producer]].append(
+            PlannedTransfer(tensor=tensor.name, bytes=float(tensor.bytes), source=names[source],
+                            target=names[target])
+        )  # fmt: skip
+    return tuple(tuple(moves) for moves in found)
+
+
+def _trace_of_tasks(setting: Setting, planning: Planning) -> dict[int, int]:
+    """The trace of each task: that of its first step."""
+    counts = [len(trace.graph.nodes) for trace in setting.traces]
+    traces = [index for index, count in enumerate(counts) for _ in range(count)]
+    found: dict[int, int] = {}
+    for task, trace in zip(planning.task_of, traces, strict=True):
+        found.setdefault(task, trace)
+    return found

@@ -1,0 +1,299 @@
+"""What slices of one card cost each other, for each way to place steps.
+
+In: a `Setting` whose profile has times beside neighbours, and candidates. Out: the same candidates
+with times that fit them. A step was measured beside a neighbour that only computes and beside one
+that moves as many bytes as it can. In a plan the neighbours are somewhere between: the time is as
+far between the two as the bytes that they draw in a period are between none and what the measuring
+neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on the times
+and what is drawn on the period, so a few rounds are made. At the end requests are followed through
+the slices (`partition.spacing`): where they get in each other's way the period is longer than the
+busiest slice's.
+
+Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
+to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
+up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
+pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
+On the other hand requests of several slots fill each other's gaps. How much it is, the profile
+tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
+long; where it does not, `TOGETHER` stands for it on slices. And requests that change slices take
+memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are from one H200: about
+what five profiles say of their own traces, and what plans of `benchmarks/results/gain.json` took.
+No run has tested them since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import mul
+
+from tessera.driver.plan.assemble import Attempt, Setting
+from tessera.ir.choices import CUT_SHORT, Objective
+from tessera.ir.plan.costs import Costs, Duration
+from tessera.ir.plan.machine import Machine
+from tessera.passes.costs.adjust_costs import beside_neighbours, longer
+from tessera.passes.placement.plans import Candidate, Choice, candidate_of, first_of_names
+from tessera.passes.placement.problem import INFINITY, Problem, contract, measure, transfers_of
+from tessera.passes.placement.solve import lower_bound
+from tessera.passes.placement.spacing import find_spacing
+
+_START = 0.5
+_ROUNDS = 4
+_SEARCHES = 2
+_SATURATES = 0.5  # of the SMs of a card
+# Profiles tell what slices do to each other that have two requests each under way.
+_MEASURED_SLOTS = 2
+TOGETHER = 1.10
+CHANGING = 1.05
+_AS_GOOD = 1.002
+_WAITING = "slots that wait for each other"
+
+Search = Callable[[Problem], Choice | None]
+Together = Sequence[tuple[float, ...]]
+"""Per trace and device how much longer all takes while other slices of the card are busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A candidate with the times that it makes for itself; `shares` as in `beside_neighbours`."""
+
+    setting: Setting
+    attempt: Attempt
+    candidate: Candidate
+    shares: tuple[float, ...]
+
+
+def has_neighbours(setting: Setting) -> bool:
+    """Whether times are known to depend on what else is at work."""
+    if setting.options.objective != Objective.THROUGHPUT:
+        return False
+    return bool(_measured_together(setting)) or any(
+        isinstance(cost, Duration) and cost.beside is not None
+        for costs in setting.costs
+        for step in costs.steps
+        for cost in step.on_device
+    )
+
+
+def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
+    """A candidate with times that fit it; the same for the same placements, whatever its times."""
+    machine = setting.machine
+    shares = (_START,) * len(machine.devices)
+    together = find_together(setting, attempt.slots)
+    longer_by = [1.0] * len(machine.devices)
+    for _ in range(_ROUNDS):
+        busy = [tuple(map(mul, factors, longer_by)) for factors in together]
+        found = _at(setting, attempt, one, shares, busy)
+        problem = found.attempt.planning.problem
+        shares = _drawn(machine, problem, found.candidate)
+        longer_by = _copying(machine, problem, found.candidate)
+    return replace(found, candidate=_followed(found.attempt, found.candidate))
+
+
+def _followed(attempt: Attempt, one: Candidate) -> Candidate:
+    """With the period at which requests of one trace get through its devices."""
+    problem = attempt.planning.problem
+    several = len(one.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
+    if several or not 0 < one.period_ns < INFINITY:
+        return one
+    period = find_spacing(problem, one.replicas[0].placement, attempt.slots).period_ns
+    if period <= one.period_ns * _AS_GOOD:
+        return one
+    return replace(
+        one, period_ns=period, usd=one.usd * period / one.period_ns,
+        limits=((_WAITING, period), *one.limits),
+    )  # fmt: skip
+
+
+def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Search | None) -> Choice:
+    """Of each name the best, with times that fit it, ranked; without a search, the first stays.
+
+    The search is made again with the times that its best placement makes.
+    """
+    pool: dict[object, Settled] = {}
+    for one in choice.candidates:  # of those with the same placements, the first
+        if _key(one) not in pool:
+            pool[_key(one)] = settle(setting, attempt, one)
+    again = search is not None and choice.ended not in CUT_SHORT
+    for _ in range(_SEARCHES if again else 0):
+        split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
+        best = min(split, key=_period, default=None)
+        found = None if best is None or search is None else search(_with_copies(attempt, best))
+        fresh = [one for one in found.candidates if _key(one) not in pool] if found else []
+        pool |= {_key(one): settle(setting, attempt, one) for one in fresh}
+    settled = list(pool.values())
+    first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
+    fastest = first_of_names(one.candidate for one in (*first, *sorted(rest, key=_period)))
+    # Nobody disturbs anybody, and requests that fill each other's gaps do so everywhere: no plan is
+    # faster.
+    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
+    least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
+    gain = min(1.0, *(one for factors in find_together(setting, attempt.slots) for one in factors))
+    least = min(least * gain, *(one.period_ns for one in fastest))
+    return replace(choice, candidates=fastest, bound=least)
+
+
+def _with_copies(attempt: Attempt, one: Settled) -> Problem:
+    """The problem at the times of a placement, where a search sees what copies take from steps."""
+    return replace(one.attempt.planning.problem, wires=attempt.planning.problem.wires)
+
+
+def _key(one: Candidate) -> object:
+    return tuple(replica.placement for replica in one.replicas)
+
+
+def _period(one: Settled) -> float:
+    return one.candidate.period_ns
+
+
+def _at(
+    setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float],
+    together: Together | None,
+) -> Settled:  # fmt: skip
+    """A candidate where the neighbours of each device draw so much; None: they are never busy."""
+    planning = attempt.planning
+    costs = tuple(
+        longer(
+            beside_neighbours(costs, shares),
+            () if together is None else _longer(setting.machine, planning.problem, one, factors),
+        )
+        for costs, factors in zip(setting.costs, together or [()] * len(setting.costs), strict=True)
+    )
+    detail = planning.problem.detail
+    assert detail is not None, "steps were joined to tasks"
+    steps = [step for one in costs for step in one.steps]
+    tasks = tuple(
+        replace(
+            task,
+            ns=tuple(cost.ns if isinstance(cost, Duration) else None for cost in step.on_device),
+        )
+        for task, step in zip(detail.problem.tasks, steps, strict=True)
+    )
+    # What copies take from the steps is in `together`: the same for all slices of the card.
+    wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
+    problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
+    parts = tuple(
+        (replica.placement, 1.0 / max(measure(problem, replica.placement).period_ns, 1e-9))
+        for replica in one.replicas
+    )
+    return Settled(
+        setting=replace(setting, costs=costs),
+        attempt=replace(attempt, planning=replace(planning, problem=problem)),
+        candidate=candidate_of(problem, one.name, parts),
+        shares=tuple(shares),
+    )
+
+
+def _longer(
+    machine: Machine, problem: Problem, one: Candidate, together: Sequence[float]
+) -> tuple[float, ...]:
+    """Per device how much longer all takes because it and other slices of its card are busy."""
+    used: set[int] = set()
+    changing: set[int] = set()
+    for replica in one.replicas:
+        used.update(replica.placement)
+        devices: dict[int, set[int]] = {}
+        for task, place in zip(problem.tasks, replica.placement, strict=True):
+            devices.setdefault(task.trace, set()).add(place)
+        changing.update(*(places for places in devices.values() if len(places) > 1))
+    found = []
+    for device, busy in zip(machine.devices, together, strict=True):
+        others = {other.id for other in machine.slices_of(device.card)} - {device.id}
+        factor = busy if others & used or not others else 1.0
+        found.append(factor * CHANGING if others & changing and device.id in changing else factor)
+    return tuple(found)
+
+
+def find_together(setting: Setting, slots: int) -> Together:
+    """Per trace and device how much longer it takes than its steps say while all are busy."""
+    machine = setting.machine
+    known = _measured_together(setting) if slots >= _MEASURED_SLOTS else {}
+    found = []
+    for costs in setting.costs:
+        factors = []
+        for device, ns in zip(machine.devices, _side_by_side(machine, costs), strict=True):
+            measured = known.get((machine.gpu_of(device).key, device.sms))
+            if measured is not None and ns:
+                # Requests that fill each other's gaps share what one takes, at best.
+                factors.append(max(measured / ns, 1 / _MEASURED_SLOTS))
+            else:
+                factors.append(TOGETHER if len(machine.slices_of(device.card)) > 1 else 1.0)
+        found.append(tuple(factors))
+    return found
+
+
+def _measured_together(setting: Setting) -> dict[tuple[str, int], float]:
+    """By GPU and SMs what a request takes while all are busy.
+
+    Of a mix of traces it is not known: neighbours then do something else.
+    """
+    devices = {(setting.machine.gpu_of(one).key, one.sms) for one in setting.machine.devices}
+    return {
+        (one.gpu, one.sms): one.ns
+        for profile in setting.profiles
+        if [profile.program_digest] == [trace.planned.digest for trace in setting.traces]
+        for one in profile.together
+        if (one.gpu, one.sms) in devices
+    }
+
+
+def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
+    """What a trace takes on each device while all devices are at it; 0 where it cannot run."""
+    moved = sum(step.memory_bytes for step in costs.steps) * 1e9
+    moves_ns = [moved / machine.gpu_of(device).memory_bandwidth for device in machine.devices]
+    shares: Sequence[float] = (_START,) * len(machine.devices)
+    for _ in range(_ROUNDS):
+        steps = beside_neighbours(costs, shares).steps
+        found = []
+        for device in machine.devices:
+            here = [step.on_device[device.id] for step in steps]
+            can = all(isinstance(cost, Duration) for cost in here)
+            found.append(sum(cost.ns for cost in here if isinstance(cost, Duration)) * can)
+        busy = zip(moves_ns, found, strict=True)
+        shares = _shares(machine, [ns / whole if whole else 0.0 for ns, whole in busy])
+    return found
+
+
+def _copying(machine: Machine, problem: Problem, one: Candidate) -> list[float]:
+    """Per device how much longer all takes since slices of its card copy to each other.
+
+    For so long the memory is not there for the steps: a copy reads and writes it.
+    """
+    if not 0 < one.period_ns < INFINITY:
+        return [1.0] * len(machine.devices)
+    moved = dict.fromkeys((device.card for device in machine.devices), 0.0)
+    for replica in one.replicas:
+        for tensor, source, target in transfers_of(problem, replica.placement):
+            card = machine.devices[source].card
+            if card == machine.devices[target].card:
+                sent = problem.tensors[tensor]
+                moved[card] += sent.bytes * sent.rate * replica.share
+    return [
+        1 + 2e9 * moved[device.card] / machine.gpu_of(device).memory_bandwidth / one.period_ns
+        for device in machine.devices
+    ]
+
+
+def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
+    """Per device what its neighbours draw, as a fraction of what the measuring one drew."""
+    if not 0 < one.period_ns < INFINITY:
+        return (_START,) * len(machine.devices)
+    moving = [0.0] * len(machine.devices)
+    for load in problem.shared:
+        for replica in one.replicas:
+            for ns, place in zip(load.ns, replica.placement, strict=True):
+                if place in load.devices:
+                    moving[place] += ns * replica.share / one.period_ns
+    return _shares(machine, moving)
+
+
+def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:
+    """The same, where each device moves memory for so much of the time."""
+    found = []
+    for device in machine.devices:
+        sms = machine.gpu_of(device).sms
+        most = min(1.0, (sms - device.sms) / (_SATURATES * sms))
+        slices = machine.slices_of(device.card)
+        others = sum(moving[other.id] for other in slices if other != device)
+        found.append(min(1.0, others / most) if most > 0 else 0.0)
+    return tuple(found)

@@ -1,0 +1,52 @@
+"""A plan as programs for cuda-python alone: `tessc plan --emit cuda-python`.
+
+In: a report with its plan. Out: files by name. A replica is one set of programs; where a plan has
+several, each has a folder. GPUs are numbered as the plan's cards; slices of a card are slices of
+its GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
+from tessera.backend.service import ServedTrace
+from tessera.driver.plan.assemble import Setting
+from tessera.ir.plan.plan import Plan, Replica
+
+__all__ = ["WRITTEN_BY", "cuda_python_files"]
+
+
+def cuda_python_files(plan: Plan, setting: Setting) -> dict[str, str]:
+    """The files of all replicas."""
+    found: dict[str, str] = {}
+    targets = _targets(plan)
+    for number, replica in enumerate(plan.replicas):
+        folder = f"replica_{number}/" if len(plan.replicas) > 1 else ""
+        served = _served(plan, replica, setting)
+        here = {device: targets[device] for device in replica.lowered.devices}
+        files = emit_python(replica.lowered, served, here)
+        found |= {folder + name: text for name, text in files.items()}
+    return found
+
+
+def _served(plan: Plan, replica: Replica, setting: Setting) -> tuple[ServedTrace, ...]:
+    """Every trace of the plan, with the code that this replica runs."""
+    placed = {one.trace: one for one in replica.traces}
+    found = []
+    for index, (planned, loaded) in enumerate(zip(plan.traces, setting.traces, strict=True)):
+        steps = sorted(placed[index].steps, key=lambda s: s.step) if index in placed else ()
+        arches = tuple(step.arch for step in steps)
+        found.append(ServedTrace(name=planned.name, program=loaded.program, arches=arches))
+    return tuple(found)
+
+
+def _targets(plan: Plan) -> dict[str, str]:
+    """`cuda:0` for the device of the first card, `cuda:0:84sm` for a slice of it."""
+    ordinals = {card.name: number for number, card in enumerate(plan.cards)}
+    slices = Counter(device.card for device in plan.devices)
+    return {
+        device.name: f"cuda:{ordinals[device.card]}"
+        + (f":{device.sms}sm" if slices[device.card] > 1 else "")
+        for device in plan.devices
+    }

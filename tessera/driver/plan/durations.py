@@ -1,0 +1,124 @@
+"""How long each step takes on each device: estimates, then measurements, then pins and bans.
+
+In: traces, a machine, `PlanOptions`. Out: `Costs` per trace. A pattern of `--pin` and `--forbid`
+may name its trace in front: `decode:#3=a100`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.driver.plan.assemble import variant_on
+from tessera.driver.plan.options import PlanOptions
+from tessera.driver.plan.traces import LoadedTrace
+from tessera.frontend.machine.gpu_table import find_gpu
+from tessera.frontend.machine.profile import bad_profile, parse_profile
+from tessera.frontend.text.readfile import read_source
+from tessera.ir.plan.costs import Costs, CostSource, Duration, Profile
+from tessera.ir.plan.machine import Machine
+from tessera.passes.costs.adjust_costs import bar_endless, merge_profiles, restrict_steps
+from tessera.passes.costs.estimate_costs import estimate_costs
+
+
+def find_costs(
+    traces: Sequence[LoadedTrace], machine: Machine, options: PlanOptions,
+    profiles: Sequence[Profile],
+) -> list[Costs]:  # fmt: skip
+    """The costs of every trace, by what `read_profiles` has found where that is known."""
+    costs = [
+        bar_endless(
+            merge_profiles(
+                estimate_costs(trace.program, trace.graph, machine),
+                machine,
+                [one for one in profiles if one.program_digest == trace.planned.digest],
+            )
+        )
+        for trace in traces
+    ]
+    for rule in options.pins:
+        costs = _restrict(costs, traces, machine, rule, forbid=False)
+    for rule in options.forbids:
+        costs = _restrict(costs, traces, machine, rule, forbid=True)
+    return costs
+
+
+def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnostic]:
+    """Durations that nobody measured are said to be estimates."""
+    found = [
+        (step, cost)
+        for one in costs
+        for step in one.steps
+        for cost in step.on_device
+        if isinstance(cost, Duration)
+    ]
+    guessed = [(step, cost) for step, cost in found if cost.source is not CostSource.PROFILE]
+    if not guessed:
+        return []
+    sheet = any(cost.source is CostSource.SHEET for _, cost in guessed)
+    origin = "data sheets" if sheet else "a calibrated model"
+    notes = [f"{len(guessed)} of {len(found)} come from {origin}; each has its error bar"]
+    if profiles:
+        names = list(dict.fromkeys(f"#{step.step} {step.name}" for step, _ in guessed))
+        notes.append(f"not in the profiles: {', '.join(names[:4])}{', ...' * (len(names) > 4)}")
+    headline = f"durations come from {origin}, not from measurements"
+    return [warning("TSR3014", headline, notes=tuple(notes))]
+
+
+def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[Profile, ...]:
+    """The profiles that are named; each is of one of the traces."""
+    by_digest = {trace.planned.digest: trace for trace in traces}
+    found = []
+    for path in options.profiles:
+        profile = parse_profile(read_source(path).text, path)
+        if profile.program_digest not in by_digest:
+            known = ", ".join(f"{one.planned.digest} ({one.planned.name})" for one in traces)
+            raise bad_profile(f"`{path}` is a profile of another trace", f"of this one: {known}")
+        _check_rows(profile, by_digest[profile.program_digest], path)
+        found.append(profile)
+    return tuple(found)
+
+
+def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
+    """Refuse rows of steps that the trace does not have, or of code that no plan would run."""
+    work = tuple(trace.program.work())
+    for index, row in enumerate(profile.rows):
+        where = f"row {index} of `{path}`"
+        if row.step >= len(work) or trace.graph.nodes[row.step].name != row.name:
+            raise bad_profile(f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has"
+                              " none such")  # fmt: skip
+        planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu).arch)
+        if row.variant and row.variant != planned:
+            raise bad_profile(f"{where} is of code for {row.variant:.60}, and plans run that for"
+                              f" {planned or 'no GPU'} there")  # fmt: skip
+
+
+def _restrict(
+    costs: list[Costs],
+    traces: Sequence[LoadedTrace],
+    machine: Machine,
+    rule: str,
+    *,
+    forbid: bool,
+) -> list[Costs]:
+    steps, _, devices = rule.rpartition("=")
+    changed = list(costs)
+    matched = False
+    for index, trace in enumerate(traces):
+        own = steps.removeprefix(f"{trace.planned.name}:")
+        # `k17` is how reports call step 17.
+        own = f"#{own[1:]}" if own[:1] == "k" and own[1:].isdecimal() else own
+        found = restrict_steps(costs[index], machine, own, devices, forbid=forbid)
+        if found is not None:
+            changed[index], matched = found, True
+    if not matched:
+        raise TesseraError(_bad_rule(f"{'--forbid' if forbid else '--pin'} {rule}", machine))
+    return changed
+
+
+def _bad_rule(rule: str, machine: Machine) -> Diagnostic:
+    names = ", ".join(device.name for device in machine.devices)
+    return error(
+        "TSR3016", f"`{rule}` names no step or no GPU of the machine",
+        hint=f"write `STEP=GPU`, a step as `#3` or by kernel name; the GPUs are: {names}",
+    )  # fmt: skip

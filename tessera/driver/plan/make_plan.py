@@ -1,0 +1,140 @@
+"""`plan`: from traces and a list of GPUs to a proved plan, in one straight line.
+
+In: files and `PlanOptions`. Out: a `PlanReport`: the plan and what was found on the way. Raises
+`TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in the way
+and the smallest change that would help.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.diagnostics import Diagnostic
+from tessera.driver.plan.alternatives import alone, frontier
+from tessera.driver.plan.assemble import Setting
+from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
+from tessera.driver.plan.insight import Insight, find_insight
+from tessera.driver.plan.options import PlanOptions, Watch
+from tessera.driver.plan.pair import find_pair
+from tessera.driver.plan.refusals import no_plan
+from tessera.driver.plan.search import Decision, attempts, find_plan
+from tessera.driver.plan.traces import TraceName, graphs_in, load_traces
+from tessera.driver.plan.whole import do_not_slice, is_better, plan_whole, row_of
+from tessera.ir.choices import CUT_SHORT, Ending, Objective
+from tessera.ir.plan.costs import CostSource
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.plan import Baseline, Plan
+from tessera.output import Kind, mark
+from tessera.passes.costs.measured_links import with_measured_copies
+from tessera.passes.placement.solve import write_lp
+
+__all__ = [
+    "Decision",
+    "PlanOptions",
+    "PlanReport",
+    "Setting",
+    "Watch",
+    "emit_lp",
+    "graphs_in",
+    "plan",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """A plan, the machine it is for, and how it came about."""
+
+    plan: Plan
+    machine: Machine
+    sources: tuple[tuple[CostSource, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+    setting: Setting
+    decision: Decision
+    insight: Insight
+    alternatives: tuple[Baseline, ...] = ()
+    frontier: tuple[Baseline, ...] = ()
+
+
+def plan(
+    traces: TraceName | Sequence[TraceName],
+    options: PlanOptions,
+    watch: Watch | None = None,
+    *,
+    compare: bool = True,
+    pareto: bool = False,
+) -> PlanReport:
+    """Plan traces for a machine. Each is a file, or `FILE:NUMBER` for its part of the requests.
+
+    `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
+    beats in throughput, latency and cost at once.
+    """
+    watch = watch or Watch()
+    setting = _setting(traces, options, watch)
+    find = find_pair if options.objective == Objective.PAIR else find_plan
+    watch = watch.within(options.seconds)
+    decision = find(setting, watch)
+    other = plan_whole(setting, watch) if options.objective != Objective.PAIR else None
+    notes: tuple[Diagnostic, ...] = ()
+    if other is not None and is_better(other, decision):
+        notes = (do_not_slice(other, decision),)
+        decision, other = other, decision
+    setting = decision.setting
+    pieces = (row_of(other),) if other is not None else ()
+    whole = decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
+    compare = compare and whole
+    if compare:
+        watch.tell("comparing with other GPUs")
+    return PlanReport(
+        plan=decision.plan,
+        machine=setting.machine,
+        sources=_sources(setting),
+        diagnostics=(
+            *(found for trace in setting.traces for found in trace.diagnostics),
+            *unmeasured(setting.costs, options.profiles),
+            *decision.diagnostics,
+            *notes,
+        ),
+        setting=setting,
+        decision=decision,
+        insight=find_insight(decision),
+        alternatives=(*pieces, *(alone(setting, decision, watch) if compare else ())),
+        frontier=frontier(setting, decision, watch) if pareto else (),
+    )
+
+
+def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> str:
+    """The integer program behind a throughput plan, in the LP format."""
+    setting = _setting(traces, options, Watch())
+    planning = next(attempts(setting)).planning
+    if not all(task.allowed() for task in planning.problem.tasks):
+        raise no_plan(planning, setting.costs, setting.machine)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.lp"
+        write_lp(planning.problem, str(target))
+        return f"\\ {mark(Kind.MODEL)}\n{target.read_text('utf-8')}"
+
+
+def _setting(
+    traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
+) -> Setting:
+    watch.tell("reading and analysing")
+    loaded = load_traces(traces, options.data_root)
+    watch.tell("working out durations")
+    machine = options.find_machine()
+    profiles = read_profiles(loaded, options)
+    if options.machine is None:  # a machine that is given has the links that it has
+        machine = with_measured_copies(machine, profiles)
+    costs = tuple(find_costs(loaded, machine, options, profiles))
+    return Setting(traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles)
+
+
+def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:
+    """How many durations come from where."""
+    counts: dict[CostSource, int] = {}
+    for costs in setting.costs:
+        for source, count in costs.sources():
+            counts[source] = counts.get(source, 0) + count
+    return tuple(counts.items())

@@ -1,0 +1,109 @@
+"""What a plan is asked for: `PlanOptions`, the same record for the command line and the library."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+
+from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
+from tessera.ir.choices import Objective, Strategy
+from tessera.ir.plan.machine import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What to plan for. `machine` wins over `gpus`.
+
+    No `slots` or `lanes` is as many as pay, within memory. `strategy` takes the best plan of one
+    form in place of the best of all; `placement` is `random:SEED` or a file, and takes that. `pins`
+    and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend
+    on the machine that makes it; without it only counts end it.
+    """
+
+    gpus: str = ""
+    machine: Machine | None = None
+    link: str = DEFAULT_LINK
+    objective: str = Objective.THROUGHPUT
+    strategy: str | None = None
+    placement: str | None = None
+    slots: int | None = None
+    lanes: int | None = None
+    gap: float = 0.001
+    seconds: float | None = None
+    prices: tuple[tuple[str, float], ...] = ()
+    memory: tuple[tuple[str, int], ...] = ()
+    profiles: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+    data_root: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.objective not in [*Objective]:
+            raise ValueError(f"`objective` is one of {', '.join(Objective)}")
+        counts = [count for count in (self.slots, self.lanes) if count is not None]
+        if min(counts, default=1) < 1 or not self.gap >= 0:
+            raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
+        if self.strategy is not None and self.strategy not in [*Strategy]:
+            raise ValueError(f"`strategy` is one of {', '.join(Strategy)}")
+        if self.seconds is not None and not 0 < self.seconds < inf:
+            raise ValueError("`seconds` is a number above 0")
+        if self.strategy is not None and self.placement is not None:
+            raise ValueError("`strategy` and `placement` exclude each other")
+        if self.objective == Objective.PAIR and (self.strategy or self.placement):
+            raise ValueError(f"`{Objective.PAIR}` needs a search: no `strategy`, no `placement`")
+
+    def text(self) -> str:
+        """The one text form of what decides the plan, but for machine and traces."""
+        chosen = (
+            ("objective", self.objective), ("strategy", self.strategy),
+            ("placement", self.placement_name()), ("slots", self.slots or "auto"),
+            ("lanes", self.lanes or "auto"), ("gap", repr(self.gap)), ("seconds", self.seconds),
+            *(("pin", rule) for rule in self.pins), *(("forbid", rule) for rule in self.forbids),
+        )  # fmt: skip
+        return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
+
+    def placement_name(self) -> str | None:
+        """What a given placement is called: a file by its name, wherever it is."""
+        return None if self.placement is None else os.path.basename(self.placement)
+
+    def find_machine(self) -> Machine:
+        """The machine that is given or named."""
+        return self.machine or machine_of(
+            self.gpus, self.link, prices=dict(self.prices), memory=dict(self.memory)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who listens while a plan is searched for.
+
+    `on_progress(bound, incumbent)` hears of both in the unit of the search, infinite while there
+    is none; `on_stage(text)` of what else is done that takes time. The search ends with the best
+    found so far once `should_stop()` is true, or `time.perf_counter()` is past the `deadline`.
+    """
+
+    on_progress: Callable[[float, float], None] | None = None
+    should_stop: Callable[[], bool] | None = None
+    on_stage: Callable[[str], None] | None = None
+    deadline: float | None = None
+
+    def within(self, seconds: float | None) -> Watch:
+        """The same, for all searches that begin in the next so many seconds together."""
+        return self if seconds is None else replace(self, deadline=time.perf_counter() + seconds)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, a tenth at least; None without one."""
+        return None if self.deadline is None else max(0.1, self.deadline - time.perf_counter())
+
+    def stopped(self) -> bool:
+        """Whether the search shall end; who listens learns that there is one."""
+        wished = self.should_stop is not None and self.should_stop()
+        return wished or (self.deadline is not None and time.perf_counter() >= self.deadline)
+
+    def tell(self, stage: str) -> None:
+        """Say what is done now."""
+        if self.on_stage is not None:
+            self.on_stage(stage)

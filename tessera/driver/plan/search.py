@@ -1,0 +1,285 @@
+"""Find a plan: solve, lower, prove; with fewer slots where memory is short.
+
+In: a `Setting`. Out: a `Decision`. A candidate becomes a plan only if its launch programs fit the
+memory and `passes.checker.check_plan` proves them; otherwise the next best is taken, and that is
+said. So nothing leaves here that is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.driver.plan.assemble import Attempt, Setting, assemble, overflows
+from tessera.driver.plan.contention import has_neighbours, settle, settle_all
+from tessera.driver.plan.options import Watch
+from tessera.driver.plan.placements import given_choice
+from tessera.driver.plan.refusals import no_plan
+from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
+from tessera.ir.graph.access import AccessKind
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.verify_plan import verify_plan
+from tessera.ir.program.program import Role
+from tessera.passes.checker.check_plan import check_plan
+from tessera.passes.dependences.pointer_words import moved_words
+from tessera.passes.placement.candidates import Candidate, busiest_ns, slots_needed
+from tessera.passes.placement.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.passes.placement.plans import Choice, choose, first_of_names
+from tessera.passes.placement.problem import Problem
+from tessera.passes.placement.solve import SolveOptions
+
+AUTO_SLOTS = (4, 2, 1)
+MOST_SLOTS = 64
+PROVING = "lowering and proving the plan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A proved plan, the candidate behind it, and what it was chosen from.
+
+    `setting` has the times of the plan.
+    """
+
+    plan: Plan
+    setting: Setting
+    attempt: Attempt
+    choice: Choice
+    chosen: Candidate
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def find_plan(setting: Setting, watch: Watch) -> Decision:
+    """The best plan that fits and is proved; raises with exit code 3 where there is none."""
+    refused: list[Diagnostic] = []
+    tried = None
+    watch.stopped()
+    for attempt in attempts(setting):
+        watch.tell("searching")
+        tried = attempt
+        choice = choose_best(setting, attempt, setting.options.objective, watch)
+        if choice is None:
+            continue
+        for one in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
+            watch.tell(PROVING)
+            decision = _first_proved(setting, *one, refused)
+            if decision is not None:
+                return decision
+    assert tried is not None
+    if refused:
+        raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
+    raise no_plan(tried.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _what_fits(setting: Setting) -> str:
+    """As many slots and lanes as there is a plan for, where the user asked for more."""
+    options = setting.options
+    most = max(options.slots or 1, options.lanes or 1)
+    low, high = 0, most  # there is a plan with `low` at most of each, and none with `high`
+    while high > 1 and high - low > max(1, low // 8):
+        middle = (low + high) // 2
+        slots, lanes = min(options.slots or 1, middle), min(options.lanes or 1, middle)
+        problem = build_problem(setting, slots, lanes).problem
+        if choose(problem, Objective.THROUGHPUT, SolveOptions(gap=1.0, max_nodes=1)) is None:
+            high = middle
+        else:
+            low = middle
+    if low == 0:
+        return ""
+    asked = (("--slots", options.slots), ("--lanes", options.lanes))
+    return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
+
+
+def _first_proved(
+    setting: Setting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
+) -> Decision | None:
+    """The best candidate that becomes a plan; those that do not are noted."""
+    for chosen in choice.candidates[: 1 if choice.ended == Ending.GIVEN else None]:
+        timed, tried = setting, attempt
+        if has_neighbours(setting):
+            settled = settle(setting, attempt, chosen)
+            timed, tried = settled.setting, settled.attempt
+        plan = assemble(timed, tried, choice, chosen)
+        findings = findings_of(timed, plan)
+        if not findings:
+            return Decision(
+                plan=plan, setting=timed, attempt=tried, choice=choice, chosen=chosen,
+                diagnostics=(*refused, *was_ended(choice, chosen)),
+            )  # fmt: skip
+        refused.append(refusal_of(chosen.name, findings))
+        if findings[0].code == "TSR3010" and attempt.slots > 1:
+            return None  # fewer slots lose less than another plan
+    return None
+
+
+def _with_more_slots(
+    setting: Setting, attempt: Attempt, choice: Choice, watch: Watch
+) -> Iterator[tuple[Attempt, Choice]]:
+    """The same with as many slots as keep the busiest load busy, where that is better.
+
+    With more slots another plan may be the best: one that only slots and lanes hold back.
+    """
+    options = setting.options
+    ahead = [one for one in _rivals(choice) if busiest_ns(one) < choice.best.period_ns]
+    wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
+    fixed = options.slots is not None or options.objective == Objective.LATENCY
+    fixed = fixed or bool(runs_alone(setting))
+    if fixed or wanted <= attempt.slots or choice.ended in CUT_SHORT:
+        return
+    lanes = options.lanes or wanted
+    more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
+    found = choose_best(setting, more, options.objective, watch)
+    if found is not None and found.best.value(found.objective) < choice.best.value(
+        choice.objective
+    ):
+        yield more, found
+
+
+def attempts(setting: Setting) -> Iterator[Attempt]:
+    """Slots and lanes to try, the most wanted first."""
+    options = setting.options
+    counts: tuple[int, ...] = AUTO_SLOTS
+    if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
+        counts = (1,)
+    elif options.slots is not None:
+        counts = (options.slots,)
+    for slots in counts:
+        lanes = options.lanes or slots
+        yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+
+
+def runs_alone(setting: Setting) -> str:
+    """Why one request runs at a time; empty: no reason.
+
+    A launch may write a module variable, or addresses in a state: these are there once.
+    """
+    for trace in setting.traces:
+        for node in trace.graph.nodes:
+            for access in node.accesses:
+                buffer = trace.graph.buffers[access.buffer]
+                if buffer.role is Role.VARIABLE and access.kind is not AccessKind.READ:
+                    return f"k{node.id} {node.name} may write the module variable {buffer.name}"
+        for node, state in moved_words(trace.program, trace.graph):
+            return f"k{node.id} {node.name} may overwrite addresses in the state {state.name}"
+    return ""
+
+
+def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
+    """The best plans for an objective, best first, or the one that the user asks for."""
+    # Requests that run one at a time follow each other as fast as each is done.
+    alone = bool(runs_alone(setting))
+    sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
+
+    def search(problem: Problem) -> Choice | None:
+        return choose(
+            problem, sought, solve_options(setting, watch),
+            on_progress=watch.on_progress, should_stop=watch.should_stop,
+        )  # fmt: skip
+
+    choice = given_choice(setting, attempt)
+    given = choice is not None
+    if choice is None or setting.options.strategy is not None:
+        searched = search(attempt.planning.problem)
+        if alone and searched is not None:
+            lone = tuple(one for one in searched.candidates if len(one.replicas) == 1)
+            searched = replace(searched, candidates=lone, objective=objective) if lone else None
+        choice = searched if choice is None else _beside(choice, searched)
+    if choice is not None and objective == Objective.THROUGHPUT and has_neighbours(setting):
+        return settle_all(setting, attempt, choice, None if given or alone else search)
+    if choice is None:
+        return None
+    return replace(choice, candidates=first_of_names(choice.candidates))
+
+
+def solve_options(setting: Setting, watch: Watch) -> SolveOptions:
+    """The limits of a search; all of a plan share one deadline."""
+    options = setting.options
+    seconds = options.seconds if watch.deadline is None else watch.seconds_left()
+    return SolveOptions(gap=options.gap, seconds=seconds, any_plan=options.strategy is None)
+
+
+def _beside(given: Choice, searched: Choice | None) -> Choice:
+    """What was asked for, with what else there is."""
+    if searched is None:
+        return given
+    chosen = given.best
+    if chosen.name == Strategy.KERNEL:
+        splits = (one for one in searched.candidates if _splits_requests(one))
+        best = min((chosen, *splits), key=lambda one: one.value(searched.objective))
+        chosen = replace(best, name=Strategy.KERNEL)
+    others = tuple(
+        one
+        for one in searched.candidates
+        if one.name != chosen.name and one.replicas != chosen.replicas
+    )
+    return replace(given, candidates=(chosen, *others), bound=searched.bound)
+
+
+def _rivals(choice: Choice) -> tuple[Candidate, ...]:
+    """What may be chosen in place of the best."""
+    if choice.ended != Ending.GIVEN:
+        return choice.candidates
+    if choice.best.name == Strategy.KERNEL:
+        return tuple(one for one in choice.candidates if _splits_requests(one))
+    return (choice.best,)
+
+
+def _splits_requests(one: Candidate) -> bool:
+    """Whether every request goes through several devices, all by the same placement."""
+    return len(one.replicas) == 1 and len(set(one.replicas[0].placement)) > 1
+
+
+def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
+    """What stands against a plan."""
+    flaws = tuple(verify_plan(plan))
+    if flaws:
+        raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")
+    if overflows(plan):
+        over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
+        return (
+            error("TSR3010", f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
+                  f"which has {over.capacity_bytes}"),
+        )  # fmt: skip
+    return check_plan(
+        plan,
+        [trace.program for trace in setting.traces],
+        [trace.graph for trace in setting.traces],
+    )
+
+
+def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
+    """That a candidate is not used, and why."""
+    return warning(
+        "TSR3018", f"the plan `{name}` was given up: {findings[0].headline}",
+        notes=tuple(note for one in findings[:2] for note in one.notes),
+        hint="the next best plan is tried; please report this if it is not about memory",
+    )  # fmt: skip
+
+
+def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
+    """A search that was cut short says so."""
+    if choice.ended not in CUT_SHORT:
+        return []
+    value = chosen.value(choice.objective)
+    gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
+    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
+    return [
+        warning(
+            "TSR3019", f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            notes=(f"its distance from the best possible is at most: {gap}",),
+            hint="with more time the same command may find a better plan",
+        )
+    ]  # fmt: skip
+
+
+def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
+    """What the planner has to solve for so many slots and lanes."""
+    several = len(setting.traces) > 1
+    parts = [
+        TracePart(
+            name=trace.planned.name if several else "", graph=trace.graph, costs=costs,
+            requests=trace.planned.share,
+        )
+        for trace, costs in zip(setting.traces, setting.costs, strict=True)
+    ]  # fmt: skip
+    return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)

@@ -1,0 +1,215 @@
+"""Which backend runs a plan, and what stands for its devices.
+
+In: what the user asks for (`--backend`, `--map`) and the GPUs that are here. Out: a `Choice`, and
+backends made from it. `auto` takes the GPUs if there is one for every device of the plan, the CPU
+on a machine that has none, and otherwise says what is there instead of guessing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.backend.service import Backend, BackendOptions, Model
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.driver.run.open_plan import OpenPlan
+from tessera.ir.choices import BackendName
+from tessera.ir.plan.plan import Plan
+
+_TARGET = re.compile(r"cpu|cuda:\d{1,3}(:[1-9]\d{0,3}sm)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU of this machine."""
+
+    target: str
+    name: str
+    arch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """`cpu` or `cuda`, and what stands for each device."""
+
+    backend: str
+    targets: Mapping[str, str]
+
+
+def parse_map(text: str | None) -> dict[str, str]:
+    """`a100=cuda:0,l40s=cuda:1:48sm` as a mapping."""
+    found: dict[str, str] = {}
+    for part in () if text is None else text.split(","):
+        device, equals, target = (word.strip() for word in part.partition("="))
+        if not equals or not device or not _TARGET.fullmatch(target) or device in found:
+            raise TesseraError(
+                error("TSR5055", f"`{part.strip()}` in `--map` cannot be used",
+                      hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
+                      "`cuda:0:48sm` or `cpu`, each device once"),
+                exit_code=ExitCode.USAGE,
+            )  # fmt: skip
+        found[device] = target
+    return found
+
+
+def check_asked(backend: str, targets: Mapping[str, str]) -> None:
+    """Refuse a backend or a target that there cannot be, on whatever machine."""
+    if backend not in [*BackendName]:
+        known = ", ".join(f"`{one}`" for one in BackendName)
+        raise TesseraError(
+            error("TSR5055", f"there is no backend `{backend}`", hint=f"choose one of: {known}"),
+            exit_code=ExitCode.USAGE,
+        )
+    for device, target in targets.items():
+        if not _TARGET.fullmatch(target):
+            raise TesseraError(
+                error("TSR5055", f"`{target}` cannot stand for `{device}`",
+                      hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`"),
+                exit_code=ExitCode.USAGE,
+            )  # fmt: skip
+
+
+def choose_backend(
+    opened: OpenPlan, asked: str, targets: Mapping[str, str], gpus: Sequence[Gpu] | None = None
+) -> Choice:
+    """What to run on; exit code 4 where what is asked for is not there."""
+    devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
+    targets = {_device(name, devices): target for name, target in targets.items()}
+    for name in targets:
+        if name not in devices:
+            raise TesseraError(
+                error("TSR5055", f"`--map` names `{name}`, which the plan does not use",
+                      hint=f"its devices are: {', '.join(devices)}"),
+                exit_code=ExitCode.USAGE,
+            )  # fmt: skip
+    kinds = {target.split(":")[0] for target in targets.values()}
+    if asked != BackendName.AUTO:
+        kinds.add(asked)
+    if len(kinds) > 1:
+        raise TesseraError(
+            error("TSR5055", "the devices of a run are all on GPUs or all on the CPU",
+                  hint="map every device to the same kind, and leave `--backend` out"),
+            exit_code=ExitCode.USAGE,
+        )  # fmt: skip
+    if kinds == {"cpu"}:
+        return Choice(backend="cpu", targets={})
+    if not all(name in targets for name in devices):
+        _check_hosts(opened.plan, devices)
+    here = find_gpus() if gpus is None else gpus
+    if not here and not kinds:
+        return Choice(backend="cpu", targets={})
+    if targets or kinds:
+        whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
+        return Choice(backend="cuda", targets=whole)
+    matched = _match(opened.plan, devices, here, {})
+    if matched is None:
+        raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
+    return Choice(backend="cuda", targets=matched)
+
+
+def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
+    """A run is on one machine; a plan across several can only be rehearsed."""
+    node_of = {card.name: card.node for card in plan.cards}
+    nodes = sorted({node_of[d.card] for d in plan.devices if d.name in devices})
+    if len(nodes) > 1:
+        raise TesseraError(
+            error("TSR5055", f"the plan is for {len(nodes)} hosts, and a run is on one",
+                  notes=(f"hosts: {', '.join(nodes)}",),
+                  hint="rehearse it with `--backend cpu`, or put every device on what is here "
+                  "with `--map`"),
+            exit_code=ExitCode.NO_DEVICE,
+        )  # fmt: skip
+
+
+def _device(name: str, devices: Sequence[str]) -> str:
+    """The device that a name stands for: `a100` is `a100-0` where that is the only one."""
+    kin = [one for one in devices if re.fullmatch(re.escape(name) + r"-\d+", one)]
+    return kin[0] if name not in devices and len(kin) == 1 else name
+
+
+def _match(
+    plan: Plan, devices: Sequence[str], here: Sequence[Gpu], targets: Mapping[str, str]
+) -> dict[str, str] | None:
+    """A GPU of the right kind for every card of the plan, in order; None where one lacks."""
+    found = dict(targets)
+    taken = {target.split(":")[1] for target in targets.values() if ":" in target}
+    card_of: dict[str, str] = {}
+    cards = {card.name: card for card in plan.cards}
+    for device in plan.devices:
+        if device.name not in devices or device.name in found:
+            continue
+        card = cards[device.card]
+        if device.card not in card_of:
+            free = (gpu for gpu in here if gpu.target.split(":")[1] not in taken)
+            gpu = next((g for g in free if _is_kind(g, card.gpu, card.arch)), None)
+            if gpu is None:
+                return None
+            card_of[device.card] = gpu.target
+            taken.add(gpu.target.split(":")[1])
+        slices = [one for one in plan.devices if one.card == device.card]
+        part = f":{device.sms}sm" if len(slices) > 1 else ""
+        found[device.name] = card_of[device.card] + part
+    return found
+
+
+def _in_order(devices: Sequence[str], targets: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs by number for devices that `--map` does not name; the backend refuses what lacks."""
+    taken = {target.split(":")[1] for target in targets.values() if ":" in target}
+    free = (str(number) for number in itertools.count() if str(number) not in taken)
+    return {name: targets[name] if name in targets else f"cuda:{next(free)}" for name in devices}
+
+
+def _is_kind(gpu: Gpu, kind: str, arch: str) -> bool:
+    words = re.findall(r"[a-z0-9]+", gpu.name.lower())
+    return kind.split("-")[0].lower() in words and gpu.arch.rstrip("a") == arch.rstrip("a")
+
+
+def _missing(plan: Plan, devices: Sequence[str], here: Sequence[Gpu]) -> Diagnostic:
+    cards = {card.name: card for card in plan.cards}
+    kinds = {device.name: cards[device.card].gpu for device in plan.devices}
+    wanted = ", ".join(f"`{name}` ({kinds.get(name, '?')})" for name in devices)
+    return error(
+        "TSR5055", f"this machine does not have the GPUs of the plan: {wanted}",
+        notes=tuple(f"found: {gpu.target} ({gpu.name})" for gpu in here),
+        hint="put the devices on what is there with `--map DEVICE=cuda:0:48sm,...`, "
+        "or rehearse with `--backend cpu`",
+    )  # fmt: skip
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this machine; none where there is no driver or no `cuda-python`."""
+    from tessera.backend.cuda.targets import open_driver
+
+    try:
+        found = open_driver().gpus()
+    except TesseraError:
+        return ()
+    return tuple(Gpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in found)
+
+
+def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:
+    """The backend of one replica."""
+    if choice.backend == BackendName.CUDA:
+        from tessera.backend.cuda.backend import CudaBackend
+
+        return CudaBackend(model, options)
+    from tessera.backend.processes.workers import CpuBackend
+
+    return CpuBackend(model, options)
+
+
+def rehearsal(seconds: float) -> Diagnostic:
+    """That a plan for GPUs runs on the CPU, and how long that may take."""
+    return warning(
+        "TSR5058", "there is no GPU here: the plan is rehearsed on the CPU",
+        notes=(f"about {_duration(seconds)}, if its devices took turns",),
+        hint="`--backend cpu` says that this is meant",
+    )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(seconds, 0.1):.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,0 +1,180 @@
+"""Requests of a run against the same requests on one device, to the byte.
+
+In: the outcome of a run, its inputs, and a way to run requests on one device. Out: a `Verdict`; a
+difference raises TSR5054 with exit code 5. Every request runs on one device too, in the order of
+its lane and with the states that the one before it left, and outputs and states are compared to
+the byte, NaN included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import numpy as np
+
+from tessera.backend.processes.engine import step_name
+from tessera.backend.processes.reference import Expected
+from tessera.backend.service import Bytes, Model
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.run.diverge import find_divergence
+from tessera.driver.run.materials import Materials
+from tessera.driver.run.outcome import Outcome
+from tessera.driver.run.run_plan import Prepared
+from tessera.driver.run.schedule import Turn
+from tessera.ir.graph.access import NeedKind
+from tessera.ir.program import program as ir
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was compared, and how. `notes` say why bytes could not be, where they could not."""
+
+    requests: int
+    lanes: int
+    bytes: int
+    how: str
+    notes: tuple[str, ...] = ()
+
+
+class OneDeviceRun(Protocol):
+    """Runs requests on one device, and keeps the states of lanes."""
+
+    def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
+        """The next request of a lane."""
+
+
+def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:
+    """By module the variants that run, and the devices where they do."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for replica in prepared.opened.replicas:
+        for placed in replica.traces:
+            program = prepared.opened.programs[placed.trace]
+            for work, step in zip(program.work(), placed.steps, strict=True):
+                if isinstance(work, ir.Launch):
+                    arches = found.setdefault(program.modules[work.module].name, {})
+                    names = arches.setdefault(step.arch, [])
+                    names += [step.device] if step.device not in names else []
+    return found
+
+
+def compare_runs(
+    outcome: Outcome,
+    materials: Materials,
+    models: list[Model],
+    references: Sequence[OneDeviceRun],
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Verdict:
+    """Compare requests in their order, then the states of every lane."""
+    report = on_progress or (lambda done, total: None)
+    judge = _Judge(outcome, materials, models)
+    last: dict[int, tuple[Turn, Mapping[str, Bytes]]] = {}
+    compared = 0
+    for count, turn in enumerate(outcome.turns):
+        report(count, len(outcome.turns))
+        if turn.request not in outcome.done:
+            continue
+        replica, lane = judge.lanes[turn.lane]
+        inputs = materials.inputs(turn.request, turn.trace, turn.turn)
+        expected = references[replica].run(inputs, trace=turn.trace, lane=lane)
+        last[turn.lane] = turn, expected.states
+        compared += judge.compare_outputs(turn, expected)
+    report(len(outcome.turns), len(outcome.turns))
+    if outcome.states is not None:
+        for turn, states in last.values():
+            compared += judge.compare_states(turn, states, outcome.states[turn.lane])
+    return Verdict(
+        requests=len(outcome.done), lanes=len(last) if any(outcome.states or ()) else 0,
+        bytes=compared, how="to the byte",
+    )  # fmt: skip
+
+
+class _Judge:
+    """Compares, and says what a difference comes from."""
+
+    def __init__(self, outcome: Outcome, materials: Materials, models: list[Model]) -> None:
+        self.outcome = outcome
+        self.materials = materials
+        self.models = models
+        self.lanes = [
+            (i, lane) for i, model in enumerate(models) for lane in range(model.lowered.lanes)
+        ]
+
+    def compare_outputs(self, turn: Turn, expected: Expected) -> int:
+        """The number of bytes that are equal, which is all; a difference raises."""
+        program = self.models[self.lanes[turn.lane][0]].traces[turn.trace].program
+        skipped = _pointer_words(program)
+        compared = 0
+        for name, content in expected.outputs.items():
+            differs = content != self.outcome.done[turn.request].outputs[name]
+            for offset in skipped.get(name, ()):
+                differs[offset : offset + ir.POINTER_BYTES] = False
+            if differs.any():
+                self._fail(f"request {turn.request}", f"output `{name}`", turn, name, differs)
+            compared += len(content)
+        return compared
+
+    def compare_states(
+        self, turn: Turn, expected: Mapping[str, Bytes], found: Mapping[str, Bytes]
+    ) -> int:
+        """The same for the states of a lane after its last request."""
+        compared = 0
+        for name, content in expected.items():
+            differs = content != found[name]
+            if differs.any():
+                self._fail(f"lane {turn.lane}", f"state `{name}`", turn, name, differs)
+            compared += len(content)
+        return compared
+
+    def _fail(self, who: str, what: str, turn: Turn, name: str, differs: Bytes) -> NoReturn:
+        count, byte = int(differs.sum()), int(np.argmax(differs))
+        raise TesseraError(
+            error(
+                "TSR5054", f"{who} differs from the run on one device in {what}: "
+                f"{count} of {len(differs)} bytes",
+                notes=(f"the first of them is byte {byte}", self._cause(turn, name, byte),
+                       *self._excuses(turn)),
+                hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
+                "trace, are where to look",
+            ),
+            ExitCode.MISMATCH,
+        )  # fmt: skip
+
+    def _excuses(self, turn: Turn) -> Iterator[str]:
+        """What makes results differ from run to run, whatever the plan."""
+        opened = self.outcome.opened
+        for found in opened.stored_addresses():
+            yield f"{found.headline}: bytes need not be equal there"
+        for node in opened.graphs[turn.trace].nodes:
+            if any(need.kind is NeedKind.MACHINE for need in node.needs):
+                yield f"`{node.name}` has results that the machine decides: they need not be equal"
+
+    def _cause(self, turn: Turn, name: str, byte: int) -> str:
+        """The first launch that does not do what it does on one device."""
+        replica, lane = self.lanes[turn.lane]
+        model = self.models[replica]
+        turns = [
+            one
+            for one in self.outcome.turns
+            if self.lanes[one.lane][0] == replica and one.request <= turn.request
+        ]
+        found = find_divergence(turns, self.materials, model, turn.lane - lane, name, byte)
+        if found is None:
+            return "no launch diverges when the requests run again: the difference comes and goes"
+        trace = next(one.trace for one in turns if one.request == found.request)
+        label = f"#{found.step.id} `{step_name(model.traces[trace].program, found.step)}`"
+        if found.device is None:
+            return f"no launch diverges on the CPU; the last one to write that byte is {label}"
+        return (
+            f"the first launch that diverges is {label} of request {found.request} on device "
+            f"`{found.device}`: `{found.buffer}` differs from byte {found.byte} on"
+        )
+
+
+def _pointer_words(program: ir.Program) -> dict[str, list[int]]:
+    """Words that hold addresses: no two devices have the same ones."""
+    return {
+        program.buffers[table.buffer].name: [word.offset for word in table.words]
+        for table in program.pointer_tables
+    }

@@ -1,0 +1,138 @@
+"""The files that contents of a plan's traces come from: beside the traces, or as the user says.
+
+In: what `--data` says, each `PATH` or `TRACE=PATH`. Out: `Contents` per trace. A file for one trace
+holds its buffers and no others. A file for all is read by every trace: an array goes to the buffers
+of its name and size, and has to be of one. Inputs of two traces may share a name and differ in
+size; where two files have an array for the same buffer, the user has to say which trace each is of.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tessera.backend.service import Bytes
+from tessera.diagnostics import TesseraError, error
+from tessera.frontend.contents.files import ArrayType
+from tessera.frontend.contents.open_contents import ArrayFile, Contents, open_arrays
+from tessera.ir.program.program import Program
+
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of contents, and the trace that it is of; None: of all."""
+
+    path: str
+    trace: int | None
+
+
+def data_files(data: Data | None, names: Sequence[str]) -> tuple[DataFile, ...]:
+    """The files of contents that the user names, in order."""
+    given = [data] if isinstance(data, str | os.PathLike) else data or ()
+    return tuple(_data_file(os.fspath(one), names) for one in given)
+
+
+def data_paths(data: Data | None) -> list[str]:
+    """The paths that may be meant, before the names of traces are known."""
+    given = [data] if isinstance(data, str | os.PathLike) else data or ()
+    texts = [os.fspath(one) for one in given]
+    return [*texts, *(text.partition("=")[2] for text in texts if "=" in text)]
+
+
+def _data_file(text: str, names: Sequence[str]) -> DataFile:
+    """`prefill=prefill.npz`, unless a file has that very name."""
+    if not os.path.exists(text):
+        for index, name in enumerate(names):
+            if text.startswith(f"{name}="):
+                return DataFile(text.removeprefix(f"{name}="), index)
+        if "=" in text:
+            raise TesseraError(
+                error("TSR5053", f"`--data {text}` names no trace of the plan",
+                      hint=f"write `TRACE=PATH`; the traces are: {', '.join(names)}")
+            )  # fmt: skip
+    return DataFile(text, None)
+
+
+def open_data(
+    programs: Sequence[Program],
+    trace: int,
+    files: Sequence[DataFile],
+    *,
+    seed: int = 0,
+    root: str | None = None,
+) -> Contents:
+    """The contents of one trace from the files that are for it."""
+    with ExitStack() as stack:
+        found: dict[str, tuple[ArrayFile, str]] = {}
+        opened: list[ArrayFile] = []
+        for file in files:
+            if file.trace not in (None, trace):
+                continue
+            arrays = open_arrays(file.path, root=root)
+            stack.callback(arrays.close)
+            opened.append(arrays)
+            own = programs if file.trace is None else [programs[trace]]
+            for name in _fitting(arrays, own, programs[trace], file.path):
+                _, other = found.setdefault(name, (arrays, file.path))
+                if other != file.path:
+                    raise _twice(name, other, file.path)
+        stack.pop_all()
+    return Contents(_Arrays({name: arrays for name, (arrays, _) in found.items()}, opened), seed)
+
+
+def _fitting(
+    arrays: ArrayFile, programs: Sequence[Program], program: Program, path: str
+) -> list[str]:
+    """The arrays of a file that a program's buffers take; each belongs to some buffer."""
+    sizes: dict[str, set[int]] = {}
+    for one in programs:
+        for buffer in one.declared_buffers():
+            sizes.setdefault(buffer.name, set()).add(buffer.bytes)
+    for name, size in arrays.sizes.items():
+        if name not in sizes:
+            message = f"array `{name[:80]}` in `{path}` belongs to no buffer"
+            raise TesseraError(error("TSR1186", message))
+        if size not in sizes[name]:
+            wanted = " or ".join(map(str, sorted(sizes[name])))
+            message = f"array `{name}` in `{path}` has {size} bytes, but its buffer has {wanted}"
+            raise TesseraError(error("TSR1185", message))
+    mine = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
+    return [name for name, size in arrays.sizes.items() if mine.get(name) == size]
+
+
+def _twice(name: str, first: str, second: str) -> TesseraError:
+    return TesseraError(
+        error("TSR5053", f"array `{name}` is in `{first}` and in `{second}`",
+              hint="say which trace each file is of: `--data TRACE=PATH`")
+    )  # fmt: skip
+
+
+class _Arrays:
+    """Arrays of several files."""
+
+    def __init__(self, arrays: Mapping[str, ArrayFile], opened: Sequence[ArrayFile]) -> None:
+        self._arrays = arrays
+        self._opened = opened
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each array."""
+        return {name: arrays.sizes[name] for name, arrays in self._arrays.items()}
+
+    @property
+    def types(self) -> Mapping[str, ArrayType]:
+        """Types and shapes."""
+        return {name: arrays.types[name] for name, arrays in self._arrays.items()}
+
+    def read(self, name: str) -> Bytes:
+        """The bytes of one array."""
+        return self._arrays[name].read(name)
+
+    def close(self) -> None:
+        """Close the files."""
+        for arrays in self._opened:
+            arrays.close()

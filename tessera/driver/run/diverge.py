@@ -1,0 +1,156 @@
+"""Find the first launch of a request that does not do what it does on one device.
+
+In: the requests up to one that came out different. Out: a `Divergence`. They run again, with all
+devices in one process and one request at a time, beside a run on one device; after each step the
+bytes that it wrote are compared. A fault of timing may not show that way; then the step that last
+writes the byte on one device is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.backend.processes.inline import InlineBackend
+from tessera.backend.processes.reference import Reference
+from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.run import OneDevice
+from tessera.backend.service import Bytes, Model, Request
+from tessera.diagnostics import TesseraError
+from tessera.driver.run.materials import Materials
+from tessera.driver.run.schedule import Turn
+from tessera.ir.program import program as ir
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """A step that diverges, on a device; or, without one, the last that wrote the byte."""
+
+    request: int
+    step: ir.Work
+    device: str | None
+    buffer: str
+    byte: int
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a step left in a buffer on one device."""
+
+    step: ir.Work
+    buffer: ir.BufferId
+    spans: tuple[tuple[int, int], ...]
+    content: Bytes
+
+
+def find_divergence(
+    turns: Sequence[Turn], materials: Materials, model: Model, first: int, name: str, byte: int
+) -> Divergence | None:
+    """Run a replica's requests again, and compare them step by step.
+
+    `first` is the number of the replica's first lane. Where no step diverges, the one that last
+    wrote a byte of buffer `name` in the last request.
+    """
+    log: list[_Written] = []
+    found: dict[int, Divergence] = {}
+    reference = Reference(model.traces, model.weights, model.states, model.fillings)
+    backend = InlineBackend(model, observer=_comparer(log, model, turns, found))
+    try:
+        for turn in turns:
+            log.clear()
+            inputs = materials.inputs(turn.request, turn.trace, turn.turn)
+            lane = turn.lane - first
+            recorder = _recorder(log, model.traces[turn.trace].program)
+            reference.run(inputs, trace=turn.trace, lane=lane, on_step=recorder)
+            _replay(backend, Request(number=turn.request, trace=turn.trace, slot=0, lane=lane,
+                                     inputs=inputs))  # fmt: skip
+            if found:
+                return found[min(found)]
+    finally:
+        backend.close()
+    return _last_writer(log, model, turns[-1], name, byte)
+
+
+def _replay(backend: InlineBackend, request: Request) -> None:
+    backend.begin(request)
+    # A launch that faults here has been compared up to that point.
+    with suppress(TesseraError):
+        backend.collect(0.0)
+
+
+def _recorder(
+    log: list[_Written], program: ir.Program
+) -> Callable[[ir.Work, LaunchResult | None, OneDevice], None]:
+    def record(step: ir.Work, result: LaunchResult | None, machine: OneDevice) -> None:
+        for buffer, spans in written(program, step, result):
+            content = machine.buffers[buffer].numpy().reshape(-1).view(np.uint8)
+            log.append(_Written(step, buffer, spans, content))
+
+    return record
+
+
+def written(
+    program: ir.Program, step: ir.Work, result: LaunchResult | None
+) -> list[tuple[ir.BufferId, tuple[tuple[int, int], ...]]]:
+    """The bytes of declared buffers that a step has written."""
+    match step:
+        case ir.Memset() | ir.Memcpy():
+            start = step.target.offset
+            return [(step.target.buffer, ((start, start + step.bytes),))]
+        case _:
+            ids = {b.name: b.id for b in program.buffers}
+            accesses = () if result is None else result.accesses
+            return [(ids[a.buffer], a.writes) for a in accesses if a.writes and a.buffer in ids]
+
+
+def _comparer(
+    log: list[_Written], model: Model, turns: Sequence[Turn], found: dict[int, Divergence]
+) -> Callable[..., None]:
+    trace_of = {turn.request: turn.trace for turn in turns}
+
+    def compare(
+        device: str, request: int, step: ir.Work, result: LaunchResult | None,
+        view: Callable[[ir.BufferId], Array],
+    ) -> None:  # fmt: skip
+        program = model.traces[trace_of[request]].program
+        expected = {one.buffer: one for one in log if one.step.id == step.id}
+        here = dict(written(program, step, result))
+        for buffer in sorted({*expected, *here}):
+            byte = _first_difference(expected.get(buffer), here.get(buffer, ()), view(buffer))
+            if byte is not None:
+                found[int(step.id)] = Divergence(
+                    request=request, step=step, device=device, byte=byte,
+                    buffer=program.buffers[buffer].name,
+                )  # fmt: skip
+                return
+
+    return compare
+
+
+def _first_difference(
+    expected: _Written | None, spans: tuple[tuple[int, int], ...], content: Array
+) -> int | None:
+    if expected is None:
+        return spans[0][0]
+    for start, end in expected.spans:
+        differs = expected.content[start:end] != content[start:end]
+        if differs.any():
+            return start + int(np.argmax(differs))
+    return None
+
+
+def _last_writer(
+    log: list[_Written], model: Model, turn: Turn, name: str, byte: int
+) -> Divergence | None:
+    program = model.traces[turn.trace].program
+    for one in reversed(log):
+        is_it = program.buffers[one.buffer].name == name
+        if is_it and any(start <= byte < end for start, end in one.spans):
+            return Divergence(
+                request=turn.request, step=one.step, device=None, buffer=name, byte=byte
+            )
+    return None

@@ -1,0 +1,239 @@
+"""The bytes that a run starts from: weights, states of lanes, inputs of requests.
+
+In: an open plan, the file that `--data` or the trace names, and a seed. Out: contents by buffer
+name. A trace names a plain file in the folder of the plan, and nothing else is ever opened on its
+word.
+
+What no file gives is seeded: weights by the seed, the states of lane n by seed + n, the inputs of
+request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
+of the others where a seed would only give zeros (integers, untyped bytes). States in it are those
+of every lane; `with_own_states` tells lanes apart, for runs whose results nobody waits for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory.host_memory import available_bytes
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.run.data_files import Data, data_files, open_data
+from tessera.driver.run.given_inputs import Given, read_given
+from tessera.driver.run.open_plan import OpenPlan
+from tessera.driver.run.schedule import Turn
+from tessera.frontend.contents.open_contents import Contents, open_contents
+from tessera.frontend.contents.seeded import seeded_bytes
+from tessera.ir.program.program import Buffer, Program, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """What every replica of a run starts from, and the inputs of its requests."""
+
+    weights: Mapping[str, Bytes]
+    states: tuple[Mapping[str, Bytes], ...]
+    fillings: tuple[Mapping[str, Bytes], ...]
+    first_inputs: tuple[Mapping[str, Bytes], ...]
+    given_inputs: Mapping[str, Given]
+    programs: tuple[Program, ...]
+    names: tuple[str, ...]
+    seed: int
+
+    def inputs(self, request: int, trace: int, turn: int) -> dict[str, Bytes]:
+        """The inputs of a request, which is the `turn`-th of its trace."""
+        found = {}
+        for buffer in self.programs[trace].buffers:
+            if buffer.role is Role.INPUT:
+                given = self._given(buffer, trace)
+                if given is not None:
+                    found[buffer.name] = given.row(buffer, turn)
+                else:
+                    found[buffer.name] = self._seeded(buffer, trace, request)
+        return found
+
+    def _seeded(self, buffer: Buffer, trace: int, request: int) -> Bytes:
+        first = self.first_inputs[trace].get(buffer.name)
+        if first is not None and request == 0:
+            return first
+        seeded = seeded_bytes(buffer, self.seed + request)
+        return seeded if first is None or seeded.any() else first
+
+    def with_own_states(self, kept: Container[int]) -> Materials:
+        """With other states in all lanes but `kept`, where a seed would give more than zeros."""
+        buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
+        found = []
+        for lane, given in enumerate(self.states):
+            own = dict(given)
+            for buffer in buffers if lane not in kept else ():
+                if given[buffer.name] is self.states[0][buffer.name]:  # from the file
+                    seeded = seeded_bytes(buffer, self.seed + lane)
+                    own[buffer.name] = seeded if seeded.any() else given[buffer.name]
+            found.append(own)
+        return replace(self, states=tuple(found))
+
+    def _given(self, buffer: Buffer, trace: int) -> Given | None:
+        named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
+        return self.given_inputs.get(buffer.name) if named is None else named
+
+    def not_given(self) -> list[str]:
+        """The inputs that the file of inputs does not have, each once."""
+        found = {
+            buffer.name: None
+            for trace, program in enumerate(self.programs)
+            for buffer in program.buffers
+            if buffer.role is Role.INPUT and self._given(buffer, trace) is None
+        }
+        return list(found)
+
+    def requests_given(self) -> int | None:
+        """How many requests the inputs are for, if they say so; None for several traces."""
+        if len(self.programs) > 1:
+            return None
+        known = {count: buffer.name for buffer, count in self._counts(0)}
+        counts = {count: name for count, name in known.items() if count > 1}
+        if len(counts) > 1:
+            said = ", ".join(f"`{name}` for {count}" for count, name in sorted(counts.items()))
+            raise TesseraError(
+                error("TSR5053", f"inputs are given for different numbers of requests: {said}",
+                      hint="say how many to run with `--requests N`")
+            )  # fmt: skip
+        return max(known, default=None)
+
+    def check_enough(self, turns: Sequence[Turn]) -> None:
+        """Refuse a run that has more requests of a trace than inputs for them."""
+        for trace in range(len(self.programs)):
+            wanted = sum(turn.trace == trace for turn in turns)
+            for buffer, count in self._counts(trace):
+                if 1 < count < wanted:
+                    raise TesseraError(_too_few(buffer, count, wanted))
+
+    def _counts(self, trace: int) -> Iterator[tuple[Buffer, int]]:
+        """The inputs of a trace that are given, and for how many requests."""
+        for buffer in self.programs[trace].buffers:
+            given = self._given(buffer, trace) if buffer.role is Role.INPUT else None
+            rows = None if given is None else given.rows(buffer)
+            if rows is not None:
+                yield buffer, rows
+
+
+def read_materials(
+    opened: OpenPlan, *, lanes: int, seed: int = 0, data: Data | None = None,
+    inputs: str | None = None, data_root: str | None = None,
+) -> Materials:  # fmt: skip
+    """Read and check all contents; `lanes` counts those of all replicas."""
+    _check_room(opened, lanes)
+    weights: dict[str, Bytes] = {}
+    kept: dict[str, tuple[Buffer, Bytes | None]] = {}
+    fillings: list[dict[str, Bytes]] = []
+    first: list[dict[str, Bytes]] = []
+    with ExitStack() as stack:
+        for trace, program in enumerate(opened.programs):
+            contents = stack.enter_context(_open(opened, trace, data, seed, data_root))
+            fillings.append({})
+            first.append({})
+            for buffer in program.declared_buffers():
+                given = contents.read(buffer) if contents.is_given(buffer) else None
+                match buffer.role:
+                    case Role.WEIGHT:
+                        _merge(weights, buffer, given, seed, opened)
+                    case Role.STATE:
+                        if buffer.name not in kept or given is not None:
+                            kept[buffer.name] = buffer, given
+                    case Role.INPUT if given is not None:
+                        first[-1][buffer.name] = given
+                    case Role.OUTPUT | Role.TEMP if given is not None:
+                        fillings[-1][buffer.name] = given
+                    case _:
+                        pass
+    _check_dependence(opened, weights)
+    return Materials(
+        weights=weights,
+        states=tuple(dict(_states(kept, seed + lane)) for lane in range(lanes)),
+        fillings=tuple(fillings),
+        first_inputs=tuple(first),
+        given_inputs={} if inputs is None else read_given(opened, inputs, data_root),
+        programs=opened.programs,
+        names=tuple(trace.name for trace in opened.plan.traces),
+        seed=seed,
+    )
+
+
+def _check_room(opened: OpenPlan, lanes: int) -> None:
+    """Refuse in words what the machine has no memory for, before any of it is filled."""
+    sizes: dict[tuple[Role, str], int] = {}
+    private = 0
+    for program in opened.programs:
+        for buffer in program.declared_buffers():
+            if buffer.role in (Role.WEIGHT, Role.STATE):
+                sizes[buffer.role, buffer.name] = buffer.bytes
+            else:
+                private += buffer.bytes
+    copies = {Role.WEIGHT: 1, Role.STATE: lanes}
+    needed = private + sum(copies[role] * size for (role, _), size in sizes.items())
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise TesseraError(
+            error("TSR5020", f"the machine has no memory for the contents of `{opened.name}`: "
+                  f"{needed} bytes", notes=(f"{free} bytes are available",),
+                  hint="run with fewer `--lanes`, or on a machine with more memory"),
+            ExitCode.FAULT,
+        )  # fmt: skip
+
+
+def _too_few(buffer: Buffer, count: int, wanted: int) -> Diagnostic:
+    return error(
+        "TSR5053", f"input `{buffer.name}` is given for {count} requests, not for {wanted}",
+        hint=f"run with `--requests {count}`, or give more",
+    )  # fmt: skip
+
+
+def _states(
+    kept: Mapping[str, tuple[Buffer, Bytes | None]], seed: int
+) -> Iterator[tuple[str, Bytes]]:
+    for name, (buffer, given) in kept.items():
+        yield name, seeded_bytes(buffer, seed) if given is None else given
+
+
+def _merge(
+    weights: dict[str, Bytes], buffer: Buffer, given: Bytes | None, seed: int, opened: OpenPlan
+) -> None:
+    """A weight of one name is one weight, whichever trace's file it is in."""
+    known = weights.get(buffer.name)
+    if given is None:
+        weights.setdefault(buffer.name, seeded_bytes(buffer, seed))
+        return
+    seeded = known is not None and np.array_equal(known, seeded_bytes(buffer, seed))
+    if known is not None and not seeded and not np.array_equal(known, given):
+        raise TesseraError(
+            error("TSR5057", f"weight `{buffer.name}` has different contents in two traces of "
+                  f"`{opened.name}`", hint="weights of equal name are one: rename one of them")
+        )  # fmt: skip
+    weights[buffer.name] = given
+
+
+def _open(
+    opened: OpenPlan, trace: int, data: Data | None, seed: int, data_root: str | None
+) -> Contents:
+    if files := data_files(data, [one.name for one in opened.plan.traces]):
+        return open_data(opened.programs, trace, files, seed=seed, root=data_root)
+    hint = "put it beside the plan, or name it with `--data FILE`"
+    return open_contents(
+        opened.programs[trace], opened.folders[trace], seed=seed, hint=hint, root=data_root
+    )
+
+
+def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
+    """Where contents of a weight decided what a step touches, they must be those."""
+    for graph, program in zip(opened.graphs, opened.programs, strict=True):
+        for entry in graph.contents:
+            name = program.buffers[entry.buffer].name
+            if hashlib.sha256(weights[name].data).hexdigest() != entry.sha256:
+                raise TesseraError(
+                    error("TSR5057", f"weight `{name}` is not the one that the plan depends on",
+                          hint="plan again with `tessc plan`")
+                )  # fmt: skip

@@ -1,0 +1,241 @@
+"""A plan file, opened: read, its traces parsed and analysed again, and the whole proved.
+
+In: a path or a `Plan`. Out: an `OpenPlan`, which is safe to run. The file's word is not taken for
+anything that decides whether a run is right: accesses come from the analysis of the embedded
+traces, and `passes.checker.check_plan` judges the programs. Fewer or more slots and lanes than
+planned mean that the programs are lowered again, and judged again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+
+from tessera.backend.service import ServedTrace
+from tessera.diagnostics import Diagnostic, Source, TesseraError, error
+from tessera.driver.analyze import analysis_manager, read_program
+from tessera.driver.run.data_files import Data, DataFile, data_files, open_data
+from tessera.frontend.plan.tsp import read_plan
+from tessera.frontend.plan.tsp_machine import machine_flaws
+from tessera.frontend.text.plain_files import file_digest
+from tessera.frontend.text.readfile import read_source
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, memory_on
+from tessera.ir.plan.print_plan import FORMAT
+from tessera.ir.plan.verify_plan import Flaw, verify_plan
+from tessera.ir.plan.verify_predictions import verify_predictions
+from tessera.ir.program.program import Program
+from tessera.passes.checker.check_plan import check_plan
+from tessera.passes.checker.findings import Locate, nowhere
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.dependences.stored_addresses import stored_addresses
+from tessera.passes.lowering.plan import lower_replica
+
+MOST_SLOTS = 64
+MOST_LANES = 4096
+_MOST_FLAWS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPlan:
+    """A plan with its traces. `folders` are where the files of contents of each are looked for.
+
+    `replicas` are those to run: of a plan with several policies, the ones of the policy chosen.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    plan: Plan
+    programs: tuple[Program, ...]
+    graphs: tuple[KernelGraph, ...]
+    replicas: tuple[Replica, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def stored_addresses(self) -> list[Diagnostic]:
+        """Warnings of addresses that steps store as data and that may get into results."""
+        pairs = zip(self.programs, self.graphs, strict=True)
+        return [one for program, graph in pairs for one in stored_addresses(program, graph)]
+
+    def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
+        """The traces with the variants that a replica runs."""
+        placed = {one.trace: one for one in replica.traces}
+        return tuple(
+            ServedTrace(
+                name=trace.name,
+                program=program,
+                arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
+            )
+            for index, (trace, program) in enumerate(
+                zip(self.plan.traces, self.programs, strict=True)
+            )
+        )
+
+
+def is_plan(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a plan does; False also where it cannot be read.
+
+    A pipe is not looked into: what is read from it once is gone.
+    """
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(FORMAT) + 3).lstrip(b"\xef\xbb\xbf").startswith(FORMAT.encode())
+    except (OSError, ValueError):
+        return False
+
+
+def open_plan(
+    given: Plan | str | os.PathLike[str],
+    *,
+    slots: int | None = None,
+    lanes: int | None = None,
+    policy: str | None = None,
+    data: Data | None = None,
+    data_root: str | None = None,
+) -> OpenPlan:
+    """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
+
+    Contents of weights count in the analysis, as when the plan was made. They come from the files
+    that `data` names, or from those beside the plan (of a plan that was never a file: beside its
+    traces), which must not have changed. Links are followed below `data_root`.
+    """
+    if isinstance(given, Plan):
+        plan, name, read = given, "<plan>", None
+        folders = tuple(trace.folder or "." for trace in given.traces)
+    else:
+        source = read_source(given)
+        read = read_plan(source)
+        plan, name = read.plan, source.name
+        folders = (os.path.dirname(os.path.abspath(source.name)),) * len(plan.traces)
+    locate = nowhere if read is None else read.span
+    if read is None:
+        _check_flaws(verify_plan(plan), locate)  # reading a file has done that
+    _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
+    _check_numbers(plan, slots, lanes)
+    programs, findings = _programs(plan, name)
+    files = data_files(data, [trace.name for trace in plan.traces])
+    for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
+        if not files:
+            _check_contents(program, folder, trace, data_root)
+    graphs = tuple(_graphs(programs, folders, files, data_root))
+    plan = _resized(plan, programs, graphs, slots, lanes)
+    wrong = check_plan(plan, programs, graphs, locate=locate)
+    if wrong:
+        raise TesseraError(wrong)
+    return OpenPlan(
+        name=name, folders=folders, plan=plan, programs=programs, graphs=graphs,
+        replicas=_chosen(plan, policy, name), diagnostics=findings,
+    )  # fmt: skip
+
+
+def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
+    """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
+    found = [
+        error("TSR4013", flaw.message, locate(flaw.record),
+              hint="the plan was edited or damaged: plan again with `tessc plan`")
+        for flaw in islice(flaws, _MOST_FLAWS)
+    ]  # fmt: skip
+    if found:
+        raise TesseraError(found)
+
+
+def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
+    """Every slot and lane costs the host something, whatever its devices have."""
+    for replica in plan.replicas:
+        for number, most, what in (
+            (slots or replica.slots, MOST_SLOTS, "slots"),
+            (lanes or replica.lanes, MOST_LANES, "lanes"),
+        ):
+            if number > most:
+                raise TesseraError(
+                    error("TSR5053", f"a run has at most {most} {what} per replica, not {number}",
+                          hint=f"run with `--{what} {most}` or fewer")
+                )  # fmt: skip
+
+
+def _graphs(
+    programs: Sequence[Program], folders: Sequence[str], files: Sequence[DataFile], root: str | None
+) -> Iterator[KernelGraph]:
+    for index, (program, folder) in enumerate(zip(programs, folders, strict=True)):
+        opener = partial(open_data, programs, index, files, root=root) if files else None
+        yield analysis_manager(program, folder, root, opener).get(Dependences).graph
+
+
+def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: str | None) -> None:
+    """The file of contents beside the plan must be the one that the plan was made with."""
+    name = program.resident
+    if name is None or not trace.contents_digest or os.path.basename(name) != name:
+        return
+    path = os.path.join(folder, name)
+    found = file_digest(path, root)
+    if found is not None and found != trace.contents_digest:
+        raise TesseraError(
+            error("TSR5057", f"`{path}` is not the file that the plan was made with",
+                  notes=(f"trace `{trace.name}` was planned with contents of sha256 "
+                         f"{trace.contents_digest[:16]}, this file has {found[:16]}",),
+                  hint="bring the file back, plan again with `tessc plan`, or name it with "
+                  "`--data`: the plan is then proved for it")
+        )  # fmt: skip
+
+
+def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
+    programs: list[Program] = []
+    findings: list[Diagnostic] = []
+    for trace in plan.traces:
+        program, found = read_program(Source(f"{name}({trace.name})", trace.text))
+        programs.append(program)
+        findings += found
+    return tuple(programs), tuple(findings)
+
+
+def _resized(
+    plan: Plan,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    slots: int | None,
+    lanes: int | None,
+) -> Plan:
+    """The plan with other numbers of slots and lanes, its programs made anew."""
+    if slots is None and lanes is None:
+        return plan
+    replicas = []
+    for replica in plan.replicas:
+        wanted = (slots or replica.slots, lanes or replica.lanes)
+        if wanted == (replica.slots, replica.lanes):
+            replicas.append(replica)
+            continue
+        placements: list[Sequence[str]] = [()] * len(programs)
+        for placed in replica.traces:
+            placements[placed.trace] = [step.device for step in placed.steps]
+        lowered = lower_replica(programs, graphs, placements, slots=wanted[0], lanes=wanted[1])
+        lowered = _with_gates(lowered, replica.lowered)
+        replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))
+    card_of = {device.name: device.card for device in plan.devices}
+    used = dict.fromkeys((card.name for card in plan.cards), 0)
+    for device, card in card_of.items():
+        if card in used:
+            used[card] += memory_on(replicas, device)
+    cards = tuple(replace(card, used_bytes=used[card.name]) for card in plan.cards)
+    return replace(plan, replicas=tuple(replicas), cards=cards)
+
+
+def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredReplica:
+    """Steps are where they were, so requests are kept apart where they were."""
+    gates = {trace.trace: trace.gate for trace in planned.traces}
+    traces = tuple(replace(trace, gate=gates.get(trace.trace)) for trace in lowered.traces)
+    return replace(lowered, traces=traces)
+
+
+def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
+    known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
+    wanted = known[0] if policy is None else policy
+    if wanted not in known:
+        named = ", ".join(f"`{one}`" for one in known if one)
+        hint = f"choose one of: {named}" if named else "it has none to choose from"
+        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{wanted}`", hint=hint))
+    return tuple(replica for replica in plan.replicas if replica.policy == wanted)

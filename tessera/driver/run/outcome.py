@@ -1,0 +1,137 @@
+"""What a run did: results per request, and the figures that describe it.
+
+In: completions. Out: `Outcome` and `Figures`. Busy time is the union of what a device's compute
+queue did; a transfer is hidden while the device at its end (its source for what is sent, its
+target for what is received) computes. Transfers from and to the host count in bytes, not in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.backend.service import Bytes, Completion, TimelineEvent
+from tessera.diagnostics import Diagnostic
+from tessera.driver.run.open_plan import OpenPlan
+from tessera.driver.run.schedule import Turn
+from tessera.ir.plan.launch_program import HOST, Queue
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """A run in numbers, from the start of its first request to the end of its last.
+
+    `hidden` is a share, None where nothing moved between devices.
+    """
+
+    seconds: float
+    requests_per_s: float
+    latency_ns: Mapping[str, float]
+    busy: Mapping[str, float]
+    bytes_between: int
+    bytes_from_host: int
+    bytes_to_host: int
+    transfer_ns: int
+    hidden: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run of a plan. `done` has a completion for every request that finished, by number.
+
+    `states` are those of every lane at the end; None where the run did not come to its end.
+    `fault` is what ended it early.
+    """
+
+    opened: OpenPlan
+    backend: str
+    turns: tuple[Turn, ...]
+    done: Mapping[int, Completion]
+    states: tuple[Mapping[str, Bytes], ...] | None
+    seconds: float
+    fault: tuple[Diagnostic, ...] = ()
+    exit_code: int = 0
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def events(self) -> list[TimelineEvent]:
+        """Everything that took place, by time."""
+        found = [event for one in self.done.values() for event in one.events]
+        return sorted(found, key=lambda event: (event.start_ns, event.device, event.queue.value))
+
+    def figures(self) -> Figures:
+        """The numbers of the run; of what finished, where it did not come to its end."""
+        events = self.events()
+        first = min((event.start_ns for event in events), default=0)
+        last = max((event.end_ns for event in events), default=0)
+        computing = spans_by_device(e for e in events if e.queue is Queue.COMPUTE)
+        moving = spans_by_device(e for e in events if e.queue is not Queue.COMPUTE and _between(e))
+        moved = sum(map(total, moving.values()))
+        covered = sum(
+            total(overlap(spans, computing.get(device, []))) for device, spans in moving.items()
+        )
+        devices = [name for replica in self.opened.replicas for name in replica.lowered.devices]
+        begun = min((one.started_ns for one in self.done.values()), default=0)
+        ended = max((one.ended_ns for one in self.done.values()), default=0)
+        seconds = (ended - begun) / 1e9
+        return Figures(
+            seconds=seconds,
+            requests_per_s=len(self.done) / seconds if seconds > 0 else 0.0,
+            latency_ns=percentiles([one.ended_ns - one.started_ns for one in self.done.values()]),
+            busy={
+                name: total(computing.get(name, [])) / (last - first) if last > first else 0.0
+                for name in dict.fromkeys(devices)
+            },
+            bytes_between=sum(e.bytes for e in events if e.queue is Queue.OUT and _between(e)),
+            bytes_from_host=sum(e.bytes for e in events if e.queue is Queue.IN and not _between(e)),
+            bytes_to_host=sum(e.bytes for e in events if e.queue is Queue.OUT and not _between(e)),
+            transfer_ns=moved,
+            hidden=covered / moved if moved else None,
+        )
+
+
+def _between(event: TimelineEvent) -> bool:
+    """Whether a transfer is one between devices."""
+    return event.peer != HOST
+
+
+def percentiles(values: Sequence[int]) -> dict[str, float]:
+    """The 50th, 90th and 99th percentile and the largest, by nearest rank."""
+    if not values:
+        return {}
+    ranked = sorted(values)
+    found = {f"p{p}": float(ranked[-(-p * len(ranked) // 100) - 1]) for p in (50, 90, 99)}
+    return {**found, "max": float(ranked[-1])}
+
+
+def spans_by_device(events: Iterable[TimelineEvent]) -> dict[str, list[Span]]:
+    """The time that events of a device cover, as disjoint spans in order."""
+    found: dict[str, list[Span]] = {}
+    for event in sorted(events, key=lambda one: one.start_ns):
+        spans = found.setdefault(event.device, [])
+        if spans and event.start_ns <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], event.end_ns))
+        else:
+            spans.append((event.start_ns, event.end_ns))
+    return found
+
+
+def overlap(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
+    """The time that is in both."""
+    found = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if start < end:
+            found.append((start, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def total(spans: Iterable[Span]) -> int:
+    """How long spans are together."""
+    return sum(end - start for start, end in spans)

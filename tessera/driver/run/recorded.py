@@ -1,0 +1,193 @@
+"""What PyTorch computed when a trace was captured, held against a run of its plan.
+
+In: the outcome of a run and what it started from. Out: a note per trace that names contents; what
+PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`, also where `--data`
+names them). A result outside the tolerance of its type raises TSR5054 with exit code 5. Only a
+request that starts from the recorded inputs and states can be compared: the first of its lane,
+without `--inputs` or another seed. Bytes of an output that no step writes (the gaps of a view) held
+whatever was there, and are not compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tessera.backend.service import Bytes
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.run.data_files import data_files
+from tessera.driver.run.outcome import Outcome
+from tessera.driver.run.run_plan import Prepared
+from tessera.driver.run.schedule import Turn, first_lanes
+from tessera.driver.run.tolerance import Distance, distance
+from tessera.frontend.contents.open_contents import open_contents_file
+from tessera.frontend.machine.quantities import format_bytes
+from tessera.frontend.text.plain_files import is_plain
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.program.program import Buffer, Program, Role
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
+
+
+def check_recorded(prepared: Prepared) -> None:
+    """Refuse files of recorded results that cannot be compared with, before anything runs."""
+    programs = prepared.opened.programs if _starts_as_recorded(prepared) else ()
+    for trace, program in enumerate(programs):
+        path = _file_of(trace, prepared)
+        if path is not None:
+            open_contents_file(program, path, root=prepared.options.data_root).close()
+
+
+def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
+    """A note per trace that names contents: what was compared, or why nothing was."""
+    notes = []
+    for trace, program in enumerate(prepared.opened.programs):
+        contents = _contents_of(trace, prepared)
+        if contents is None:
+            continue
+        path = _file_of(trace, prepared)
+        turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
+        if path is None:
+            name = os.path.basename(_recording_of(contents))
+            notes.append(f"not compared with PyTorch: there is no `{name}`")
+        elif not _starts_as_recorded(prepared) or turn is None:
+            notes.append("not compared with PyTorch: the run starts from other contents")
+        elif turn.request in outcome.done:
+            found = dict(outcome.done[turn.request].outputs)
+            if outcome.states is not None and _is_alone(turn, outcome):
+                found |= outcome.states[turn.lane]
+            graph = prepared.opened.graphs[trace]
+            recorded = _recorded(program, path, prepared.options.data_root)
+            notes.append(_compare(program, graph, path, recorded, found, turn.request))
+    return tuple(notes)
+
+
+def files_of(prepared: Prepared) -> Iterator[str]:
+    """The files that contents come from, and those beside them with what was recorded."""
+    names = [trace.name for trace in prepared.opened.plan.traces]
+    yield from (file.path for file in data_files(prepared.options.data, names))
+    for trace in range(len(names)):
+        contents = _contents_of(trace, prepared)
+        if contents is not None:
+            yield from (contents, _recording_of(contents))
+
+
+def _starts_as_recorded(prepared: Prepared) -> bool:
+    options = prepared.options
+    return options.inputs is None and not options.seed
+
+
+def _contents_of(trace: int, prepared: Prepared) -> str | None:
+    """The one file that contents of a trace come from: the user's, or a plain one in its folder."""
+    opened = prepared.opened
+    files = data_files(prepared.options.data, [one.name for one in opened.plan.traces])
+    if files:
+        shared = None if len(opened.programs) == 1 else trace
+        own = [file.path for file in files if file.trace in (trace, shared)]
+        return os.path.abspath(own[0]) if len(own) == 1 else None
+    name = opened.programs[trace].resident
+    if name is None or os.path.basename(name) != name:
+        return None
+    return os.path.join(opened.folders[trace], name)
+
+
+def _recording_of(contents: str) -> str:
+    stem, ending = os.path.splitext(contents)
+    return f"{stem}.ref{ending}"
+
+
+def _file_of(trace: int, prepared: Prepared) -> str | None:
+    """The recorded results, if there are any."""
+    contents = _contents_of(trace, prepared)
+    path = None if contents is None else _recording_of(contents)
+    return path if path and is_plain(path, prepared.options.data_root) else None
+
+
+def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
+    """Whether a request starts from what the trace was captured with."""
+    if turn.trace != trace or any(
+        one.lane == turn.lane and one.request < turn.request for one in prepared.turns
+    ):
+        return False
+    if turn.lane not in first_lanes(prepared.turns):
+        return False  # it has states of its own
+    recorded = prepared.materials.first_inputs[trace]
+    given = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
+    return all(np.array_equal(given[name], content) for name, content in recorded.items())
+
+
+def _is_alone(turn: Turn, outcome: Outcome) -> bool:
+    """Whether the states of its lane are those that this request left."""
+    return all(one.lane != turn.lane or one == turn for one in outcome.turns)
+
+
+def _compare(
+    program: Program, graph: KernelGraph, path: str, expected: Iterator[tuple[Buffer, Bytes]],
+    found: Mapping[str, Bytes], request: int,
+) -> str:  # fmt: skip
+    name = os.path.basename(path)
+    compared, worst = 0, None
+    missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
+    for buffer, recorded in expected:
+        if buffer.name in missing:
+            missing.remove(buffer.name)
+        if buffer.name not in found:
+            continue
+        recorded, count = _touched(graph, buffer, recorded, found[buffer.name])
+        compared += count
+        if np.array_equal(recorded, found[buffer.name]):
+            continue
+        apart = distance(buffer.dtype, recorded, found[buffer.name])
+        if not apart.is_within:
+            raise TesseraError(_differs(request, buffer, name, apart), ExitCode.MISMATCH)
+        if worst is None or apart.error > worst[1].error:
+            worst = buffer, apart
+    if not compared:
+        return f"not compared with PyTorch: `{name}` has no result of this run"
+    size = format_bytes(compared)
+    if missing:
+        size += f", without {', '.join(f'`{one}`' for one in missing[:3])}"
+    if worst is None:
+        return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
+    return (
+        f"request {request} is what PyTorch recorded within the tolerance of each type ({name}, "
+        f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}"
+    )
+
+
+def _touched(
+    graph: KernelGraph, buffer: Buffer, recorded: Bytes, found: Bytes
+) -> tuple[Bytes, int]:
+    """What was recorded where some step may write, else what was found; and the bytes of such."""
+    if buffer.role is not Role.OUTPUT:
+        return recorded, buffer.bytes
+    regions = (a.region for n in graph.nodes for a in n.accesses
+               if a.buffer == buffer.id and a.kind.writes)  # fmt: skip
+    written = regions_bytes(regions, buffer.bytes)
+    count = intervals.size(written)
+    if count == buffer.bytes:
+        return recorded, count
+    kept = found.copy()
+    for start, end in intervals.pairs(written):
+        kept[start:end] = recorded[start:end]
+    return kept, count
+
+
+def _recorded(program: Program, path: str, root: str | None) -> Iterator[tuple[Buffer, Bytes]]:
+    with open_contents_file(program, path, root=root) as contents:
+        for buffer in program.declared_buffers():
+            if buffer.role in (Role.OUTPUT, Role.STATE) and contents.is_given(buffer):
+                yield buffer, contents.read(buffer)
+
+
+def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagnostic:
+    return error(
+        "TSR5054",
+        f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
+        f"`{buffer.name}` by more than the tolerance",
+        notes=(f"recorded in `{name}`", apart.text(),
+               "the run agrees with one device, so its plan is not the cause"),
+        hint="if the model has changed since, trace it again with `tessc trace`",
+    )  # fmt: skip

@@ -1,0 +1,285 @@
+"""`run_plan`: from a plan file to results, in one straight line.
+
+In: a path (or a `Plan`) and `PlanRunOptions`. Out: an `Outcome`, also where a fault or Ctrl-C ended
+the run early: what had finished by then is in it. Raises `TesseraError` where nothing can run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.ptx_executor.memory.host_memory import available_bytes
+from tessera.backend.service import DEFAULT_LIMIT_S, Completion
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.driver.run.backends import Choice, choose_backend, rehearsal
+from tessera.driver.run.data_files import Data
+from tessera.driver.run.estimate import cpu_seconds
+from tessera.driver.run.materials import Materials, read_materials
+from tessera.driver.run.open_plan import OpenPlan, open_plan
+from tessera.driver.run.outcome import Outcome
+from tessera.driver.run.schedule import Turn, first_lanes, schedule
+from tessera.driver.run.serving import Serving, ServingOptions
+from tessera.ir.choices import BackendName
+from tessera.ir.plan.launch_program import Await, Record
+from tessera.ir.plan.plan import Plan
+from tessera.ir.program.program import Role
+
+DEFAULT_REQUESTS = 8
+MOST_REQUESTS = 1_000_000
+_LOOK_S = 0.1
+_EVENT_BYTES = 280
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRunOptions:
+    """What to run and how; `targets` says what stands for devices of the plan."""
+
+    requests: int | None = None
+    backend: str = BackendName.AUTO
+    targets: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None
+    lanes: int | None = None
+    policy: str | None = None
+    inputs: str | None = None
+    data: Data | None = None
+    data_root: str | None = None
+    seed: int = 0
+    max_steps: int | None = None
+    limit_s: float = DEFAULT_LIMIT_S
+    throttle_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that can start: everything is read and checked, no device is touched yet."""
+
+    opened: OpenPlan
+    choice: Choice
+    materials: Materials
+    turns: tuple[Turn, ...]
+    options: PlanRunOptions
+    notes: tuple[Diagnostic, ...]
+
+
+def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
+    """Read and check all that a run needs."""
+    opened = open_plan(
+        given, slots=options.slots, lanes=options.lanes, policy=options.policy, data=options.data,
+        data_root=options.data_root,
+    )  # fmt: skip
+    choice = choose_backend(opened, options.backend, options.targets)
+    lanes = sum(replica.lowered.lanes for replica in opened.replicas)
+    materials = read_materials(
+        opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs,
+        data_root=options.data_root,
+    )  # fmt: skip
+    requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
+    _check_room(opened, requests)
+    turns = schedule(
+        requests,
+        [trace.share for trace in opened.plan.traces],
+        [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
+    )
+    materials.check_enough(turns)
+    if options.inputs is None:
+        materials = materials.with_own_states(first_lanes(turns))
+    notes = list(opened.diagnostics)
+    if options.inputs is not None and (missing := materials.not_given()):
+        notes.append(_not_given(options.inputs, missing))
+    if (
+        choice.backend == BackendName.CPU
+        and options.backend == BackendName.AUTO
+        and not options.targets
+    ):
+        notes.append(rehearsal(cpu_seconds(opened, turns)))
+    return Prepared(
+        opened=opened, choice=choice, materials=materials, turns=turns, options=options,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _check_room(opened: OpenPlan, requests: int) -> None:
+    """Refuse in words more requests than can be kept: all results stay until the end."""
+    if requests > MOST_REQUESTS:
+        raise TesseraError(
+            error("TSR5053", f"a run has at most {MOST_REQUESTS} requests, not {requests}",
+                  hint="serve without an end with `tessera.Runtime`")
+        )  # fmt: skip
+    outputs = (
+        sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
+        for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
+    )
+    needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
+    if free is not None and needed > free:
+        raise TesseraError(
+            error("TSR5020", f"the machine has no memory for the outputs of {requests} requests: "
+                  f"{needed} bytes, with what devices did when",
+                  notes=(f"{free} bytes are available",), hint="run with fewer `--requests`"),
+            ExitCode.FAULT,
+        )  # fmt: skip
+
+
+def _events_bytes(opened: OpenPlan) -> int:
+    """What is kept of when a request did what, at most."""
+    return _EVENT_BYTES * max(
+        sum(
+            not isinstance(one.operation, Record | Await)
+            for program in lowered.programs
+            for one in program.operations
+        )
+        for replica in opened.replicas
+        for lowered in replica.lowered.traces
+    )
+
+
+def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
+    shown = ", ".join(f"`{name}`" for name in names[:8]) + (" ..." if len(names) > 8 else "")
+    verb = "is" if len(names) == 1 else "are"
+    return warning(
+        "TSR5059", f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file "
+        "of contents",
+    )  # fmt: skip
+
+
+def run_plan(
+    given: Plan | str | os.PathLike[str],
+    options: PlanRunOptions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
+    return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
+
+
+def run_prepared(
+    prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
+) -> Outcome:
+    """Start the devices, run the requests, give the devices back."""
+    report = on_progress or (lambda done, total: None)
+    report(0, len(prepared.turns))
+    options = prepared.options
+    serving_options = ServingOptions(
+        max_steps=options.max_steps, limit_s=options.limit_s,
+        throttle_bytes_per_s=options.throttle_bytes_per_s,
+    )  # fmt: skip
+    try:
+        serving = Serving(prepared.opened, prepared.materials, prepared.choice, serving_options)
+    except KeyboardInterrupt:
+        raise _interrupted(0, len(prepared.turns)) from None
+    feeder = _Feeder(serving, prepared)
+    started = time.monotonic()
+    fault: TesseraError | None = None
+    states, is_interrupted = None, False
+    try:
+        feeder.start()
+        feeder.wait(lambda done: report(done, len(prepared.turns)))
+        fault = feeder.fault()
+        if fault is None:
+            states = tuple(serving.read_states(lane) for lane in range(len(serving.lanes)))
+    except KeyboardInterrupt:
+        is_interrupted = True
+    except TesseraError as failure:
+        fault = failure  # of the states; what has finished is kept
+    finally:
+        seconds = time.monotonic() - started
+        serving.close(wait=False)
+    done = feeder.completions()
+    if is_interrupted:
+        fault = _interrupted(len(done), len(prepared.turns))
+    return Outcome(
+        opened=prepared.opened, backend=prepared.choice.backend, turns=prepared.turns, done=done,
+        states=states, seconds=seconds, diagnostics=prepared.notes,
+        fault=() if fault is None else fault.diagnostics,
+        exit_code=0 if fault is None else fault.exit_code,
+    )  # fmt: skip
+
+
+def _interrupted(done: int, total: int) -> TesseraError:
+    found = error("TSR5056", f"interrupted after {done} of {total} requests")
+    return TesseraError(found, exit_code=ExitCode.INTERRUPTED)
+
+
+class _Feeder:
+    """Submits turns, each replica's in its own thread, since submitting waits for a slot.
+
+    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done.
+    """
+
+    def __init__(self, serving: Serving, prepared: Prepared) -> None:
+        self._serving = serving
+        self._prepared = prepared
+        self._handles: dict[int, RequestHandle[Completion]] = {}
+        self._problems: list[BaseException] = []
+        self._changed = threading.Event()
+        self._finished = 0
+        self._failed = False
+        replicas = range(len(prepared.opened.replicas))
+        self._threads = [
+            threading.Thread(target=self._feed, args=(replica,), daemon=True)
+            for replica in replicas
+        ]
+
+    def start(self) -> None:
+        """Begin to submit."""
+        for thread in self._threads:
+            thread.start()
+
+    def _feed(self, replica: int) -> None:
+        try:
+            for turn in self._prepared.turns:
+                if self._problems:
+                    return
+                if self._serving.lanes[turn.lane][0] == replica:
+                    inputs = self._prepared.materials.inputs(turn.request, turn.trace, turn.turn)
+                    handle = self._serving.submit(
+                        inputs, lane=turn.lane, trace=turn.trace, number=turn.request
+                    )
+                    self._handles[turn.request] = handle
+                    handle.add_done_callback(self._heard)
+        except BaseException as problem:
+            self._problems.append(problem)  # the other threads stop too, what runs is waited for
+
+    def wait(self, report: Callable[[int], None]) -> None:
+        """Until every request is done, or one has failed."""
+        while not self._failed and not self._is_over():
+            self._changed.wait(_LOOK_S)
+            self._changed.clear()
+            report(self._finished)
+        report(self._finished)
+
+    def _is_over(self) -> bool:
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        return all(handle.done() for handle in list(self._handles.values()))
+
+    def _heard(self, handle: RequestHandle[Completion]) -> None:
+        if handle.exception() is None:
+            self._finished += 1
+        else:
+            self._failed = True  # of one replica: the others would go on
+        self._changed.set()
+
+    def completions(self) -> dict[int, Completion]:
+        """The results that there are, by request."""
+        return {
+            number: handle.result()
+            for number, handle in sorted(self._handles.copy().items())
+            if handle.done() and not handle.cancelled() and handle.exception() is None
+        }
+
+    def fault(self) -> TesseraError | None:
+        """What went wrong first, if anything did; what is not an error of the run is raised."""
+        found = [f.exception() for f in self._handles.values() if f.done() and not f.cancelled()]
+        for problem in [*(one for one in found if one is not None), *self._problems]:
+            if isinstance(problem, TesseraError):
+                return problem
+            if isinstance(problem, MemoryError):
+                return TesseraError(
+                    error("TSR5020", "this machine is out of memory"), ExitCode.FAULT
+                )
+            raise problem
+        return None

@@ -1,0 +1,124 @@
+"""All replicas of a plan, ready for requests: which replica, which lane, and the host loop of each.
+
+In: an open plan, its materials, and a choice of backend. Out: `submit`. Lanes are numbered over
+all replicas: those of the first come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
+from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.service import (
+    DEFAULT_LIMIT_S,
+    BackendOptions,
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Model,
+)
+from tessera.driver.run.backends import Choice, make_backend
+from tessera.driver.run.materials import Materials
+from tessera.driver.run.open_plan import OpenPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """How to serve, whatever is served."""
+
+    max_steps: int | None = None
+    limit_s: float = DEFAULT_LIMIT_S
+    throttle_bytes_per_s: float | None = None
+    timeline: bool = True
+
+
+class Serving:
+    """A plan that takes requests."""
+
+    def __init__(
+        self, opened: OpenPlan, materials: Materials, choice: Choice, options: ServingOptions
+    ) -> None:
+        self.opened = opened
+        self.lanes = [
+            (index, lane)
+            for index, replica in enumerate(opened.replicas)
+            for lane in range(replica.lowered.lanes)
+        ]
+        self._dispatchers: list[Dispatcher] = []
+        try:
+            for model in models_of(opened, materials):
+                backend = make_backend(choice, model, backend_options(choice, options))
+                slots, lanes = model.lowered.slots, model.lowered.lanes
+                self._dispatchers.append(
+                    Dispatcher(backend, slots=slots, lanes=lanes, limit_s=options.limit_s)
+                )
+        except BaseException:
+            self.close(wait=False)
+            raise
+
+    @property
+    def capacity(self) -> int:
+        """Requests that all replicas together take at a time."""
+        return sum(dispatcher.capacity for dispatcher in self._dispatchers)
+
+    def submit(
+        self, inputs: Mapping[str, Bytes], *, lane: int, trace: int, number: int,
+        in_place: Mapping[str, DeviceBytes] = NOTHING,
+        finish: Callable[[Completion], Any] | None = None,
+    ) -> RequestHandle[Any]:  # fmt: skip
+        """Give a request to the replica of its lane; waits while that can take no more."""
+        replica, own = self.lanes[lane]
+        return self._dispatchers[replica].submit(
+            inputs, trace=trace, lane=own, number=number, in_place=in_place, finish=finish
+        )
+
+    def locate(self, given: object, size: int, lane: int) -> DeviceBytes | None:
+        """An array in the memory of a GPU that the replica of a lane can read where it is."""
+        return self._dispatchers[self.lanes[lane][0]].backend.locate(given, size)
+
+    def read_states(self, lane: int) -> Mapping[str, Bytes]:
+        """The states of a lane, once no request is in it."""
+        replica, own = self.lanes[lane]
+        return self._dispatchers[replica].read_states(own)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Give all devices back; what is under way ends first if `wait`."""
+        raised: list[BaseException] = []
+        for dispatcher in self._dispatchers if wait else ():
+            dispatcher.refuse()
+        for dispatcher in self._dispatchers:
+            try:
+                dispatcher.close(wait=wait)
+            except BaseException as problem:
+                raised.append(problem)  # the others are closed all the same
+        if raised:
+            raise raised[0]
+
+
+def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
+    """What the backend of each replica is made from."""
+    found = []
+    first = 0
+    for replica in opened.replicas:
+        last = first + replica.lowered.lanes
+        found.append(
+            Model(
+                lowered=replica.lowered, traces=opened.served(replica), weights=materials.weights,
+                states=materials.states[first:last], fillings=materials.fillings,
+            )
+        )  # fmt: skip
+        first = last
+    return found
+
+
+def backend_options(choice: Choice, options: ServingOptions) -> BackendOptions:
+    """The options of a backend."""
+    return BackendOptions(
+        targets=choice.targets,
+        max_steps=options.max_steps,
+        throttle_bytes_per_s=options.throttle_bytes_per_s,
+        timeline=options.timeline,
+    )

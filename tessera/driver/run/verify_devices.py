@@ -1,0 +1,174 @@
+"""Verification on GPUs: to the byte where that can hold, else launch by launch.
+
+In: the outcome of a run on GPUs. Out: a `Verdict`. Where all devices are GPUs of one kind, run the
+same variants and add no floats atomically, one of them runs every request alone and bytes have to
+be equal. Otherwise the reasons are stated, and each launch of the first request of every trace runs
+on its device from the inputs that it has on the CPU backend; results are compared within the
+tolerance of their type (`tolerance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.processes.reference import Expected
+from tessera.backend.service import Bytes, Model, ServedTrace
+from tessera.driver.run.backends import Choice, find_gpus, make_backend
+from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
+from tessera.driver.run.launches import compare_launches
+from tessera.driver.run.outcome import Outcome
+from tessera.driver.run.run_plan import Prepared
+from tessera.driver.run.serving import ServingOptions, backend_options
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import DeviceProgram, Run
+from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.lowering.plan import lower_replica
+
+Progress = Callable[[int, int], None] | None
+_FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
+
+
+def verify_on_devices(
+    outcome: Outcome, prepared: Prepared, models: list[Model], on_progress: Progress = None
+) -> Verdict:
+    """Compare a run on GPUs with one of them."""
+    reasons = obstacles(prepared)
+    if reasons:
+        verdict = verify_launches(prepared, models, on_progress)
+        return replace(verdict, notes=(*reasons, *verdict.notes))
+    graphs, limit_s = prepared.opened.graphs, prepared.options.limit_s
+    references = [AloneOn(model, graphs, prepared.choice, limit_s) for model in models]
+    try:
+        return compare_runs(outcome, prepared.materials, models, references, on_progress)
+    finally:
+        for reference in references:
+            reference.close()
+
+
+def obstacles(prepared: Prepared) -> tuple[str, ...]:
+    """Why bytes need not be equal to those of one device."""
+    found = []
+    gpus = {gpu.target: gpu.name for gpu in find_gpus()}
+    kinds = {
+        gpus.get(":".join(target.split(":")[:2]), target)
+        for target in prepared.choice.targets.values()
+    }
+    if len(kinds) > 1:
+        found.append(f"bytes need not be equal: the devices differ ({', '.join(sorted(kinds))})")
+    for module, arches in variants_used(prepared).items():
+        if len(arches) > 1:
+            found.append(f"bytes need not be equal: module `{module}` runs as {', '.join(arches)}")
+    for kernel in sorted(_adding(prepared.opened.programs)):
+        found.append(f"bytes need not be equal: kernel `{kernel}` adds floats atomically")
+    return tuple(found)
+
+
+def _adding(programs: tuple[ir.Program, ...]) -> set[str]:
+    """Kernels in whose modules floats are added atomically by a function that they may reach."""
+    found = set()
+    for program in programs:
+        for step in program.launches():
+            module = program.modules[step.module].variants[0].ptx
+            for function in module.functions():
+                own = function.name == step.kernel or not function.is_entry
+                if own and function.body is not None and _adds(function.body):
+                    found.add(step.kernel)
+    return found
+
+
+def _adds(body: tuple[ptx.Statement, ...]) -> bool:
+    return any(
+        isinstance(statement, ptx.Instruction)
+        and statement.opcode.name in ("atom", "red")
+        and not _FLOATS.isdisjoint(statement.opcode.modifiers)
+        for statement in ptx.walk_statements(body)
+    )
+
+
+class AloneOn:
+    """Requests on the first device of a replica alone, through the same backend."""
+
+    def __init__(
+        self, model: Model, graphs: tuple[KernelGraph, ...], choice: Choice, limit_s: float
+    ) -> None:
+        device = model.lowered.devices[0]
+        programs = [served.program for served in model.traces]
+        placements = [[device for _ in program.work()] for program in programs]
+        lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
+        self._requests = _requests(replace(model, lowered=lowered), choice, limit_s)
+
+    def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
+        """The next request of a lane."""
+        done = self._requests.submit(inputs, trace=trace, lane=lane).result()
+        return Expected(done.outputs, self._requests.read_states(lane), done.printed)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._requests.close(wait=False)
+
+
+def _requests(model: Model, choice: Choice, limit_s: float) -> Dispatcher:
+    """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
+    options = backend_options(choice, ServingOptions(timeline=False))
+    lanes = model.lowered.lanes
+    return Dispatcher(make_backend(choice, model, options), slots=1, lanes=lanes, limit_s=limit_s)
+
+
+def verify_launches(
+    prepared: Prepared, models: list[Model], on_progress: Progress = None
+) -> Verdict:
+    """Each launch on its device, from the inputs that it has on the CPU backend."""
+    model = models[0]
+
+    def alone(trace: int, step: ir.Work, before: Mapping[str, Bytes]) -> Mapping[str, Bytes]:
+        limit_s = prepared.options.limit_s
+        return run_step(model, prepared.choice, trace, step, before, limit_s)
+
+    found = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
+    return Verdict(
+        requests=found.requests, lanes=0, bytes=found.bytes, notes=found.notes(),
+        how="launch by launch, within the tolerance of each type",
+    )  # fmt: skip
+
+
+def run_step(
+    model: Model, choice: Choice, trace: int, step: ir.Work, before: Mapping[str, Bytes],
+    limit_s: float,
+) -> Mapping[str, Bytes]:  # fmt: skip
+    """The buffers after one step on its device, from what they held before it."""
+    lowered = next(one for one in model.lowered.traces if one.trace == trace)
+    device = _device_of(lowered.programs, step)
+    program = model.traces[trace].program
+    single = replace(
+        program,
+        buffers=tuple(
+            b if b.role is ir.Role.VARIABLE else replace(b, role=ir.Role.STATE)
+            for b in program.buffers
+        ),
+        steps=(replace(step, id=ir.LaunchId(0)),),
+    )
+    graph = AnalysisManager(single).get(Dependences).graph
+    arch = model.traces[trace].arches[step.id]
+    small = Model(
+        lowered=lower_replica([single], [graph], [[device]], slots=1, lanes=1),
+        traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
+        weights={}, states=[before], fillings=[{}],
+    )  # fmt: skip
+    requests = _requests(small, choice, limit_s)
+    try:
+        requests.submit({}, trace=0, lane=0).result()
+        return requests.read_states(0)
+    finally:
+        requests.close(wait=False)
+
+
+def _device_of(programs: tuple[DeviceProgram, ...], step: ir.Work) -> str:
+    for program in programs:
+        if any(one.operation == Run(step.id) for one in program.operations):
+            return program.device
+    raise AssertionError("every step is on a device")

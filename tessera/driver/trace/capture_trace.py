@@ -1,0 +1,256 @@
+"""`trace`: from a PyTorch callable on a GPU to a trace that reproduces one call of it.
+
+In: a callable and example inputs, and `TraceOptions`. Out: a `Trace`: the program, the contents of
+its buffers before the call, and what PyTorch computed; `write_trace` makes files of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.trace.build import draft_program, settle_roles
+from tessera.driver.trace.random_draws import check_drawn, state_bytes
+from tessera.frontend.capture.problems import NOT_COMPILED
+from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
+from tessera.frontend.contents.open_contents import Bytes
+from tessera.frontend.contents.write import write_contents
+from tessera.ir.architecture import arch_number
+from tessera.ir.choices import Route
+from tessera.ir.program import program as ir
+from tessera.ir.program.print_trace import print_program
+from tessera.output import Kind, check_output, write_file
+
+if TYPE_CHECKING:
+    from tessera.frontend.capture.inputs import Inputs
+    from tessera.frontend.capture.session import Call
+
+_FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
+_KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """How to capture. `route` says who computes:
+
+    `ptx`: torch.compile, everything by Triton; `library`: torch.compile, products and convolutions
+    by the libraries; `eager`: no compiler; `as-is`: the callable is called as it stands.
+
+    `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
+    with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
+    model's memory holds stays on the GPU: the trace has sizes only.
+    """
+
+    route: str = Route.PTX
+    archs: tuple[str, ...] = ()
+    warm_ups: int = 3
+    ptx: tuple[tuple[str, str], ...] = ()
+    data: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNodes:
+    """The nodes of the captured graph by kind. Those `in_calls` are in library calls of the trace,
+    `others` among them (what libraries do besides); each of the rest is in it as such. `skipped`
+    ones do nothing."""
+
+    kernels: int
+    memsets: int
+    copies: int
+    others: int
+    in_calls: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A captured call. Contents and reference are bytes by buffer name."""
+
+    program: ir.Program
+    contents: dict[str, Bytes]
+    reference: dict[str, Bytes]
+    diagnostics: tuple[Diagnostic, ...]
+    nodes: GraphNodes
+
+
+def trace(
+    function: Callable[..., Any],
+    /,
+    *inputs: Any,
+    options: TraceOptions | None = None,
+    **named_inputs: Any,
+) -> Trace:
+    """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
+    from tessera.frontend.capture.inputs import Inputs
+
+    given = Inputs(plain=inputs, named=named_inputs)
+    return trace_call(function, given, options or TraceOptions())
+
+
+def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    """Capture one call of a function with these inputs, whatever their names."""
+    from tessera.frontend.capture.session import on_one_gpu
+
+    check_options(options)
+    require_gpu()
+    with on_one_gpu(function, inputs):
+        return _trace(function, inputs, options)
+
+
+def check_options(options: TraceOptions) -> None:
+    """Refuse a route or an architecture that there is not."""
+    if options.route not in [*Route]:
+        raise TesseraError(
+            error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(Route)}")
+        )
+    for arch in options.archs:
+        if arch_number(arch) < 10:
+            raise TesseraError(
+                error("TSR6007", f"`{arch}` is no architecture to compile for",
+                      hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")
+            )  # fmt: skip
+
+
+def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    call = _capture(function, inputs, options)
+    draft = draft_program(call.raw, call.read)
+    names = (buffer.name for buffer in draft.program.declared_buffers())
+    found = call.run(names, data=options.data)
+    check_drawn(found.drawn, draft.draws)
+    program = settle_roles(draft, call.raw, found.changed)
+    before, after = dict(found.before), dict(found.after)
+    if options.data and draft.random is not None and call.raw.random is not None:
+        before[draft.random] = state_bytes(call.raw.random)
+        after[draft.random] = state_bytes(call.raw.random, found.drawn)
+    return Trace(
+        program=program,
+        contents=_without_addresses(program, before, _FILLED),
+        reference=_without_addresses(program, after, _KEPT),
+        diagnostics=(*draft.findings, *call.notes),
+        nodes=_count_nodes(call.raw, draft.in_calls),
+    )
+
+
+def _without_addresses(
+    program: ir.Program, contents: dict[str, Bytes], roles: tuple[ir.Role, ...]
+) -> dict[str, Bytes]:
+    """The contents of buffers in these roles; words that are pointers mean nothing elsewhere."""
+    wanted = {b.name for b in program.declared_buffers() if b.role in roles}
+    found = {name: content for name, content in contents.items() if name in wanted}
+    for table in program.pointer_tables:
+        name = program.buffers[table.buffer].name
+        if name in found:
+            found[name] = found[name].copy()
+            for word in table.words:
+                found[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
+    return found
+
+
+def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+    kinds = [type(node) for node in raw.nodes]
+    return GraphNodes(
+        kernels=kinds.count(RawLaunch), memsets=kinds.count(RawMemset),
+        copies=kinds.count(RawMemcpy), others=kinds.count(RawOther),
+        in_calls=in_calls, skipped=raw.skipped,
+    )  # fmt: skip
+
+
+def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
+    """Capture the call by its route, by the first way to compile it that works."""
+    from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler, plain_attention
+    from tessera.frontend.capture.session import capture
+    from tessera.frontend.capture.watch import Keeper, keep_compiled
+
+    failure: TesseraError | None = None
+    for backends in attempts(options.route):
+        keeper = Keeper()
+        with fresh_compiler(), keep_compiled(keeper), plain_attention(options.route):
+            try:
+                return capture(
+                    compiled(function, options.route, backends), inputs, keeper,
+                    archs=options.archs, given=options.ptx, warm_ups=options.warm_ups,
+                )  # fmt: skip
+            except TesseraError as problem:
+                failure = problem
+        if failure.diagnostics[0].code != NOT_COMPILED:
+            break
+    raise failure or AssertionError("there is a way to try")
+
+
+def require_torch() -> None:
+    """Raise unless PyTorch is installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as problem:
+        raise _no_package(problem) from None
+
+
+def require_gpu() -> None:
+    """Raise unless torch can use a GPU and cuda-bindings is there."""
+    try:
+        import cuda.bindings.driver  # noqa: F401
+        import torch
+    except ImportError as problem:
+        raise _no_package(problem) from None
+    if not torch.cuda.is_available():
+        raise TesseraError(
+            error("TSR6000", "tracing needs a GPU, and torch finds none on this machine",
+                  hint="`--dry-run` says what would be captured"),
+            exit_code=ExitCode.NO_DEVICE,
+        )  # fmt: skip
+
+
+def _no_package(problem: ImportError) -> TesseraError:
+    module = (problem.name or "").partition(".")[0]
+    package = {"cuda": "cuda-python"}.get(module, module or "torch")
+    is_missing = module and isinstance(problem, ModuleNotFoundError)
+    return TesseraError(
+        error("TSR6000", f"tracing needs the package `{package}`",
+              notes=() if is_missing else (f"it cannot be imported: {problem}",),
+              hint="install Tessera with its extras `cuda` and `torch`"),
+        exit_code=ExitCode.NO_DEVICE,
+    )  # fmt: skip
+
+
+def write_trace(
+    found: Trace, path: str | os.PathLike[str], *, data: bool = True, suffix: str = ".npz"
+) -> list[str]:
+    """Write the trace and, beside it, contents and reference; the names of the files.
+
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
+    them cannot be written, those that were not there before are not left behind.
+    """
+    target = Path(path)
+    program = found.program
+    files = files_beside(target, suffix) if data else ()
+    if files:
+        program = replace(program, resident=files[0].name)
+    check_output(str(target), Kind.TRACE)
+    for file in files:
+        check_output(str(file), Kind.CONTENTS)
+    new = [file for file in files if not file.exists()]
+    try:
+        for file, content in zip(files, (found.contents, found.reference), strict=False):
+            write_contents(file, _arrays(program, content), Kind.CONTENTS)
+        write_file(str(target), print_program(program).encode(), Kind.TRACE)
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
+    return [str(target), *map(str, files)]
+
+
+def files_beside(trace: Path, suffix: str) -> tuple[Path, Path]:
+    """Where contents and reference of a trace go."""
+    stem = trace.with_suffix("") if trace.suffix == ".ptx" else trace
+    return Path(f"{stem}{suffix}"), Path(f"{stem}.ref{suffix}")
+
+
+def _arrays(program: ir.Program, found: dict[str, Bytes]) -> Iterator[tuple[ir.Buffer, Bytes]]:
+    for buffer in program.declared_buffers():
+        if buffer.name in found:
+            yield buffer, found[buffer.name]

@@ -1,0 +1,1 @@
+"""What was read and analysed before, on disk, found by content. Imported by `driver`."""

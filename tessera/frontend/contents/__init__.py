@@ -1,0 +1,1 @@
+"""Files of named arrays, in and out: what the buffers of a trace hold. Imported by `driver`."""

@@ -1,0 +1,79 @@
+"""Contents for buffers that have none: the same bytes on every machine for a seed and a name.
+
+Floats are uniform in [-1, 1), cut off toward zero to the precision of their type, so that narrow
+types keep small values and never reach 1. Integers and untyped bytes are zero: an index or a
+counter that is random would make a kernel run away. The generator is PCG64, seeded by a digest of
+seed and buffer name; NumPy keeps the stream of raw words of a bit generator fixed for ever, and
+the conversion to floats is done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Buffer
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def seeded_bytes(buffer: Buffer, seed: int) -> Bytes:
+    """The `buffer.bytes` bytes of a buffer without contents."""
+    count = buffer.bytes // buffer.dtype.bytes if buffer.dtype is not None else 0
+    match buffer.dtype:
+        case DataType.F32:
+            values: npt.NDArray[np.generic] = _uniform_f32(buffer, seed, count)
+        case DataType.C64:
+            values = _uniform_f32(buffer, seed, 2 * count)
+        case DataType.F64:
+            values = _uniform_f64(buffer, seed, count)
+        case DataType.C128:
+            values = _uniform_f64(buffer, seed, 2 * count)
+        case DataType.BF16:
+            values = (_uniform_f32(buffer, seed, count).view(np.uint32) >> 16).astype(np.uint16)
+        case DataType.F16:
+            values = _to_f16(_uniform_f32(buffer, seed, count))
+        case DataType.E5M2:
+            # E5M2 is the upper half of binary16.
+            values = (_to_f16(_uniform_f32(buffer, seed, count)) >> 8).astype(np.uint8)
+        case DataType.E4M3:
+            values = _to_e4m3(_uniform_f32(buffer, seed, count))
+        case _:
+            return np.zeros(buffer.bytes, np.uint8)
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
+def _raw_words(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.uint64]:
+    digest = hashlib.sha256(f"{seed}:{buffer.name}".encode()).digest()
+    return np.random.PCG64(int.from_bytes(digest, "little")).random_raw(count)
+
+
+def _uniform_f64(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.float64]:
+    words = _raw_words(buffer, seed, count) >> np.uint64(11)
+    return words.astype(np.float64) * 2.0**-52 - 1.0
+
+
+def _uniform_f32(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.float32]:
+    words = _raw_words(buffer, seed, (count + 1) // 2).astype("<u8").view("<u4")[:count]
+    steps = (words >> np.uint32(8)).astype(np.float32)
+    return steps * np.float32(2.0**-23) - np.float32(1.0)
+
+
+def _to_f16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """Binary16 bits, cut off toward zero."""
+    nearest = values.astype(np.float16)
+    too_large = np.abs(nearest.astype(np.float32)) > np.abs(values)
+    return nearest.view(np.uint16) - too_large.astype(np.uint16)
+
+
+def _to_e4m3(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """E4M3 bits, cut off toward zero: patterns 0x00 to 0x38 are 0 to 1 in rising order."""
+    patterns = np.arange(0x39)
+    exponent, fraction = patterns >> 3, patterns & 7
+    normal = (8 + fraction) * 2.0 ** (exponent - 10.0)
+    magnitudes = np.where(exponent == 0, fraction * 2.0**-9, normal)
+    found = np.searchsorted(magnitudes, np.abs(values), side="right") - 1
+    return (found | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)

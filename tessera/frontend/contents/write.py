@@ -1,0 +1,135 @@
+"""Buffers to a `.npz` or `.safetensors` file that `contents` reads back.
+
+In: buffers with their bytes. Out: one array per buffer, by name. Types that NumPy has keep their
+type and shape; others (`bf16`, `e4m3`, untyped) are flat bytes in `.npz`. The same buffers give
+the same file to the byte. The file appears whole or not at all, and says what it is (`output`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.program.program import Buffer
+from tessera.output import Kind, mark, write_stream
+
+Bytes = npt.NDArray[np.uint8]
+Rows = Iterable[tuple[Buffer, Bytes | Sequence[Bytes]]]
+"""Buffers with their bytes, whole or as parts one after the other, which need not be joined."""
+
+_NUMPY_TYPES = {
+    "u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "s8": "i1", "s16": "<i2", "s32": "<i4",
+    "s64": "<i8", "b8": "u1", "b16": "<u2", "b32": "<u4", "b64": "<u8", "f16": "<f2", "f32": "<f4",
+    "f64": "<f8", "bool": "?", "c64": "<c8", "c128": "<c16",
+}  # fmt: skip
+_SAFETENSORS_TYPES = {
+    "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64", "s8": "I8", "s16": "I16", "s32": "I32",
+    "s64": "I64", "b8": "U8", "b16": "U16", "b32": "U32", "b64": "U64", "f16": "F16",
+    "bf16": "BF16", "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3", "e5m2": "F8_E5M2",
+    "bool": "BOOL", "c64": "C64",
+}  # fmt: skip
+_LONGEST_NAME = 65535 - len(".npy")
+
+
+def check_format(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that does not say in which format contents are to be written."""
+    _writer(Path(path))
+
+
+def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind], None]:
+    writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
+    writer = writers.get(place.suffix)
+    if writer is None:
+        raise TesseraError(error("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file"))
+    return writer
+
+
+def write_contents(path: str | os.PathLike[str], buffers: Rows, kind: Kind = Kind.RESULTS) -> None:
+    """Write buffers to a file, whose name decides the format."""
+    writer = _writer(Path(path))
+    write_stream(os.fspath(path), lambda stream: writer(stream, buffers, kind), kind)
+
+
+def has_type(path: str | os.PathLike[str], buffer: Buffer) -> bool:
+    """Whether a file of that name keeps the type and shape of a buffer."""
+    if Path(path).suffix == ".safetensors":
+        return buffer.dtype is not None and buffer.dtype.value in _SAFETENSORS_TYPES
+    return numpy_type(buffer) is not None
+
+
+def numpy_type(buffer: Buffer) -> np.dtype[np.generic] | None:
+    """NumPy's type for the elements of a buffer, if it has one."""
+    kind = None if buffer.dtype is None else _NUMPY_TYPES.get(buffer.dtype.value)
+    return None if kind is None else np.dtype(kind)
+
+
+def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
+    """The bytes of a buffer in its own type and shape, if NumPy has that type."""
+    kind = numpy_type(buffer)
+    if kind is None:
+        return content
+    array: npt.NDArray[np.generic] = content.view(kind)
+    return array if buffer.shape is None else array.reshape(buffer.shape)
+
+
+def _parts(content: Bytes | Sequence[Bytes]) -> Iterable[memoryview]:
+    parts = (content,) if isinstance(content, np.ndarray) else content
+    return (np.ascontiguousarray(part).data for part in parts)
+
+
+def _npy_header(buffer: Buffer) -> dict[str, object]:
+    kind = numpy_type(buffer)
+    shape: tuple[int, ...] = (buffer.bytes // (1 if kind is None else kind.itemsize),)
+    if kind is not None and buffer.shape is not None:
+        shape = buffer.shape
+    descr = npy.dtype_to_descr(np.dtype(np.uint8) if kind is None else kind)
+    return {"descr": descr, "fortran_order": False, "shape": shape}
+
+
+def _write_npz(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = mark(kind).encode()
+        for buffer, content in buffers:
+            if len(buffer.name.encode()) > _LONGEST_NAME:
+                raise OSError(f"an .npz file has no room for a name of {len(buffer.name)} letters")
+            # A fresh ZipInfo has the date 1980-01-01: no clock in the output.
+            member = zipfile.ZipInfo(f"{buffer.name}.npy")
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as data:
+                npy.write_array_header_1_0(data, _npy_header(buffer))
+                for part in _parts(content):
+                    data.write(part)
+
+
+def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
+    entries: dict[str, object] = {"__metadata__": {"producer": mark(kind)}}
+    contents, start = [], 0
+    for buffer, content in buffers:
+        dtype, shape = _safetensors_type(buffer)
+        end = start + buffer.bytes
+        entries[buffer.name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+        contents.append(content)
+        start = end
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    stream.write(len(header).to_bytes(8, "little") + header)
+    for content in contents:
+        for part in _parts(content):
+            stream.write(part)
+
+
+def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:
+    kind = None if buffer.dtype is None else _SAFETENSORS_TYPES.get(buffer.dtype.value)
+    if kind is None or buffer.dtype is None:
+        return "U8", [buffer.bytes]
+    shape = buffer.shape or (buffer.bytes // buffer.dtype.bytes,)
+    return kind, list(shape)

@@ -1,0 +1,1 @@
+"""Names, tables and files of GPUs, links and profiles to `ir.plan` records, for `driver`."""

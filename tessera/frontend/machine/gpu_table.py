@@ -1,0 +1,115 @@
+"""The table of GPUs: `data/gpus.json`, which names its sources, as `Gpu` records.
+
+In: a name as people type it. Out: a `Gpu`, or an error that suggests near names. A short name
+stands for one SKU (`ALIASES`); what was chosen is printed, never guessed silently. Values that the
+sources lack are derived here by stated arithmetic: the clock from fp32 throughput, fp32 throughput
+from SMs and clock (256 operations per SM and cycle).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.plan.machine import Gpu, Rate
+
+_TABLE = Path(__file__).parents[2] / "data" / "gpus.json"
+
+ALIASES = {
+    "a100": "a100-80g-sxm",
+    "a100-40g": "a100-40g-sxm",
+    "a100-80g": "a100-80g-sxm",
+    "a100-sxm": "a100-80g-sxm",
+    "a100-pcie": "a100-80g-pcie",
+    "h100": "h100-sxm",
+    "rtx-pro-6000": "rtx-pro-6000-blackwell-server",
+    "rtx-pro-6000-server": "rtx-pro-6000-blackwell-server",
+    "rtx-pro-6000-ws": "rtx-pro-6000-blackwell-ws",
+    "rtx-4090": "rtx4090",
+    "4090": "rtx4090",
+    "6000-ada": "rtx-6000-ada",
+    "v100": "v100-sxm2-32g",
+}
+# One list price per GPU, from the first of these that has one, so that prices compare.
+PRICE_ORDER = ("runpod", "aws", "gcp", "azure", "lambda", "nebius", "hyperstack", "vast")
+# sm_90a and its like hold code for that generation alone; a card runs its own.
+_SUFFIXED = {"9.0": "sm_90a", "10.0": "sm_100a", "12.0": "sm_120a"}
+
+
+@cache
+def gpu_table() -> dict[str, Gpu]:
+    """All GPUs by key, in the order of the table."""
+    rows = json.loads(_TABLE.read_text("utf-8"))["gpus"]
+    return {key: _gpu(key, row) for key, row in rows.items()}
+
+
+def find_gpu(name: str) -> Gpu:
+    """The GPU of a key or an alias; upper case, spaces and underscores are forgiven."""
+    table = gpu_table()
+    wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = ALIASES.get(wanted, wanted)
+    if key in table:
+        return table[key]
+    near = difflib.get_close_matches(wanted, [*ALIASES, *table], n=3, cutoff=0.5)
+    known = ", ".join(f"`{one}`" for one in near)
+    raise TesseraError(
+        error(
+            "TSR3001",
+            f"there is no GPU `{name}` in the table",
+            hint=f"did you mean {known}?"
+            if near
+            else "`tessc gpus` lists all; a machine file describes others",
+        )
+    )
+
+
+def aliases_of(key: str) -> tuple[str, ...]:
+    """The short names of a GPU."""
+    return tuple(alias for alias, target in ALIASES.items() if target == key)
+
+
+def _value(cell: Any) -> Any:
+    return cell["value"] if isinstance(cell, dict) else cell
+
+
+def _gpu(key: str, row: dict[str, Any]) -> Gpu:
+    sms = _value(row["sm_count"])
+    sheet = {unit: _value(cell) for unit, cell in row["tflops_dense"].items()}
+    fp32 = sheet.pop("fp32_cuda_cores")
+    clock = _value(row["boost_mhz"])
+    if clock is None:
+        clock = fp32 * 1e12 / (sms * 256) / 1e6
+    if fp32 is None:
+        fp32 = sms * 256 * clock * 1e6 / 1e12
+    rates = [Rate(unit, value * 1e12) for unit, value in sheet.items() if value is not None]
+    nvlink = _value(row["nvlink_gbs_total_bidir"])
+    capability = row["compute_capability"]
+    price, price_source = _price(row["cloud_usd_per_gpu_hour"])
+    return Gpu(
+        key=key,
+        name=row["name"],
+        arch=_SUFFIXED.get(capability, "sm_" + capability.replace(".", "")),
+        sms=sms,
+        clock_mhz=float(clock),
+        memory_bytes=round(_value(row["dram_gb"]) * 1e9),
+        memory_bandwidth=_value(row["dram_gbs"]) * 1e9,
+        l2_bytes=round(_value(row["l2_mb"]) * 2**20),
+        rates=(*rates, Rate("fp32", fp32 * 1e12)),
+        nvlink_bandwidth=None if nvlink is None else nvlink * 1e9 / 2,
+        pcie_generation=row["pcie_gen"],
+        pcie_bandwidth=row["pcie_gbs_per_direction_x16_nominal"] * 1e9,
+        usd_per_hour=price,
+        price_source=price_source,
+    )
+
+
+def _price(rows: list[dict[str, Any]]) -> tuple[float | None, str]:
+    by_provider = {row["provider"]: row["usd_per_gpu_hour"] for row in reversed(rows)}
+    for provider in PRICE_ORDER:
+        if provider in by_provider:
+            return by_provider[provider], provider
+    return None, ""

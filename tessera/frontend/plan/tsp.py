@@ -1,0 +1,379 @@
+"""Read a plan file, `.tsp`: the text that `ir.plan.print_plan` prints.
+
+In: text, which may come from anywhere. Out: a `Plan` that `ir.plan.verify_plan` has nothing to say
+against. An unknown version, record or key, a missing one, a value of the wrong kind and a number
+that refers to nothing are errors (TSR3020) with their line; nothing is skipped but comments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from collections.abc import Hashable
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
+from lark.exceptions import VisitError
+
+from tessera.diagnostics import Diagnostic, Source, Span, TesseraError, error
+from tessera.frontend.plan.tsp_values import DIGITS, BadText, RangeReader, operations_of
+from tessera.frontend.text.grammar import grammar_text
+from tessera.frontend.text.readfile import source_of_text
+from tessera.ir.plan.launch_program import (
+    Area,
+    AreaKind,
+    Bytes,
+    DeviceProgram,
+    Home,
+    LoweredReplica,
+    LoweredTrace,
+    Place,
+    Transfer,
+)
+from tessera.ir.plan.plan import (
+    Baseline,
+    PlacedStep,
+    PlacedTrace,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTrace,
+    PlannedTransfer,
+    Replica,
+)
+from tessera.ir.plan.print_plan import FORMAT, VERSION
+from tessera.ir.plan.verify_plan import verify_plan
+
+_MOST_ERRORS = 20
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """A plan, and where its records stand in the text that it was read from."""
+
+    plan: Plan
+    source: Source
+    where: dict[int, tuple[int, int]]
+
+    def span(self, record: object) -> Span | None:
+        """Where a record of the plan stands; None for any other."""
+        found = self.where.get(id(record))
+        return None if found is None else Span(self.source, found[0], found[0] + found[1])
+
+
+def parse_plan(text: str, name: str = "<plan>") -> Plan:
+    """The plan in a text; raises `TesseraError` where it is none."""
+    return read_plan(source_of_text(text, name)).plan
+
+
+def read_plan(source: Source) -> PlanText:
+    """The plan in a text with its places; raises `TesseraError` where it is none."""
+    text = source.text
+    builder = _Builder()
+    try:
+        plan = builder.transform(_parser().parse(text))
+    except UnexpectedInput as fault:
+        raise TesseraError(_unexpected(source, fault)) from None
+    except VisitError as fault:
+        if isinstance(fault.orig_exc, BadText):
+            raise TesseraError(_bad_text(source, fault.orig_exc)) from None
+        raise
+    flaws = [
+        _bad_text(source, BadText(*builder.where[id(flaw.record)], flaw.message))
+        for flaw, _ in zip(verify_plan(plan), range(_MOST_ERRORS), strict=False)
+    ]
+    if flaws:
+        raise TesseraError(flaws)
+    return PlanText(plan, source, builder.where)
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(grammar_text("tsp"), parser="lalr")
+
+
+def _unexpected(source: Source, fault: UnexpectedInput) -> Diagnostic:
+    text = source.text
+    at = len(text.rstrip()) if _at_end(fault) else int(fault.pos_in_stream or 0)
+    start, end = at, at
+    while start > 0 and text[start - 1].isidentifier():
+        start -= 1
+    while end < len(text) and end < at + 40 and not text[end].isspace():
+        end += 1
+    span = Span(source, min(start, max(len(text) - 1, 0)), max(end, start + 1))
+    if start == 0:
+        headline = f"this is no plan: the first line must be `{FORMAT} {VERSION}`"
+    elif _at_end(fault):
+        headline = "the plan ends too early"
+    else:
+        headline = f"`{text[start:end]}` cannot stand here"
+    return error("TSR3020", headline, span, _expected(fault))
+
+
+def _at_end(fault: UnexpectedInput) -> bool:
+    return isinstance(fault, UnexpectedToken) and fault.token.type == "$END"
+
+
+def _expected(fault: UnexpectedInput) -> str:
+    names = set(getattr(fault, "accepts", None) or getattr(fault, "allowed", None) or ())
+    words = sorted(f"`{name.lower()}`" for name in names if name in _KEYWORDS)
+    words += [said for name, said in _SAID.items() if name in names]
+    return f"expected {' or '.join(words)}" if words else ""
+
+
+_KEYWORDS = {
+    "PLAN", "CARD", "DEVICE", "BASELINE", "REPLICA", "PLACEMENT", "STEP", "MOVE", "AREA", "PLACE",
+    "HOME", "REQUEST", "TRANSFER", "PROGRAM", "TRACE",
+}  # fmt: skip
+_SAID = {
+    "FIELDS": "`key=value`", "INT": "a number", "OPERATIONS": "an operation",
+    "TEXT": "the lines of a trace",
+}  # fmt: skip
+
+
+def _bad_text(source: Source, fault: BadText) -> Diagnostic:
+    return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
+
+
+class _Field(NamedTuple):
+    """`key=value` as it stands in the text, and where."""
+
+    name: str
+    value: str
+    start: int
+
+    def bad(self, why: str) -> BadText:
+        return BadText(self.start, len(self.name) + 1 + len(self.value), why)
+
+
+class _Kind(NamedTuple):
+    """What a field holds: types, and whether it may be left out."""
+
+    types: tuple[Any, ...]
+    optional: bool
+
+
+@cache
+def _kinds(record: Hashable) -> dict[str, _Kind]:
+    """The fields that a record's line has."""
+    hints = typing.get_type_hints(record)
+    return {
+        one.name: _Kind(_options(hints[one.name]), one.default is not MISSING)
+        for one in fields(record)  # type: ignore[arg-type]
+        if one.name not in _ELSEWHERE and one.compare
+    }
+
+
+# Fields that come from other lines, or from a number in front.
+_ELSEWHERE = frozenset(
+    ("cards", "devices", "traces", "replicas", "baselines", "steps", "transfers", "programs",
+     "operations", "lowered", "text", "step", "id")
+)  # fmt: skip
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType):
+        return typing.get_args(hint)
+    return (getattr(hint, "__supertype__", hint),)
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Plan]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.where: dict[int, tuple[int, int]] = {}
+        self._ranges = RangeReader()
+
+    def start(self, version: Token, plan: Any, *records: Any) -> Plan:
+        if str(version) != str(VERSION):
+            raise _at(version, f"version {version} is unknown: this program reads {VERSION}")
+        keyword, row = plan
+        return self._known(
+            keyword,
+            Plan(
+                **row,
+                cards=_those(PlanCard, records),
+                devices=_those(PlanDevice, records),
+                traces=_those(PlannedTrace, records),
+                replicas=_those(Replica, records),
+                baselines=_those(Baseline, records),
+            ),
+        )
+
+    def plan(self, keyword: Token, *given: Any) -> tuple[Token, dict[str, Any]]:
+        return keyword, self._row(keyword, Plan, _fields(given))
+
+    def card(self, keyword: Token, *given: Any) -> PlanCard:
+        return self._record(keyword, PlanCard, given)
+
+    def device(self, keyword: Token, *given: Any) -> PlanDevice:
+        return self._record(keyword, PlanDevice, given)
+
+    def baseline(self, keyword: Token, *given: Any) -> Baseline:
+        return self._record(keyword, Baseline, given)
+
+    def trace(self, keyword: Token, *given: Any) -> PlannedTrace:
+        blocks = [one for one in given if isinstance(one, Token) and one.type == "TEXT"]
+        lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
+        text = "".join(f"{line}\n" for line in lines)
+        return self._record(keyword, PlannedTrace, given, text=text)
+
+    def replica(self, keyword: Token, *given: Any) -> Replica:
+        fields = _fields(given)
+        names = [one for one in fields if one.name == "devices"]
+        if len(names) != 1:
+            raise _at(keyword, "a `replica` record has the key `devices` once")
+        row = self._row(keyword, Replica, [one for one in fields if one is not names[0]])
+        lowered = LoweredReplica(
+            devices=_strings(names[0]),
+            slots=row["slots"],
+            lanes=row["lanes"],
+            areas=_those(Area, given),
+            places=_those(Place, given),
+            homes=_those(Home, given),
+            traces=_those(LoweredTrace, given),
+        )
+        traces = _those(PlacedTrace, given)
+        return self._known(keyword, Replica(**row, traces=traces, lowered=lowered))
+
+    def placement(self, keyword: Token, *given: Any) -> PlacedTrace:
+        return self._record(
+            keyword, PlacedTrace, given,
+            steps=_those(PlacedStep, given), transfers=_those(PlannedTransfer, given),
+        )  # fmt: skip
+
+    def step(self, keyword: Token, *given: Any) -> PlacedStep:
+        return self._record(keyword, PlacedStep, given, step=_number_of(keyword))
+
+    def move(self, keyword: Token, *given: Any) -> PlannedTransfer:
+        return self._record(keyword, PlannedTransfer, given)
+
+    def area(self, keyword: Token, *given: Any) -> Area:
+        return self._record(keyword, Area, given)
+
+    def place(self, keyword: Token, *given: Any) -> Place:
+        return self._record(keyword, Place, given)
+
+    def home(self, keyword: Token, *given: Any) -> Home:
+        return self._record(keyword, Home, given)
+
+    def request(self, keyword: Token, *given: Any) -> LoweredTrace:
+        return self._record(
+            keyword, LoweredTrace, given,
+            transfers=_those(Transfer, given), programs=_those(DeviceProgram, given),
+        )  # fmt: skip
+
+    def transfer(self, keyword: Token, *given: Any) -> Transfer:
+        return self._record(keyword, Transfer, given, id=_number_of(keyword))
+
+    def program(self, keyword: Token, *given: Any) -> DeviceProgram:
+        operations = []
+        for block in given:
+            if block.type == "OPERATIONS":
+                for start, end, queued in operations_of(block, block.start_pos, self._ranges):
+                    self.where[id(queued)] = start, end - start
+                    operations.append(queued)
+        return self._record(keyword, DeviceProgram, given, operations=tuple(operations))
+
+    # --- records ---------------------------------------------------------------------------
+
+    def _known(self, keyword: Token, record: R) -> R:
+        """The record, once it is noted where it stands."""
+        self.where[id(record)] = keyword.start_pos or 0, len(keyword)
+        return record
+
+    def _record(self, keyword: Token, kind: type[R], given: Any, **parts: Any) -> R:
+        return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
+
+    def _row(self, keyword: Token, kind: type[Any], given: list[_Field]) -> dict[str, Any]:
+        wanted = _kinds(kind)  # type: ignore[arg-type]
+        row: dict[str, Any] = {}
+        said = keyword.split()[0]
+        for field in given:
+            if field.name not in wanted or field.name in row:
+                what = "repeated" if field.name in row else "unknown"
+                raise field.bad(f"{what} key `{field.name}` in a `{said}` record")
+            row[field.name] = self._value(field, wanted[field.name].types)
+        for name, one in wanted.items():
+            if name not in row and not one.optional:
+                raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
+        return row
+
+    def _value(self, field: _Field, options: tuple[Any, ...]) -> Any:
+        text = field.value
+        if text[0] == '"':
+            found = _strings(field)
+            if len(found) == 1 and str in options:
+                return found[0]
+            if len(found) == 1 and AreaKind in options:
+                return _area_kind(field, found[0])
+        elif options == (Bytes,):
+            return self._ranges.read(text, field.start + len(field.name) + 1)
+        elif text == "null" and types.NoneType in options:
+            return None
+        elif float in options and _NUMBER.fullmatch(text):
+            return float(text)
+        elif int in options and _INTEGER.fullmatch(text):
+            if len(text) > DIGITS:
+                raise field.bad("the number is too large")
+            return int(text)
+        raise field.bad(f"`{field.name}` has no such value")
+
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_INTEGER = re.compile(r"[0-9]+")
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
+_FIELD = re.compile(rf"([a-z_]+)=({_STRING}(?:,{_STRING})*+|[^\s\"|=]++)")
+_STRINGS = re.compile(_STRING)
+
+
+def _fields(given: Any) -> list[_Field]:
+    """The `key=value`s of a record, in order."""
+    return [
+        _Field(match[1], match[2], (token.start_pos or 0) + match.start())
+        for token in given
+        if isinstance(token, Token) and token.type == "FIELDS"
+        for match in _FIELD.finditer(token)
+    ]
+
+
+def _those(kind: type[R], records: Any) -> tuple[R, ...]:
+    return tuple(one for one in records if isinstance(one, kind))
+
+
+def _at(token: Token, why: str) -> BadText:
+    return BadText(token.start_pos or 0, len(token), why)
+
+
+def _number_of(keyword: Token) -> int:
+    """The number behind `step` or `transfer`."""
+    text = keyword.split()[1]
+    if len(text) > DIGITS:
+        raise _at(keyword, "the number is too large")
+    return int(text)
+
+
+def _strings(field: _Field) -> tuple[str, ...]:
+    if field.value[0] != '"':
+        raise field.bad(f"`{field.name}` is a list of names in quotes")
+    try:
+        return tuple(
+            str(json.loads(text, strict=False)) if "\\" in text else text[1:-1]
+            for text in _STRINGS.findall(field.value)
+        )
+    except ValueError:
+        raise field.bad("this is no string as JSON writes them") from None
+
+
+def _area_kind(field: _Field, text: str) -> AreaKind:
+    try:
+        return AreaKind(text)
+    except ValueError:
+        known = ", ".join(f"`{kind.value}`" for kind in AreaKind)
+        raise field.bad(f"`{text}` is not one of {known}") from None

@@ -1,0 +1,113 @@
+"""The values of a plan file that have a syntax of their own: byte ranges and operations.
+
+In: text of tokens of `grammars/tsp.lark`, and where it stands. Out: records. A short text may stand
+for many ranges (`0:1+2*1000000`), so their number over a whole file is limited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from tessera.ir.plan.launch_program import (
+    Await,
+    Bytes,
+    DeviceEventId,
+    Fill,
+    Free,
+    Operation,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    TransferId,
+)
+from tessera.ir.plan.print_launch import NO_BYTES
+from tessera.ir.plan.verify_plan import LARGEST, MOST_RANGES
+from tessera.ir.program.program import BufferId, LaunchId
+
+DIGITS = len(str(LARGEST))
+"""Numbers with more are not read."""
+
+_QUEUES = {queue.value: queue for queue in Queue}
+_ITEM = re.compile(r"([0-9]+):([0-9]+)((?:\+[0-9]+\*[0-9]+)*)")
+_DIMENSION = re.compile(r"\+([0-9]+)\*([0-9]+)")
+_OPERATION = re.compile(
+    r"(?P<queue>[a-z]+)\s+(?P<verb>[a-z]+)\s+"
+    r"(?:(?P<number>[0-9]+)|buffer=(?P<buffer>[0-9]+)(?:\s+bytes=(?P<bytes>\S+))?)"
+)
+_NUMBERED: dict[str, Callable[[int], Operation]] = {
+    "launch": lambda number: Run(LaunchId(number)),
+    "send": lambda number: Send(TransferId(number)),
+    "recv": lambda number: Receive(TransferId(number)),
+    "record": lambda number: Record(DeviceEventId(number)),
+    "wait": lambda number: Await(DeviceEventId(number)),
+}
+
+
+class BadText(Exception):
+    """Characters that cannot stand as they are, and why."""
+
+    def __init__(self, start: int, length: int, why: str) -> None:
+        super().__init__(why)
+        self.start = start
+        self.length = max(length, 1)
+
+
+class RangeReader:
+    """Expands byte ranges, up to a number in all."""
+
+    def __init__(self) -> None:
+        self._left = MOST_RANGES
+
+    def read(self, text: str, start: int) -> Bytes:
+        """The ranges in `text`, which stands at `start`."""
+        if text == NO_BYTES:
+            return ()
+        found: list[tuple[int, int]] = []
+        for item in text.split(","):
+            match = _ITEM.fullmatch(item)
+            if match is None or len(max(re.findall(r"[0-9]+", item), key=len)) > DIGITS:
+                raise BadText(start, len(text), f"`{item[:40]}` is no byte range")
+            many = BadText(start, len(text), f"a plan has at most {MOST_RANGES} byte ranges")
+            found += self._expand(int(match[1]), int(match[2]), match[3], many)
+        return tuple(found)
+
+    def _expand(self, start: int, end: int, rest: str, many: BadText) -> list[tuple[int, int]]:
+        found = [(start, end)]
+        for dimension in _DIMENSION.finditer(rest):
+            stride, count = int(dimension[1]), int(dimension[2])
+            if count * len(found) > self._left:
+                raise many
+            found = [(s + at * stride, e + at * stride) for at in range(count) for s, e in found]
+        self._left -= len(found)
+        if self._left < 0:
+            raise many
+        return found
+
+
+def operations_of(block: str, first: int, ranges: RangeReader) -> Iterator[tuple[int, int, Queued]]:
+    """The operations in lines of a program that stand at `first`, each with its place."""
+    for match in _OPERATION.finditer(block):
+        start, end = first + match.start(), first + match.end()
+        yield start, end, _operation(match, start, ranges)
+
+
+def _operation(match: re.Match[str], start: int, ranges: RangeReader) -> Queued:
+    text = match[0]
+    queue = _QUEUES.get(match["queue"])
+    if queue is None:
+        raise BadText(start, len(text), "a program's line begins with `compute`, `in` or `out`")
+    number, buffer, filled, verb = match["number"], match["buffer"], match["bytes"], match["verb"]
+    if len(number or buffer) > DIGITS:
+        raise BadText(start, len(text), "the number is too large")
+    if verb in _NUMBERED and number is not None:
+        return Queued(queue, _NUMBERED[verb](int(number)))
+    if verb == "free" and buffer is not None and filled is None:
+        return Queued(queue, Free(BufferId(int(buffer))))
+    if verb == "fill" and filled is not None:
+        at = start + match.start("bytes") - match.start()
+        return Queued(queue, Fill(BufferId(int(buffer)), ranges.read(filled, at)))
+    raise BadText(start, len(text), f"`{text}` is no operation")

@@ -1,0 +1,411 @@
+"""Parse tree of `grammars/ptx.lark` to PTX records, reduction by reduction.
+
+Lark calls one method per rule as the LALR parser reduces it; no tree is built in between. Faults
+that the grammar does not see (a type that does not exist, a number too large, a nesting too deep)
+go to `faults` with their place, and building goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lark import Token
+
+from tessera.diagnostics import Source
+from tessera.frontend.ptx.constants import Numbers, integer_constant
+from tessera.frontend.ptx.declarations import OPAQUE_TYPES, TYPES, VECTORS, declare_parameters
+from tessera.frontend.ptx.expressions import MAX_DEPTH, ExpressionBuilder
+from tessera.frontend.ptx.faults import Faults
+from tessera.frontend.ptx.statement_runs import RunSplitter
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """The parameters (or the results) of a function."""
+
+    variables: tuple[ptx.Variable, ...]
+    are_returns: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """Statements between braces, and how deep the deepest block inside is."""
+
+    statements: tuple[ptx.Statement, ...]
+    at: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Nested:
+    """A block that is a statement of an outer body."""
+
+    block: ptx.Block
+    depth: int
+
+
+class ModuleBuilder(ExpressionBuilder):
+    """One method per rule of the grammar; `start` returns the module."""
+
+    def __init__(self, source: Source, splitter: RunSplitter | None = None) -> None:
+        self.source = source
+        self.faults = Faults(source)
+        self.splitter = RunSplitter() if splitter is None else splitter
+        self.numbers = Numbers()
+
+    # --- module ---------------------------------------------------------------------------
+
+    def start(self, children: Sequence[Any]) -> ptx.Module:
+        """The whole file."""
+        (version, (target, *further), address_size), *items = children
+        flat = [*further, *self.fragment(items)]
+        major, minor = version.split()[1].split(".")
+        return ptx.Module(
+            version=(int(major[:9]), int(minor[:9])), target=target.names,
+            address_size=address_size, items=tuple(flat), source=self.source,
+        )  # fmt: skip
+
+    def fragment(self, children: Sequence[Any]) -> list[ptx.Item]:
+        """Items that were cut out of a file."""
+        flat: list[ptx.Item] = []
+        for item in children:
+            flat += item if isinstance(item, list) else [item]
+        return flat
+
+    def header(self, children: Sequence[Any]) -> tuple[Token, list[ptx.Target], int | None]:
+        """`.version`, `.target`, `.address_size`."""
+        targets = [child for child in children if isinstance(child, ptx.Target)]
+        size = children[-1]
+        return children[0], targets, size if isinstance(size, int) else None
+
+    def target(self, children: Sequence[Token]) -> ptx.Target:
+        """`.target sm_90a, debug`."""
+        return ptx.Target(tuple(map(str, children[1:])), _at(children))
+
+    def further_target(self, children: Sequence[ptx.Target]) -> ptx.Target:
+        """A `.target` after the header."""
+        return children[0]
+
+    def address_size(self, children: Sequence[Token]) -> int:
+        """`.address_size 64`."""
+        size = integer_constant(children[0]).value
+        if size not in (32, 64):
+            self._fault("TSR1009", f"address size is neither 32 nor 64: {size}", children[0])
+        return size
+
+    def file(self, children: Sequence[Any]) -> ptx.SourceFile:
+        """`.file 1 "a.cu"`."""
+        keyword, index, name, timestamp, size = children
+        return ptx.SourceFile(
+            _natural(index), str(name)[1:-1], timestamp and _natural(timestamp),
+            size and _natural(size), keyword.start_pos,
+        )  # fmt: skip
+
+    def location(self, children: Sequence[Any]) -> ptx.Location:
+        """`.loc 1 2 3`."""
+        keyword, file, line, column, inlined = children
+        numbers = (_natural(file), _natural(line), _natural(column))
+        if inlined is None:
+            return ptx.Location(*numbers, at=keyword.start_pos)
+        name, offset, *origin = inlined
+        return ptx.Location(
+            *numbers, str(name), _natural(offset) if offset else 0,
+            (_natural(origin[0]), _natural(origin[1]), _natural(origin[2])), keyword.start_pos,
+        )  # fmt: skip
+
+    def inlined(self, children: Sequence[Any]) -> list[Any]:
+        """`, function_name f, inlined_at 1 2 3`."""
+        return list(children)
+
+    def section(self, children: Sequence[Token]) -> ptx.Section:
+        """A debug section, kept as it is."""
+        return ptx.Section(str(children[0]), _at(children))
+
+    def alias(self, children: Sequence[Token]) -> ptx.Alias:
+        """`.alias f, g;`."""
+        return ptx.Alias(str(children[1]), str(children[2]), _at(children))
+
+    def pragma(self, children: Sequence[Token]) -> ptx.Pragma:
+        """`.pragma "nounroll";`."""
+        return ptx.Pragma(tuple(str(text)[1:-1] for text in children[1:]), _at(children))
+
+    # --- functions ------------------------------------------------------------------------
+
+    def function(self, children: Sequence[Any]) -> ptx.Function:
+        """A kernel or device function, or the declaration of one."""
+        tokens = [child for child in children if isinstance(child, Token)]
+        *linkage, kind, name = tokens
+        lists = [child for child in children if isinstance(child, _Parameters)]
+        returns = next((p.variables for p in lists if p.are_returns), ())
+        parameters = next((p.variables for p in lists if not p.are_returns), None)
+        body = next((child for child in children if isinstance(child, _Body)), None)
+        return ptx.Function(
+            is_entry=kind == ".entry", name=str(name),
+            linkage=str(linkage[0])[1:] if linkage else None,
+            returns=returns, parameters=parameters or (),
+            has_parameter_list=parameters is not None,
+            directives=tuple(c for c in children if isinstance(c, ptx.Directive)),
+            attributes=_attributes(children),
+            body=None if body is None else body.statements, at=_at(children),
+        )  # fmt: skip
+
+    def returns(self, children: Sequence[Any]) -> _Parameters:
+        """The results of a function."""
+        return _Parameters(self._listed(children), True)
+
+    def parameters(self, children: Sequence[Any]) -> _Parameters:
+        """The parameters of a function."""
+        return _Parameters(self._listed(children), False)
+
+    def _listed(self, children: Sequence[Any]) -> tuple[ptx.Variable, ...]:
+        if children and isinstance(children[0], Token):
+            return declare_parameters(str(children[0]), _at(children))
+        return tuple(child for child in children if child is not None)
+
+    def parameter(self, children: Sequence[Any]) -> ptx.Variable:
+        """One parameter."""
+        return self._variables(children)[0]
+
+    def directive(self, children: Sequence[Any]) -> ptx.Directive:
+        """`.maxntid 128, 1, 1`."""
+        name, *values = (child for child in children if child is not None)
+        constants = self.constants(values)
+        self.faults.forget_places()
+        return ptx.Directive(str(name)[1:], constants)
+
+    def directive_pragma(self, children: Sequence[Token]) -> ptx.Directive:
+        """`.pragma` between a function's head and its body."""
+        return ptx.Directive("pragma", self.pragma(children).strings)
+
+    flag = directive
+
+    def attribute(self, children: Sequence[ptx.Attribute]) -> tuple[ptx.Attribute, ...]:
+        """`.attribute(.managed)`."""
+        return tuple(children)
+
+    def attribute_entry(self, children: Sequence[Any]) -> ptx.Attribute:
+        """`.unified(a, b)`."""
+        name, *values = (child for child in children if child is not None)
+        return ptx.Attribute(name=str(name)[1:], values=tuple(values))
+
+    # --- variables ------------------------------------------------------------------------
+
+    def variable(self, children: Sequence[Any]) -> list[ptx.Variable]:
+        """A declaration: one record per name."""
+        variables = self._variables(children)
+        self.faults.forget_places()
+        return variables
+
+    def space(self, children: Sequence[Any]) -> tuple[str, Token, int | None]:
+        """`.global`, `.const[2]`."""
+        keyword, *bank = (child for child in children if child is not None)
+        return "space", keyword, _natural(bank[1]) if bank else None
+
+    def align(self, children: Sequence[ptx.Integer]) -> tuple[str, int]:
+        """`.align 16`."""
+        return "align", children[0].value
+
+    def pointer(self, _: Sequence[Any]) -> tuple[str, None]:
+        """`.ptr`."""
+        return "pointer", None
+
+    def pointer_space(self, children: Sequence[Token]) -> tuple[str, Token]:
+        """The `.global` of `.ptr .global`."""
+        return "pointer_space", children[0]
+
+    def type(self, children: Sequence[Token]) -> tuple[str, Token]:
+        """`.f32` or `.v4`."""
+        return "type", children[0]
+
+    def qualifier(self, children: Sequence[Any]) -> tuple[str, Any]:
+        """An attribute list among the qualifiers."""
+        return "attributes", children[0]
+
+    def dimension(self, children: Sequence[Any]) -> tuple[int | None]:
+        """`[4]` or `[]`."""
+        bracket, size = children
+        if size is None:
+            return (None,)
+        value = integer_value(self.constant(size))
+        if value is None or value < 0:
+            self._fault("TSR1009", "array dimension is not a number of elements", bracket)
+        return (value or 0,)
+
+    def declarator(self, children: Sequence[Any]) -> tuple[Any, ...]:
+        """`name<count>[size] = value`."""
+        name, count, *dimensions, initializer = children
+        return name, count, tuple(d[0] for d in dimensions), initializer
+
+    def initializer_list(self, children: Sequence[Any]) -> ptx.InitializerList:
+        """`{ a, b }`."""
+        return ptx.InitializerList(tuple(
+            child if isinstance(child, ptx.InitializerList | ptx.InitializerField)
+            else self.constant(child, symbols=True)
+            for child in children[1:] if child is not None
+        ))  # fmt: skip
+
+    def number_list(self, children: Sequence[Token]) -> ptx.InitializerList:
+        """`{ 1, 2, 3 }`, in one piece."""
+        return self.numbers.table(str(children[0]))
+
+    def initializer_field(self, children: Sequence[Any]) -> ptx.InitializerField:
+        """`filter_mode = nearest`."""
+        return ptx.InitializerField(str(children[0]), self.constant(children[1], symbols=True))
+
+    def _variables(self, children: Sequence[Any]) -> list[ptx.Variable]:
+        linkage = children[0] if isinstance(children[0], Token) else None
+        qualifiers = [c for c in children if isinstance(c, tuple) and isinstance(c[0], str)
+                      and not isinstance(c[0], Token)]  # fmt: skip
+        declarators = [c for c in children if isinstance(c, tuple) and isinstance(c[0], Token)]
+        keyword, bank = next(q[1:] for q in qualifiers if q[0] == "space")
+        first = linkage or keyword
+        common = self._qualify([q for q in qualifiers if q[0] != "space"], keyword)
+        common = replace(
+            common, space=str(keyword)[1:], bank=bank, at=first.start_pos or 0,
+            linkage=str(linkage)[1:] if linkage else None,
+        )  # fmt: skip
+        return [self._declare(common, *declarator) for declarator in declarators]
+
+    def _qualify(self, qualifiers: Sequence[tuple[str, Any]], keyword: Token) -> ptx.Variable:
+        variable = ptx.Variable(space="", type="", name="")
+        for kind, value in qualifiers:
+            if kind == "align":
+                aim = "align" if variable.pointer_space is None else "pointer_align"
+                variable = replace(variable, **{aim: value})
+            elif kind == "pointer":
+                variable = replace(variable, pointer_space="")
+            elif kind == "pointer_space":
+                if variable.pointer_space != "":
+                    self._fault("TSR1001", f"`{value}` stands in a wrong place", value)
+                variable = replace(variable, pointer_space=str(value)[1:])
+            elif kind == "attributes":
+                variable = replace(variable, attributes=variable.attributes + value)
+            elif variable.pointer_space == "" and value[1:] in OPAQUE_TYPES:
+                variable = replace(variable, pointer_space=str(value)[1:])
+            elif value[1:] in VECTORS:
+                variable = replace(variable, vector=VECTORS[value[1:]])
+            else:
+                if variable.type or value[1:] not in TYPES:
+                    self._fault("TSR1010", f"`{value}` is not a type of a variable", value)
+                variable = replace(variable, type=str(value)[1:])
+        if not variable.type:
+            self._fault("TSR1010", "declaration has no type", keyword)
+        return variable
+
+    def _declare(
+        self, common: ptx.Variable, name: Token, count: ptx.Integer | None,
+        dimensions: tuple[int | None, ...], initializer: Any,
+    ) -> ptx.Variable:  # fmt: skip
+        if count is not None and common.space != "reg":
+            self._fault("TSR1009", f"only registers come in ranges: `{name}<{count.text}>`", name)
+        if initializer is not None and not isinstance(initializer, ptx.InitializerList):
+            initializer = self.constant(initializer, symbols=True)
+        if _nesting(initializer) > MAX_DEPTH:
+            self._fault("TSR1008", "initialiser is nested too deeply", name)
+            initializer = None
+        return replace(
+            common, name=str(name), count=None if count is None else count.value,
+            dimensions=dimensions, initializer=initializer,
+        )  # fmt: skip
+
+    # --- bodies ---------------------------------------------------------------------------
+
+    def body(self, children: Sequence[Any]) -> _Body:
+        """Statements between braces."""
+        statements: list[ptx.Statement] = []
+        depth = 0
+        for child in children[1:]:
+            if isinstance(child, list):
+                statements += child
+            elif isinstance(child, _Nested):
+                statements.append(child.block)
+                depth = max(depth, child.depth)
+            else:
+                statements.append(child)
+        return _Body(tuple(statements), _at(children), depth + 1)
+
+    def block(self, children: Sequence[Any]) -> _Nested:
+        """A body inside a body."""
+        body = self.body(children)
+        if body.depth == MAX_DEPTH:
+            self.faults.add(
+                "TSR1008", "blocks are nested too deeply", body.at, body.at + 1,
+                f"more than {MAX_DEPTH} blocks are open here",
+            )  # fmt: skip
+        if body.depth >= MAX_DEPTH:
+            return _Nested(ptx.Block((), body.at), body.depth)
+        return _Nested(ptx.Block(body.statements, body.at), body.depth)
+
+    def run(self, children: Sequence[Token]) -> list[ptx.Statement]:
+        """A run of ordinary statements."""
+        return self.splitter.split(str(children[0]), _at(children))
+
+    def instruction(self, children: Sequence[Any]) -> ptx.Instruction:
+        """An instruction, read token by token."""
+        guard, at = None, _at(children)
+        if isinstance(children[0], tuple):
+            (guard, at), *children = children
+        tokens = [child for child in children if isinstance(child, Token)]
+        nodes = [child for child in children if child is not None and not isinstance(child, Token)]
+        opcode = self.splitter.opcode("".join(tokens))
+        is_call = opcode.name == "call"
+        operands = tuple(self.operand(node, is_call=is_call) for node in nodes)
+        self.faults.forget_places()
+        return ptx.Instruction(guard, opcode, operands, at)
+
+    def guard(self, children: Sequence[Token]) -> tuple[ptx.Guard, int]:
+        """`@!%p`."""
+        return ptx.Guard(str(children[-1]), len(children) == 3), _at(children)
+
+    def label(self, children: Sequence[Token]) -> ptx.Label:
+        """`name:`."""
+        return ptx.Label(str(children[0]), _at(children))
+
+    def prototype(self, children: Sequence[Any]) -> ptx.CallPrototype:
+        """`name: .callprototype ...;`."""
+        lists = [child for child in children if isinstance(child, _Parameters)]
+        return ptx.CallPrototype(
+            name=str(children[0]),
+            returns=next((p.variables for p in lists if p.are_returns), ()),
+            parameters=next((p.variables for p in lists if not p.are_returns), ()),
+            directives=tuple(c for c in children if isinstance(c, ptx.Directive)),
+            at=_at(children),
+        )  # fmt: skip
+
+    def target_list(self, children: Sequence[Token]) -> ptx.TargetList:
+        """`name: .branchtargets a, b;`."""
+        name, kind, *targets = children
+        return ptx.TargetList(str(name), str(kind)[1:], tuple(map(str, targets)), _at(children))
+
+    def _fault(self, code: str, headline: str, token: Token, label: str = "") -> None:
+        self.faults.add(code, headline, token.start_pos or 0, token.end_pos or 0, label)
+
+
+def _at(children: Sequence[Any]) -> int:
+    first = next(child for child in children if isinstance(child, Token))
+    return first.start_pos or 0
+
+
+def _natural(token: Token) -> int:
+    return integer_constant(str(token)).value
+
+
+def _attributes(children: Sequence[Any]) -> tuple[ptx.Attribute, ...]:
+    found: tuple[ptx.Attribute, ...] = ()
+    for child in children:
+        if isinstance(child, tuple) and child and isinstance(child[0], ptx.Attribute):
+            found += child
+    return found
+
+
+def _nesting(initializer: Any) -> int:
+    """How deep the braces of an initialiser are nested (constants are checked on their own)."""
+    depth, level = 0, [initializer]
+    while level:
+        level = [e for i in level if isinstance(i, ptx.InitializerList) for e in i.elements]
+        depth += bool(level)
+    return depth

@@ -1,0 +1,105 @@
+"""PTX by `grammars/ptx.lark`: whole files with their faults, and items that are not ordinary.
+
+Only this and what it imports needs Lark; a file of ordinary items is read without (`ptx_scan`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from lark import Lark
+from lark.exceptions import UnexpectedInput
+from lark.lexer import LexerState, LexerThread, LineCounter
+from lark.utils import TextSlice
+
+from tessera.diagnostics import Source, TesseraError, in_text_order
+from tessera.frontend.ptx.build_ptx import ModuleBuilder
+from tessera.frontend.ptx.declarations import PARAMETER_LIST
+from tessera.frontend.ptx.statement_runs import RUN, RunSplitter
+from tessera.frontend.ptx.terminals import NUMBER_LIST
+from tessera.frontend.text.grammar import grammar_text
+from tessera.frontend.text.syntax_errors import Recovery
+from tessera.ir.ptx import syntax as ptx
+
+FAST_TERMINALS = {"RUN": RUN, "PARAMETER_LIST": PARAMETER_LIST, "NUMBER_LIST": NUMBER_LIST}
+NEVER = r"(?!)x"
+_ONE_AT_A_TIME = threading.Lock()
+
+
+class _Dispatch:
+    """Sends Lark's reductions to the builder of the parse at hand.
+
+    Lark binds the callbacks of a grammar once; a module needs a builder of its own.
+    """
+
+    def __init__(self) -> None:
+        self.builder: Any = None
+
+    def __getattr__(self, rule: str) -> Any:
+        if rule.startswith("_") or not hasattr(ModuleBuilder, rule):
+            raise AttributeError(rule)
+        return lambda children: getattr(self.builder, rule)(children)
+
+
+def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
+    """The LALR parser of `grammars/ptx.lark`; without runs, every statement goes token by token."""
+    text = grammar_text("ptx")
+    for name, expression in FAST_TERMINALS.items():
+        pattern = expression.replace("/", r"\/") if with_runs else NEVER
+        text = text.replace(f"%declare {name}\n", f"{name}.10: /{pattern}/\n")
+    dispatch = _Dispatch()
+    parser = Lark(text, parser="lalr", lexer="contextual", transformer=dispatch,
+                  start=["start", "fragment"],
+                  maybe_placeholders=True, propagate_positions=False)  # fmt: skip
+    return parser, dispatch
+
+
+@functools.cache
+def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
+    return build_parser(with_runs=with_runs)
+
+
+def parse_fragment(
+    source: Source, splitter: RunSplitter, start: int, end: int
+) -> list[ptx.Item] | None:
+    """The items between two offsets, or None where they are not whole items without a fault."""
+    builder = ModuleBuilder(source, splitter)
+    counter = LineCounter("\n")  # type: ignore[no-untyped-call]
+    counter.char_pos = start
+    state = LexerState(TextSlice(source.text, start, end), counter)
+    with _ONE_AT_A_TIME:
+        parser, dispatch = _shared_parser(True)
+        dispatch.builder = builder
+        frontend: Any = parser.parser
+        try:
+            items: list[ptx.Item] = frontend.parser.parse(
+                LexerThread(frontend.lexer, state), "fragment"
+            )
+        except UnexpectedInput:
+            return None
+        finally:
+            dispatch.builder = None
+    return None if builder.faults.diagnostics else items
+
+
+def parse_whole(source: Source, *, with_runs: bool) -> ptx.Module:
+    """The module by the grammar alone, or everything that is wrong with it."""
+    builder, recovery = ModuleBuilder(source), Recovery(source)
+    module: ptx.Module | None = None
+    with _ONE_AT_A_TIME:
+        parser, dispatch = _shared_parser(with_runs)
+        dispatch.builder = builder
+        try:
+            module = parser.parse(  # type: ignore[assignment]
+                source.text, start="start", on_error=recovery.resume
+            )
+        except UnexpectedInput:
+            pass  # the recovery has reported it
+        finally:
+            dispatch.builder = None
+    found = recovery.diagnostics + builder.faults.diagnostics
+    if found or module is None:
+        raise TesseraError(in_text_order(found))
+    return module

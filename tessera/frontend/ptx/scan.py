@@ -1,0 +1,179 @@
+"""A module item by item: the fast way through a file.
+
+Ordinary items (variables with at most a number or a table of numbers, `.file`, debug sections,
+functions whose heads and bodies are plain) are recognised by one regular expression each, without
+Lark; bodies stay text (`ptx_body`). Everything else is cut out up to the next place where an item
+can end and handed to `read_items`, the parser of `grammars/ptx.lark`. Nothing here reports a fault:
+where anything is out of the ordinary for both, `scan_module` gives None and the caller reads the
+whole text with the grammar, which says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from tessera.diagnostics import Source
+from tessera.frontend.ptx.body import TextBody, body_end
+from tessera.frontend.ptx.constants import Numbers, integer_constant
+from tessera.frontend.ptx.declarations import (
+    MODULE_VARIABLE,
+    PARAMETER_LIST,
+    declare_parameters,
+    module_variable,
+)
+from tessera.frontend.ptx.statement_runs import RunSplitter
+from tessera.frontend.ptx.terminals import BLANK, GAP, INTEGER, NAME
+from tessera.ir.ptx import syntax as ptx
+
+ReadItems = Callable[[int, int], "Sequence[ptx.Item] | None"]
+
+_HEADER = re.compile(
+    rf"{GAP}\.version[ \t]+([0-9]{{1,9}})\.([0-9]{{1,9}})(?![\w.$])"
+    rf"{GAP}(\.target){BLANK}({NAME}(?:{BLANK},{BLANK}{NAME})*+)"
+    rf"(?:{GAP}\.address_size{BLANK}(32|64)(?![\w.$]))?",
+    re.ASCII,
+)
+_GAP = re.compile(GAP)
+_FILE = re.compile(
+    rf'\.file{BLANK}({INTEGER}){BLANK}"([^"\n]*+)"'
+    rf"(?:{BLANK},{BLANK}({INTEGER}){BLANK},{BLANK}({INTEGER}))?(?!{BLANK},)"
+)
+_SECTION = re.compile(r"\.section\s+\.?[\w$.]+\s*\{[^{}]*+\}")
+_DIRECTIVES = (
+    r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank)"
+    rf"(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
+    r"|\.(?:noreturn|explicitcluster|blocksareclusters)(?![\w$:])"
+)
+_FUNCTION = re.compile(
+    rf"(?:\.(visible|extern|weak|common)(?![\w$]){BLANK})?"
+    rf"\.(?:(entry)(?![\w$])|func(?![\w$])(?:{BLANK}({PARAMETER_LIST}))?){BLANK}({NAME}){BLANK}"
+    rf"({PARAMETER_LIST}|\({BLANK}\))?((?:{GAP}(?:{_DIRECTIVES}))*+){GAP}([{{;])"
+)
+_VARIABLE = re.compile(MODULE_VARIABLE)
+_DIRECTIVE = re.compile(rf"\.([a-z]++){BLANK}([^./]*+)")
+_COMMENT = re.compile(r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/")
+_LANDMARK = re.compile(r'[;{}]|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*+"|#[^\n]*+')
+
+
+def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) -> ptx.Module | None:
+    """The module in a source, if every item of it is ordinary or good by the grammar."""
+    text = source.text
+    header = _HEADER.match(text)
+    if header is None:
+        return None
+    major, minor, _, targets, address_size = header.groups()
+    items = _Scanner(source.text, splitter, read_items).items(header.end())
+    if items is None:
+        return None
+    return ptx.Module(
+        version=(int(major), int(minor)), target=tuple(map(str.strip, targets.split(","))),
+        address_size=int(address_size) if address_size else None, items=tuple(items),
+        source=source,
+    )  # fmt: skip
+
+
+class _Scanner:
+    def __init__(self, text: str, splitter: RunSplitter, read_items: ReadItems) -> None:
+        self.text = text
+        self.splitter = splitter
+        self.read_items = read_items
+        self.numbers = Numbers()
+        self.found: list[ptx.Item] = []
+
+    def items(self, position: int) -> list[ptx.Item] | None:
+        """The items from an offset to the end, or None."""
+        text, found = self.text, self.found
+        size = len(text)
+        while True:
+            gap = _GAP.match(text, position)
+            position = gap.end() if gap else position
+            if position == size:
+                return found
+            end = self.ordinary(position)
+            if end is None:
+                end = _item_end(text, position)
+                others = self.read_items(position, end)
+                if others is None:
+                    return None
+                found += others
+            position = end
+
+    def ordinary(self, at: int) -> int | None:
+        """Take the item at an offset, if it is ordinary; where it ends."""
+        text = self.text
+        variable = _VARIABLE.match(text, at)
+        if variable is not None:
+            self.found += module_variable(variable, self.numbers)
+            return variable.end()
+        function = _FUNCTION.match(text, at)
+        if function is not None:
+            return self.function(function, at)
+        if (file := _FILE.match(text, at)) is not None:
+            index, name, timestamp, size = file.groups()
+            self.found.append(
+                ptx.SourceFile(
+                    _natural(index), name, _natural(timestamp) if timestamp else None,
+                    _natural(size) if size else None, at,
+                )
+            )  # fmt: skip
+            return file.end()
+        if (section := _SECTION.match(text, at)) is not None:
+            self.found.append(ptx.Section(section[0], at))
+            return section.end()
+        return None
+
+    def function(self, head: re.Match[str], at: int) -> int | None:
+        """Take a function, if its body is ordinary; where it ends."""
+        linkage, entry, returns, name, parameters, directives, after = head.groups()
+        body, end = None, head.end()
+        if after == "{":
+            ends = body_end(self.text, end)
+            if ends is None:
+                return None
+            body, end = TextBody(self.text, end, ends[0], self.splitter), ends[1] + 1
+        function = ptx.Function(
+            is_entry=entry is not None, name=name, linkage=linkage,
+            returns=declare_parameters(returns, head.start(3)) if returns else (),
+            parameters=declare_parameters(parameters, head.start(5)) if parameters else (),
+            has_parameter_list=parameters is not None,
+            directives=_directives(directives) if directives else (), at=at,
+        )  # fmt: skip
+        if body is not None:
+            function.leave_unread(body)
+        self.found.append(function)
+        return end
+
+
+def _directives(text: str) -> tuple[ptx.Directive, ...]:
+    return tuple(
+        ptx.Directive(name, tuple(integer_constant(v.strip()) for v in values.split(",")))
+        if values.strip() else ptx.Directive(name)
+        for name, values in _DIRECTIVE.findall(_COMMENT.sub(" ", text))
+    )  # fmt: skip
+
+
+def _item_end(text: str, position: int) -> int:
+    """A place after an offset where an item may end: behind a `;` or `}` outside all braces."""
+    depth = 0
+    for mark in _LANDMARK.finditer(text, position):
+        if mark[0] == "{":
+            depth += 1
+        elif mark[0] == "}":
+            depth -= 1
+            if depth <= 0 and not _goes_on(text, mark.end()):
+                return mark.end()
+        elif mark[0] == ";" and depth <= 0:
+            return mark.end()
+    return len(text)
+
+
+def _goes_on(text: str, position: int) -> bool:
+    """Whether what stands behind a `}` still belongs to the item: `= {...};`, `{...}, b;`."""
+    gap = _GAP.match(text, position)
+    end = gap.end() if gap else position
+    return text[end : end + 1] in (";", ",")
+
+
+def _natural(text: str) -> int:
+    return integer_constant(text).value

@@ -1,0 +1,205 @@
+"""Runs of ordinary statements: the fast way through a function body.
+
+`RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
+statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose
+operands are names, numbers, vectors, addresses, pairs and argument lists, spelled without comments
+inside a statement. All repeats are possessive, so matching is linear and keeps no stack.
+`RunSplitter` takes such a text apart again into records. Anything else is left to the rules of
+`grammars/ptx.lark`; a run must accept nothing that they refuse, nor read it differently.
+
+Operands repeat: a splitter remembers the record of every operand text and every operand list, so
+equal operands are one object and most statements cost one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tessera.frontend.ptx.constants import integer_constant, number_constant
+from tessera.frontend.ptx.declarations import DECLARATION, declare
+from tessera.frontend.ptx.terminals import BLANK, GAP, INTEGER, MODIFIER, NAME, NUMBER, listed
+from tessera.ir.ptx import syntax as ptx
+
+RUN_LENGTH = 400
+
+REFERENCE = rf"(?:{NAME}|_)(?:{MODIFIER})?"
+ATOM = rf"(?:{REFERENCE}|{NUMBER})"
+ATOMS = listed(ATOM, r"})")
+VECTOR = rf"\{{{BLANK}{ATOMS}\}}"
+BASE = rf"{NAME}(?:{BLANK}\+{BLANK}-?{INTEGER})?"
+ADDRESS = rf"\[{BLANK}(?:{BASE}|{INTEGER}){BLANK}(?:,{BLANK}(?:{VECTOR}|{NAME}){BLANK})*+\]"
+PLAIN = rf"(?:{REFERENCE}(?:{BLANK}\|{BLANK}{REFERENCE})?|{NUMBER}|!{BLANK}{NAME})"
+GROUP = rf"\({BLANK}(?:{ATOMS})?\)"
+OPERAND = rf"(?:{PLAIN}|{ADDRESS}|{VECTOR}|{GROUP})"
+OPERANDS = listed(OPERAND, ";")
+
+SPACES = r"[ \t]"
+TRIPLE = rf"{INTEGER}{SPACES}++{INTEGER}{SPACES}++{INTEGER}"
+INLINED = (
+    rf",{SPACES}*+function_name{SPACES}++{NAME}(?:{SPACES}*+\+{SPACES}*+{INTEGER})?"
+    rf"{SPACES}*+,{SPACES}*+inlined_at{SPACES}++{TRIPLE}"
+)
+LOCATION = rf"\.loc{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
+STRING = r'"[^"\n]*+"'
+PRAGMA = rf"\.pragma{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
+# `name: .callprototype` and its like are statements of their own.
+LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b)"
+
+
+def _statement(capture: str) -> str:
+    guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
+    opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
+    operands = rf"{BLANK}({capture}(?:{OPERANDS})?);"
+    label = rf"({capture}{LABEL})"
+    location = rf"({capture}{LOCATION})"
+    declaration = rf"({capture}{DECLARATION}){BLANK};"
+    pragma = rf"({capture}{PRAGMA}){BLANK};"
+    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration}|{pragma})"
+
+
+ONE_STATEMENT = _statement("?:")
+RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
+STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
+"""One statement with its parts, or a brace (the last group)."""
+_STRING = re.compile(r'"([^"\n]*+)"')
+_OPERAND = re.compile(OPERAND)
+_ATOM = re.compile(ATOM)
+
+
+def _location(text: str) -> Callable[[int], ptx.Location]:
+    """A whole `.loc` line, still to be told its place."""
+    head, _, inlined = text.partition(",")
+    file, line, column = map(_natural, head.split()[1:])
+    if not inlined:
+        return functools.partial(ptx.Location, file, line, column, None, 0, None)
+    function, _, where = inlined.partition(",")
+    name, _, offset = function.split(None, 1)[1].partition("+")
+    first, second, third = map(_natural, where.split()[1:])
+    return functools.partial(
+        ptx.Location, file, line, column, name.strip(), _natural(offset.strip() or "0"),
+        (first, second, third),
+    )  # fmt: skip
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isdigit() and text[0] != "0" else integer_constant(text).value
+
+
+class _Memo(dict[str, Any]):
+    """A dictionary that builds what it is asked for and does not have."""
+
+    def __init__(self, build: Callable[[str], Any]) -> None:
+        self.build = build
+
+    def __missing__(self, text: str) -> Any:
+        value = self[text] = self.build(text)
+        return value
+
+
+class RunSplitter:
+    """Takes runs apart into statements, sharing equal opcodes and operands between them."""
+
+    def __init__(self) -> None:
+        self._opcodes = _Memo(_opcode)
+        self._guards = _Memo(_guard)
+        self._locations = _Memo(_location)
+        self._operands = _Memo(self._operand)
+        self._lists = _Memo(self._operand_list)
+
+    def split(self, text: str, base: int, start: int = 0, end: int | None = None
+              ) -> list[ptx.Statement]:  # fmt: skip
+        """The statements of a run that starts at offset `base` of its source.
+
+        With `start` and `end`, of that part of the text only, which may hold blocks.
+        """
+        statements: list[ptx.Statement] = []
+        append = statements.append
+        opcodes, guards, lists = self._opcodes, self._guards, self._lists
+        locations = self._locations
+        instruction = ptx.Instruction
+        outer: list[tuple[list[ptx.Statement], int]] = []
+        for match in STATEMENT.finditer(text, start, len(text) if end is None else end):
+            label, guard, opcode, operands, location, declaration, pragma, brace = match.groups()
+            if guard is not None:
+                at = base + match.start(2)
+                append(instruction(guards[guard], opcodes[opcode], lists[operands], at))
+            elif opcode is not None:
+                at = base + match.start(3)
+                append(instruction(None, opcodes[opcode], lists[operands], at))
+            elif label is not None:
+                append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
+            elif declaration is not None:
+                statements += declare(declaration, base + match.start(6))
+            elif location is not None:
+                append(locations[location](base + match.start(5)))
+            elif pragma is not None:
+                strings = tuple(_STRING.findall(pragma))
+                append(ptx.Pragma(strings, base + match.start(7)))
+            elif brace == "{":
+                outer.append((statements, base + match.start(8)))
+                statements = []
+                append = statements.append
+            else:
+                inside = tuple(statements)
+                statements, at = outer.pop()
+                append = statements.append
+                append(ptx.Block(inside, at))
+        return statements
+
+    def opcode(self, text: str) -> ptx.Opcode:
+        """The shared record of an opcode with its modifiers."""
+        record: ptx.Opcode = self._opcodes[text]
+        return record
+
+    def _operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
+        return tuple(map(self._operands.__getitem__, _OPERAND.findall(text)))
+
+    def _operand(self, text: str) -> ptx.Operand:
+        match text[0]:
+            case "[":
+                return ptx.Address(self._address_parts(text))
+            case "{":
+                return ptx.Vector(self._atoms(text))
+            case "(":
+                return ptx.Group(self._atoms(text))
+            case "!":
+                return ptx.Not(ptx.Name(text[1:].strip()))
+        if "|" in text:
+            first, second = (_reference(part.strip()) for part in text.split("|"))
+            return ptx.Pair(first, second)
+        return _atom(text)
+
+    def _atoms(self, text: str) -> tuple[ptx.Operand, ...]:
+        return tuple(map(self._operands.__getitem__, _ATOM.findall(text)))
+
+    def _address_parts(self, text: str) -> tuple[ptx.Operand, ...]:
+        head, comma, rest = text[1:-1].partition(",")
+        base, plus, displacement = head.partition("+")
+        first: ptx.Operand = self._operands[base.strip()]
+        if plus:
+            first = ptx.Offset(ptx.Name(base.strip()), integer_constant(displacement.strip()))
+        return (first, *self._operand_list(rest)) if comma else (first,)
+
+
+def _guard(text: str) -> ptx.Guard:
+    name = text[1:].lstrip()
+    return ptx.Guard(name.lstrip("!").lstrip(), name.startswith("!"))
+
+
+def _opcode(text: str) -> ptx.Opcode:
+    name, *modifiers = text.split(".")
+    return ptx.Opcode(name, tuple(modifiers))
+
+
+def _atom(text: str) -> ptx.Name | ptx.Sink | ptx.Integer | ptx.Float:
+    if text[0] == "-" or text[0].isdigit():
+        return number_constant(text)
+    return _reference(text)
+
+
+def _reference(text: str) -> ptx.Name | ptx.Sink:
+    name, dot, component = text.partition(".")
+    return ptx.Sink() if text == "_" else ptx.Name(name, component if dot else None)

@@ -1,0 +1,358 @@
+"""Lark's exceptions to diagnostics, and the way back into the text after a fault.
+
+`Recovery.resume` is Lark's `on_error` hook. It reports the fault at the exact token (a missing
+`;` at the end of the token before, where it belongs), gives up the statement or the function head
+in hand, and lets parsing go on at the next one, up to `MAX_ERRORS` times.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.parsers.lalr_analysis import Shift
+
+from tessera.diagnostics import Diagnostic, Label, Source, Span, error
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import WARP_SIZE_NAME
+from tessera.ir.ptx.verify_module import FUNCTION_DIRECTIVES
+
+MAX_ERRORS = 20
+WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the first word is to blame
+
+# What the grammar's terminals are called in a sentence.
+TERMINAL_NAMES = {
+    "SEMICOLON": "`;`", "COMMA": "`,`", "COLON": "`:`", "RPAR": "`)`", "LPAR": "`(`",
+    "RSQB": "`]`", "LBRACKET": "`[`", "RBRACE": "`}`", "LBRACE": "`{`", "EQUAL": "`=`",
+    "MORETHAN": "`>`", "GREATER": "`>`", "QMARK": "`?`", "NAME": "a name", "SINK": "`_`",
+    "MODIFIER": "a type or modifier", "NATURAL": "a number", "FLOAT": "a number",
+    "STRING": "a string", "SPACE": "a state space", "VERSION": "`.version`",
+    "TARGET": "`.target`", "__ADDRESS_SIZE": "`.address_size`", "ENTRY": "`.entry`",
+    "FUNC": "`.func`", "INLINED_AT": "`inlined_at`", "FUNCTION_NAME": "`function_name`",
+    "RUN": "an instruction", "$END": "the end of the file",
+}  # fmt: skip
+# Expected sets are long where an expression may start or go on; these stand for the rest.
+EXPRESSION_START = {"NAME", "NATURAL", "FLOAT", "LPAR", "NOT", "TILDE", "PLUS", "MINUS", "SINK"}
+OPERATORS = {
+    "OR_OR", "AND_AND", "BAR", "CARET", "AMPERSAND", "EQUALITY", "COMPARE", "LESS", "GREATER",
+    "SHIFT", "PLUS", "MINUS", "PRODUCT", "QMARK",
+}  # fmt: skip
+_TOP_LEVEL = re.compile(r"^[ \t]*\.(?:visible|extern|weak|common|entry|func)\b", re.M)
+_STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*"')
+_STARTS = ("RUN", "RBRACE", "ENTRY", "FILE")
+_WORD = re.compile(r"[%$\w.]+|.", re.S)
+
+
+class Recovery:
+    """Collects the syntax errors of one text and resumes parsing after each."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.diagnostics: list[Diagnostic] = []
+        self._last = -1
+
+    def resume(self, fault: UnexpectedInput) -> bool:
+        """Report a fault; true if parsing can go on behind it."""
+        position = self._position(fault)
+        self._add(self._diagnose(fault, position))
+        at_end = position >= len(self.source.text.rstrip())
+        if at_end or len(self.diagnostics) >= MAX_ERRORS or _in_header(fault):
+            return False
+        return self._skip(fault, position)
+
+    def _add(self, found: Diagnostic) -> None:
+        """Keep a finding, unless it is about what is left of a line that has one already."""
+        if self.diagnostics:
+            first, second = self.diagnostics[-1].primary, found.primary
+            assert first is not None, "syntax errors have a place"
+            assert second is not None, "syntax errors have a place"
+            same_line = "\n" not in self.source.text[first.span.start : second.span.start]
+            if same_line or found.code == "TSR1003":  # a brace was lost with what is reported
+                return
+        self.diagnostics.append(found)
+
+    # --- reporting ------------------------------------------------------------------------
+
+    def _position(self, fault: UnexpectedInput) -> int:
+        if isinstance(fault, UnexpectedToken) and fault.token.type == "$END":
+            return len(self.source.text)
+        return int(fault.pos_in_stream or 0)
+
+    def _diagnose(self, fault: UnexpectedInput, position: int) -> Diagnostic:
+        text = self.source.text
+        if position >= len(text):
+            return self._at_end(fault)
+        if (in_head := self._in_head(fault, position)) is not None:
+            return in_head
+        odd = not text[position].isprintable() or not text[position : position + 2].isascii()
+        if isinstance(fault, UnexpectedCharacters) or odd:
+            special = self._bad_characters(position)
+            if special is not None:
+                return special
+        expected = _expected(fault)
+        length = 0
+        if isinstance(fault, UnexpectedToken) and fault.token.type not in WHOLE_STATEMENTS:
+            length = len(str(fault.token))
+        word = text[position : position + length] if length else _word(text, position)
+        if expected == ["`.version`"]:
+            return error(
+                "TSR1002", "missing `.version` at the start of the module",
+                Span(self.source, position, position + len(word)), "this is the first statement",
+                hint="a PTX module starts with `.version 8.0` and `.target sm_80`, or similar",
+            )  # fmt: skip
+        if expected == ["`.target`"]:
+            return error(
+                "TSR1002", "missing `.target` after `.version`",
+                Span(self.source, position, position + len(word)), "`.target` must stand here",
+            )  # fmt: skip
+        if "`;`" in expected and _head_of_function(fault) is None and self._starts_line(position):
+            return self._missing_semicolon(position)
+        return error(
+            "TSR1001", f"unexpected `{_shorten(word)}`",
+            Span(self.source, position, position + max(len(word), 1)), _sentence(expected),
+        )  # fmt: skip
+
+    def _in_head(self, fault: UnexpectedInput, position: int) -> Diagnostic | None:
+        """A slip in the head of a function that shows only behind it."""
+        text = self.source.text
+        if (directive := _unknown_directive(fault)) is not None:
+            return self._unknown_directive(directive, text.rfind(directive, 0, position))
+        name = _name_as_value(fault)
+        if name is None:
+            return None
+        word = re.compile(rf"(?<![\w$%]){re.escape(name)}(?![\w$])")
+        start = [match.start() for match in word.finditer(text, 0, position)][-1]
+        return error(
+            "TSR1001", "expected a constant", Span(self.source, start, start + len(name)),
+            "only numbers and `WARP_SZ` may stand in a constant expression",
+        )  # fmt: skip
+
+    def _unknown_directive(self, directive: str, start: int) -> Diagnostic:
+        follows_name = self.source.text[max(start - 1, 0)].isalnum()
+        return error(
+            "TSR1026", f"directive is not known: `{_shorten(directive)}`",
+            Span(self.source, start, start + len(directive)),
+            "a name ends before a dot" if follows_name else "",
+            hint="rename the function: a name has letters, digits, `_` and `$`"
+            if follows_name else None,
+        )  # fmt: skip
+
+    def _at_end(self, fault: UnexpectedInput) -> Diagnostic:
+        end = len(self.source.text.rstrip())
+        span = Span(self.source, max(end - 1, 0), end)
+        expected = _expected(fault)
+        if "`.version`" in expected:
+            return error(
+                "TSR1002", "nothing to read: the text holds no PTX", span,
+                hint="a PTX module starts with `.version` and `.target`",
+            )  # fmt: skip
+        secondary: tuple[Label, ...] = ()
+        opened = _open_brace(fault)
+        if opened is not None:
+            secondary = (Label(Span(self.source, opened, opened + 1), "this is still open"),)
+        return error(
+            "TSR1003", "the text ends too early", span, _sentence(expected), secondary=secondary,
+            hint="the file may be cut off: compare its size with the original",
+        )  # fmt: skip
+
+    def _bad_characters(self, position: int) -> Diagnostic | None:
+        text = self.source.text
+        if text[position] in "%$_." and not text[position + 1 : position + 2].isascii():
+            position += 1
+        character = text[position]
+        span = Span(self.source, position, position + 1)
+        if text.startswith("/*", position):
+            return error("TSR1004", "comment is never closed", span, "no `*/` follows")
+        if character == '"':
+            return error("TSR1005", "string is never closed", span, 'no `"` follows on this line')
+        if not character.isprintable() or not character.isascii():
+            return error(
+                "TSR1006", f"character U+{ord(character):04X} does not belong here", span,
+                "outside comments and strings PTX is plain ASCII",
+            )  # fmt: skip
+        if character.isdigit():
+            word = _word(text, position)
+            return error(
+                "TSR1007", f"`{_shorten(word)}` is not a number",
+                Span(self.source, position, position + len(word)),
+                "decimal, `0x`, `0b`, octal with a leading 0, `0f` and 8 or `0d` and 16 digits",
+            )  # fmt: skip
+        return None
+
+    def _starts_line(self, position: int) -> bool:
+        line = self.source.text.rfind("\n", 0, position) + 1
+        return not self.source.text[line:position].strip() and line > 0
+
+    def _missing_semicolon(self, position: int) -> Diagnostic:
+        end = _end_of_code(self.source.text, position)
+        return error(
+            "TSR1001", "expected `;`", Span(self.source, end - 1, end), "a `;` belongs after this",
+            secondary=(Label(Span(self.source, position, position + 1), "unexpected here"),),
+        )  # fmt: skip
+
+    # --- going on -------------------------------------------------------------------------
+
+    def _skip(self, fault: UnexpectedInput, position: int) -> bool:
+        parser = fault.interactive_parser
+        state = parser.parser_state
+        height = len(state.state_stack)
+        inside = _unwind(state)
+        if inside:
+            # A brace on the line of a half-read statement is the slip itself, not the block's end.
+            stray = self.source.text[position] == "}" and not self._starts_line(position)
+            half_read = len(state.state_stack) < height
+            target = _statement_end(self.source.text, position + (stray and half_read))
+        else:
+            found = _TOP_LEVEL.search(self.source.text, position + 1)
+            target = found.start() if found else len(self.source.text)
+        if target <= self._last:
+            target = self._last + 1
+        if target >= len(self.source.text):
+            return False
+        self._last = target
+        _move(parser, target)
+        return True
+
+
+def _unwind(state: Any) -> bool:
+    """Drop what is half read, down to a list of statements (true) or of items (false)."""
+    table = state.parse_conf.parse_table.states
+    while len(state.state_stack) > 1:
+        # A state in the middle of an expression may be left by any of these, but reads none.
+        actions = table[state.state_stack[-1]]
+        reads = {name for name in _STARTS if name in actions and actions[name][0] is Shift}
+        if reads >= {"RUN", "RBRACE"}:
+            return True
+        if reads >= {"ENTRY", "FILE"}:
+            return False
+        state.state_stack.pop()
+        state.value_stack.pop()
+    return False
+
+
+def _move(parser: Any, target: int) -> None:
+    """Let the lexer go on at an offset of the text."""
+    lexer_state = parser.lexer_thread.state
+    counter = lexer_state.line_ctr
+    if target >= counter.char_pos:
+        counter.feed(Token("SKIPPED", lexer_state.text.text[counter.char_pos : target]))
+    else:
+        counter.char_pos = target
+    lexer_state.last_token = None
+
+
+def _statement_end(text: str, position: int) -> int:
+    """Behind the next `;`, or at the next brace; comments and strings are no place to stop."""
+    while match := _STATEMENT_END.search(text, position):
+        if match[0] == ";":
+            return match.end()
+        if match[0] in "{}":
+            return match.start()
+        position = match.end()
+    return len(text)
+
+
+def _unknown_directive(fault: UnexpectedInput) -> str | None:
+    """The directive in a function's head that does not exist: what follows cannot be read.
+
+    `.entry a.b(` is such a head; ptxas blames the `.b` as well.
+    """
+    names = []
+    for value in _head_of_function(fault) or ():
+        if isinstance(value, ptx.Directive):
+            names.append(value.name)
+        elif isinstance(value, Token) and value.type == "MODIFIER":
+            names.append(value[1:])
+    return next((f".{name}" for name in names if name not in FUNCTION_DIRECTIVES), None)
+
+
+def _name_as_value(fault: UnexpectedInput) -> str | None:
+    """A name that stands where a directive wants numbers (with the next directive as component)."""
+    names = [v.name for v in _head_of_function(fault) or () if isinstance(v, ptx.Name)]
+    return next((name for name in names if name != WARP_SIZE_NAME), None)
+
+
+def _head_of_function(fault: UnexpectedInput) -> list[Any] | None:
+    """What has been read of the head of a function, where the fault is in one."""
+    values = fault.interactive_parser.parser_state.value_stack
+    kinds = [value.type if isinstance(value, Token) else "" for value in values]
+    for index in range(len(kinds) - 1, -1, -1):
+        if kinds[index] in ("LBRACE", "SPACE"):
+            return None
+        if kinds[index] in ("ENTRY", "FUNC"):
+            pending = values[index + 1 :]
+            for value in pending:
+                if isinstance(value, Tree):
+                    pending += value.children
+            return [value for value in pending if not isinstance(value, Tree)]
+    return None
+
+
+def _in_header(fault: UnexpectedInput) -> bool:
+    """Whether the module's first directives are still being read: nothing goes without them."""
+    values = fault.interactive_parser.parser_state.value_stack
+    return not values or (isinstance(values[0], Token) and values[0].type == "VERSION")
+
+
+def _open_brace(fault: UnexpectedInput) -> int | None:
+    """The offset of the innermost `{` that the parser still waits to see closed."""
+    stack = fault.interactive_parser.parser_state.value_stack
+    for value in reversed(stack):
+        if isinstance(value, Token) and value.type in ("LBRACE", "LBRACKET", "LPAR"):
+            return value.start_pos
+    return None
+
+
+def _end_of_code(text: str, position: int) -> int:
+    """The end of the last token before an offset: blanks and comments are passed over."""
+    line_start = text.rfind("\n", 0, position) + 1
+    end = position
+    while end > 0:
+        code = _without_comment(text[line_start:end])
+        if code:
+            return line_start + len(code)
+        end, line_start = line_start, text.rfind("\n", 0, max(line_start - 1, 0)) + 1
+    return position
+
+
+def _without_comment(line: str) -> str:
+    stripped = re.sub(r"/\*(?:[^*]|\*(?!/))*+\*/", lambda m: " " * len(m[0]), line)
+    return stripped.partition("//")[0].rstrip()
+
+
+def _expected(fault: UnexpectedInput) -> list[str]:
+    """What could have stood there, in words, the most telling first."""
+    if isinstance(fault, UnexpectedToken):
+        names = set(fault.accepts or fault.expected)
+    else:
+        names = set(getattr(fault, "allowed", None) or ())
+    words = ["a value"] if names >= EXPRESSION_START else []
+    rest = names - EXPRESSION_START if words else names
+    if OPERATORS - {"QMARK"} <= names:
+        rest -= OPERATORS
+    if "RUN" in rest:
+        return ["an instruction or a declaration", "`}`"]
+    if "ENTRY" in rest and "SPACE" in rest and "FILE" in rest:
+        return ["a function, a variable or a directive"]
+    known = {TERMINAL_NAMES[name] for name in rest if name in TERMINAL_NAMES}
+    return words + sorted(known, key=lambda word: (word != "`;`", word))
+
+
+def _sentence(expected: list[str]) -> str:
+    if not expected:
+        return ""
+    if len(expected) == 1:
+        return f"expected {expected[0]}"
+    return f"expected {', '.join(expected[:-1])} or {expected[-1]}"
+
+
+def _word(text: str, position: int) -> str:
+    match = _WORD.match(text, position, position + 200)
+    return match[0] if match else ""
+
+
+def _shorten(word: str) -> str:
+    word = word.splitlines()[0] if word else word
+    return word if len(word) <= 40 else word[:37] + "..."

@@ -1,0 +1,1 @@
+"""Kernel graphs: accesses, regions, edges and their printer. `graph` has the records."""

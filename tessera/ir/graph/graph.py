@@ -1,0 +1,130 @@
+"""The kernel graph: the steps of a program, what each touches, and which depend on which.
+
+In: nothing. Out: frozen records that `passes.dependences` makes, `ir.graph.print_graph` prints and
+`frontend.graph.tsg` reads.
+
+An edge goes from an earlier step to a later one, or, if `carried`, from a step to one of the next
+request of the same lane (through a buffer that persists). RAW carries bytes; WAR orders only. WAW
+orders only where the later write must cover the bytes (`moves_bytes` false); where it may leave
+some alone, the later step needs the earlier one's bytes too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import Span
+from tessera.ir.graph.access import Access, Need, Pin
+from tessera.ir.graph.region import Region
+from tessera.ir.program.program import BufferId, LaunchId, Role
+
+if TYPE_CHECKING:
+    import networkx
+
+
+class EdgeKind(enum.Enum):
+    """Read after write, write after read, write after write."""
+
+    RAW = "raw"
+    WAR = "war"
+    WAW = "waw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBuffer:
+    """A buffer as the graph knows it."""
+
+    id: BufferId
+    name: str
+    bytes: int
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A step. Accesses are in the order of its instructions.
+
+    `needs` say what it asks of the machine: CTAs that run together, for one.
+    """
+
+    id: LaunchId
+    name: str
+    accesses: tuple[Access, ...]
+    pins: tuple[Pin, ...] = ()
+    needs: tuple[Need, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A dependence through bytes of one buffer, and the accesses behind it.
+
+    `source_access` and `target_access` index the accesses of the two nodes.
+    """
+
+    kind: EdgeKind
+    source: LaunchId
+    target: LaunchId
+    buffer: BufferId
+    region: Region
+    bytes: int
+    source_access: int
+    target_access: int
+    moves_bytes: bool
+    carried: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReference:
+    """The trace that a graph is of: its file as seen from the graph's, and the trace's digest."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsDigest:
+    """The graph holds only while a weight has these contents: they decided what a step touches."""
+
+    buffer: BufferId
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelGraph:
+    """All of a program's dependences. Edges are sorted by target, source, kind and buffer.
+
+    `contents` are the weights whose contents it depends on, in the order of the buffers.
+    """
+
+    buffers: tuple[GraphBuffer, ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    contents: tuple[ContentsDigest, ...] = ()
+    trace: TraceReference | None = field(default=None, compare=False)
+
+    def edges_between(self, source: int, target: int) -> Iterator[Edge]:
+        """The edges from one step to another."""
+        return (e for e in self.edges if e.source == source and e.target == target)
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """A view for graph algorithms: nodes by id, one edge per dependence."""
+        import networkx
+
+        graph = networkx.MultiDiGraph()
+        for node in self.nodes:
+            graph.add_node(int(node.id), name=node.name, record=node)
+        for edge in self.edges:
+            graph.add_edge(
+                int(edge.source),
+                int(edge.target),
+                kind=edge.kind.value,
+                buffer=self.buffers[edge.buffer].name,
+                bytes=edge.bytes,
+                carried=edge.carried,
+                record=edge,
+            )
+        return graph

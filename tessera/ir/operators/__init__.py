@@ -1,0 +1,1 @@
+"""Library operators: what an `op` record may call. `table` finds an operator by its name."""

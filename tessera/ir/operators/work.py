@@ -1,0 +1,57 @@
+"""Rules of the operator table: the arithmetic of a call, for planners.
+
+In: a bound call. Out: operations, and what does them. Counts follow the usual conventions: a
+multiply-add is two operations, an elementary function about ten.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tessera.ir.operators.records import Bound, Unit, Work
+
+
+def moved(_bound: Bound) -> Work:
+    """Only memory."""
+    return Work(0.0, Unit.MEMORY)
+
+
+def per_element(bound: Bound) -> Work:
+    """One operation per element of the largest tensor."""
+    return Work(float(_largest(bound)), Unit.PLAIN)
+
+
+def per_element_hard(bound: Bound) -> Work:
+    """About ten operations per element: functions and normalisations."""
+    return Work(10.0 * _largest(bound), Unit.PLAIN)
+
+
+def _largest(bound: Bound) -> int:
+    read = [prod(one.shape) for _, found in bound.reads for one in found]
+    return max([*read, *(prod(one.shape) for _, one in bound.writes)], default=0)
+
+
+def per_product(bound: Bound) -> Work:
+    """Two operations per element of the result and step of the inner dimension."""
+    left = next(name for name in ("mat1", "batch1", "input", "self") if bound.has(name))
+    depth = bound.shape(left)[-1]
+    return Work(2.0 * depth * prod(bound.writes[0][1].shape), Unit.MATRIX)
+
+
+def convolved(bound: Bound) -> Work:
+    """Two operations per element of the result and of a kernel."""
+    kernel = bound.shape("weight")
+    return Work(2.0 * prod(bound.writes[0][1].shape) * prod(kernel[1:]), Unit.MATRIX)
+
+
+def attended(bound: Bound) -> Work:
+    """Two matrix products."""
+    query, value = bound.shape("query"), bound.shape("value")
+    return Work(2.0 * prod(query[:-1]) * value[-2] * (query[-1] + value[-1]), Unit.MATRIX)
+
+
+def sorted_elements(bound: Bound) -> Work:
+    """n log n comparisons."""
+    shape = bound.shape("self")
+    size = max(shape, default=1)
+    return Work(float(prod(shape)) * max(1, size.bit_length()), Unit.PLAIN)

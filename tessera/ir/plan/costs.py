@@ -1,0 +1,145 @@
+"""How long each step takes on each device, where the number comes from, and how far to trust it.
+
+In: nothing. Out: frozen records that `passes.estimate_costs` fills and the planner reads.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tessera.ir.program.program import LaunchId
+
+
+class CostSource(enum.Enum):
+    """Where a duration comes from, in the order of trust."""
+
+    PROFILE = "profile"
+    MODEL = "model"
+    SHEET = "sheet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """A predicted time. The true one is taken to lie within `error` times it, as a fraction.
+
+    `beside` are the times beside a neighbour on the same card that only computes, and beside one
+    that only moves memory, where both are known.
+    """
+
+    ns: float
+    source: CostSource
+    error: float
+    beside: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
+            raise ValueError("a duration is a finite number of nanoseconds, not below zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The step cannot run on the device, and why."""
+
+    reason: str
+
+
+Cost = Duration | Barred
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchWork:
+    """What a launch does in all; `units` are operations by unit, `asked_bytes` count repeats.
+
+    `chain` are the instructions of the thread with the most, with its loads and barriers.
+    `shared_bytes` are those of a CTA. `sure`: no branch hung on data.
+    """
+
+    ctas: int
+    threads: int
+    instructions: float
+    memory_instructions: float
+    asked_bytes: float
+    units: tuple[tuple[str, float], ...]
+    chain: float
+    chain_loads: float
+    chain_barriers: float
+    shared_bytes: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """One step: a cost per device, the bytes it moves, and its work where that was counted."""
+
+    step: LaunchId
+    name: str
+    on_device: tuple[Cost, ...]
+    memory_bytes: float = 0.0
+    work: LaunchWork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All steps of a program on all devices of a machine."""
+
+    steps: tuple[StepCosts, ...]
+
+    def sources(self) -> tuple[tuple[CostSource, int], ...]:
+        """How many durations come from where; sources without any are left out."""
+        found = [c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)]
+        return tuple((source, found.count(source)) for source in CostSource if source in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work.
+
+    `variant` is the architecture of the code that ran; empty where nobody says.
+    """
+
+    step: int
+    name: str
+    gpu: str
+    sms: int
+    ns: float
+    error: float
+    beside_compute_ns: float | None = None
+    beside_memory_ns: float | None = None
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCopy:
+    """What a copy of so many bytes takes on `sms` SMs of a kind of GPU.
+
+    `kind` is `device` within its memory, `in` from the host and `out` to it.
+    """
+
+    gpu: str
+    sms: int
+    kind: str
+    bytes: int
+    ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTogether:
+    """A request on `sms` SMs of a kind of GPU while two are under way there and on the rest of it.
+
+    In the steady state, after some seconds.
+    """
+
+    gpu: str
+    sms: int
+    ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Measurements of the program with that digest."""
+
+    program_digest: str
+    rows: tuple[Measured, ...]
+    copies: tuple[MeasuredCopy, ...] = ()
+    together: tuple[MeasuredTogether, ...] = ()

@@ -1,0 +1,234 @@
+"""Launch programs: what every device of a replica does for one request, operation by operation.
+
+In: nothing. Out: frozen records that `passes.lowering` makes, `passes.checker.check_plan` proves
+and the backends run.
+
+A request runs in a slot and a lane. Every device has three queues per slot (compute, in, out); a
+queue does its operations in order, one after the other, and different queues at the same time.
+Events order the queues of one device; nothing but a transfer orders two devices. A transfer is a
+`Send` on the out queue of its source and a `Receive` on the in queue of its target: bytes are read
+no earlier than all before the send is done, and written no earlier than all before the receive is
+done; a backend may let the send end as soon as the bytes are buffered, or only when they have
+arrived. Transfers from and to `HOST` bring inputs and take outputs away: the host reads its copy
+of the inputs, and has every output byte when all programs of the request are done.
+
+Requests follow each other by two rules, which are not written out: a slot holds one request at a
+time, and so does a lane. A program therefore begins when the request before it in its slot and the
+one before it in its lane are done on every device.
+
+Memory: each device has one area of each kind. Weights once; a lane's state once per lane; what is
+private to a request once per slot. Addresses are fixed when the program is made. Buffers of a slot
+may share bytes if all that touches one is ordered before all that touches the other. A module
+variable is where its module was loaded, once per device, so a request that may write one runs
+alone (`LoweredReplica.slots` is 1).
+
+What a buffer holds when a request begins: a weight, its contents, on each device that has a place
+for it. An input: on the host, its contents. An output or temp: its contents where the user gives
+some, else poison; on the host, and wherever a `Fill` puts it. A state: what the lane's previous
+request left, on the devices that `Home` records name for the bytes, and nowhere else; at the end
+it is there again; bytes without a home, which no step may write, are wherever it has a place.
+A module variable is like a state, but of all lanes.
+The words of a `pointers` record hold the device's own addresses wherever the buffer has a place;
+no transfer and no fill touches them.
+
+Source: decision records 0005 and 0010.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NewType
+
+from tessera.ir.program.program import BufferId, LaunchId
+
+TransferId = NewType("TransferId", int)
+DeviceEventId = NewType("DeviceEventId", int)
+
+HOST = "host"
+"""The name of the host as source or target of a transfer; no device may have it."""
+
+POISON = 0xCB
+"""Every byte of memory that nothing has written."""
+
+PLACE_ALIGNMENT = 256
+"""Every place begins at a multiple of this, as allocations do on a GPU."""
+
+Bytes = tuple[tuple[int, int], ...]
+"""Byte ranges of one buffer: starts and ends (exclusive), sorted, disjoint, never touching."""
+
+
+class Queue(enum.Enum):
+    """What a device does side by side."""
+
+    COMPUTE = "compute"
+    IN = "in"
+    OUT = "out"
+
+
+class AreaKind(enum.Enum):
+    """How often an area exists on its device: once, per lane, per slot, or inside a module."""
+
+    WEIGHTS = "weights"
+    LANE = "lane"
+    SLOT = "slot"
+    MODULE = "module"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Do a step of the trace. On the compute queue."""
+
+    step: LaunchId
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Write what an output or temp holds when a request begins. On the compute queue."""
+
+    buffer: BufferId
+    bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Nothing later touches this place of the buffer, whose bytes others are about to use.
+
+    On the queue of the next user. It counts as a write of the whole place.
+    """
+
+    buffer: BufferId
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Read the bytes of a transfer. On the out queue of its source."""
+
+    transfer: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Write the bytes of a transfer. On the in queue of its target."""
+
+    transfer: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The event happens when all before it on this queue is done. Each event is recorded once."""
+
+    event: DeviceEventId
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """What follows on this queue begins after an event of the same device."""
+
+    event: DeviceEventId
+
+
+Operation = Run | Fill | Free | Send | Receive | Record | Await
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An operation on its queue."""
+
+    queue: Queue
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Bytes of a buffer that go from one device to another, or from or to the host."""
+
+    id: TransferId
+    buffer: BufferId
+    source: str
+    target: str
+    bytes: Bytes
+
+    @property
+    def size(self) -> int:
+        """How many bytes move."""
+        return sum(end - start for start, end in self.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProgram:
+    """One request on one device: its operations; each queue does its own in this order."""
+
+    device: str
+    operations: tuple[Queued, ...]
+
+    def on(self, queue: Queue) -> Iterator[Operation]:
+        """The operations of one queue."""
+        return (one.operation for one in self.operations if one.queue is queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredTrace:
+    """One request of one trace: a program per device. `trace` indexes the traces of the plan.
+
+    `gate` keeps requests apart: the next one of the trace begins when this step is done, not
+    before. Requests that begin together go from device to device together, and leave the others
+    idle. It is advice: results do not depend on it, and nothing but a later request waits for it.
+    """
+
+    trace: int
+    transfers: tuple[Transfer, ...]
+    programs: tuple[DeviceProgram, ...]
+    gate: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """Memory of a device: `count` copies of `bytes`, the copy of slot or lane i at i * bytes."""
+
+    device: str
+    kind: AreaKind
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a buffer of a trace is on a device: `offset` into each copy of the area.
+
+    In a module area offsets only tell variables apart: the module's loading decides.
+    """
+
+    trace: int
+    buffer: BufferId
+    device: str
+    kind: AreaKind
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Bytes of a state (or variable) that are current on a device between requests."""
+
+    trace: int
+    buffer: BufferId
+    device: str
+    bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredReplica:
+    """All that a backend needs to serve requests with one copy of the model."""
+
+    devices: tuple[str, ...]
+    slots: int
+    lanes: int
+    areas: tuple[Area, ...]
+    places: tuple[Place, ...]
+    homes: tuple[Home, ...]
+    traces: tuple[LoweredTrace, ...]
+
+    def memory_bytes(self, device: str) -> int:
+        """What the areas of a device take."""
+        return sum(area.bytes * area.count for area in self.areas if area.device == device)

@@ -1,0 +1,136 @@
+"""The machine a plan is for: GPUs, devices, links and the channels that links share.
+
+In: nothing. Out: frozen records that `frontend.machine.gpus` builds from a `--gpus` list or a
+machine file and that planner, plan text and backends read.
+
+A `Gpu` is a card as its data sheet describes it. A `Card` is one in this machine, with the memory
+and price that are in force. A `Device` is what kernels are placed on: a whole card, or a slice of
+one (some of its SMs). Slices share their card's memory and memory bandwidth. A `Link` says how one
+device reaches another; a `Channel` is a capacity that several links share, such as the port of a
+card. Links are directed; a pair without a link is not connected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NewType
+
+CardId = NewType("CardId", int)
+DeviceId = NewType("DeviceId", int)
+
+DEFAULT_TRANSFER_NS = 2000.0
+MOST_CARD_BYTES = 1 << 44
+"""Memory of one GPU; more is a slip of the pen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Dense operations per second of one unit for one type: `fp16`, `tf32`, `fp32` and so on."""
+
+    unit: str
+    flops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A kind of GPU. Bandwidths are bytes per second in one direction; None is "has none".
+
+    `like` is the kind in the table that a machine file made this one from; empty for those in it.
+    """
+
+    key: str
+    name: str
+    arch: str
+    sms: int
+    clock_mhz: float
+    memory_bytes: int
+    memory_bandwidth: float
+    l2_bytes: int
+    rates: tuple[Rate, ...]
+    nvlink_bandwidth: float | None
+    pcie_generation: int
+    pcie_bandwidth: float
+    usd_per_hour: float | None = None
+    price_source: str = ""
+    like: str = field(default="", repr=False)
+
+    def most_bytes(self) -> int:
+        """More memory than a card of this kind can have: sheets say GB and may mean GiB."""
+        return MOST_CARD_BYTES if self.like else round(1.1 * self.memory_bytes)
+
+    def flops(self, unit: str) -> float | None:
+        """Operations per second of a unit, or None where the data sheet does not say."""
+        return next((rate.flops for rate in self.rates if rate.unit == unit), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One GPU of the machine. `memory_bytes` is what a plan may use in all.
+
+    `node` names the host it is in, where there are several; it is empty otherwise.
+    """
+
+    id: CardId
+    name: str
+    gpu: Gpu
+    memory_bytes: int
+    usd_per_hour: float | None
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a kernel is placed on: `sms` SMs of a card."""
+
+    id: DeviceId
+    name: str
+    card: CardId
+    sms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The way from one device to another."""
+
+    source: DeviceId
+    target: DeviceId
+    bytes_per_second: float
+    latency_ns: float
+
+    def __post_init__(self) -> None:
+        if self.source == self.target or not self.bytes_per_second > 0 or self.latency_ns < 0:
+            raise ValueError("a link joins two devices with positive bandwidth")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A capacity shared by the transfers between these pairs of devices."""
+
+    name: str
+    bytes_per_second: float
+    pairs: tuple[tuple[DeviceId, DeviceId], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Everything a plan may use. `transfer_ns` is what a transfer takes from each end."""
+
+    cards: tuple[Card, ...]
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    link_name: str = ""
+    transfer_ns: float = DEFAULT_TRANSFER_NS
+
+    def gpu_of(self, device: Device) -> Gpu:
+        """The data sheet behind a device."""
+        return self.cards[device.card].gpu
+
+    def slices_of(self, card: CardId) -> tuple[Device, ...]:
+        """The devices of a card, in order."""
+        return tuple(device for device in self.devices if device.card == card)
+
+    def digest(self) -> str:
+        """A name for exactly this machine: equal machines have equal digests."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()

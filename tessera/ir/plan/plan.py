@@ -1,0 +1,171 @@
+"""A plan: which device runs each step of every trace, what moves, what it is predicted to cost.
+
+In: nothing. Out: frozen records that `planning` makes, `ir.plan.print_plan` prints,
+`frontend.plan.tsp` reads and `ir.plan.verify_plan` checks. Times are nanoseconds, sizes bytes.
+
+A plan serves requests of one or more traces with a list of replicas. Each replica is a copy of all
+that the traces need, has a share of the requests, a device for every step, and the launch programs
+that follow from that (`ir.plan.launch_program`). The traces are embedded as text, so that a plan is
+one file but for the contents of buffers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCard:
+    """A GPU of the machine. `capacity_bytes` is what the areas of all replicas may take on it.
+
+    What is kept back for the driver is already taken off; `used_bytes` is what the areas take.
+    `node` is the host, where the machine has several. `like` is the GPU of the table that the
+    machine file made this kind from, where it did.
+    """
+
+    name: str
+    gpu: str
+    arch: str
+    capacity_bytes: int
+    used_bytes: int
+    usd_per_hour: float | None
+    node: str = ""
+    like: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDevice:
+    """A card or a slice of one; `busy_ns` is its load per request."""
+
+    name: str
+    card: str
+    sms: int
+    busy_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTrace:
+    """A trace that the plan serves: `share` of all requests, and the whole trace as text.
+
+    `digest` is that of the text. `contents_digest` is that of the file of contents which the trace
+    names, as it was when the plan was made; empty where there was none. `folder` is where the trace
+    was found; the file of a plan does not say it.
+    """
+
+    name: str
+    share: float
+    digest: str
+    contents_digest: str = ""
+    text: str = field(repr=False)
+    folder: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedStep:
+    """A step on a device, with its predicted time and how far that may be off, as a fraction.
+
+    `arch` names the variant of the module that runs there; it is empty for all but launches.
+    """
+
+    step: int
+    name: str
+    device: str
+    arch: str
+    predicted_ns: float
+    error: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTransfer:
+    """Bytes that the planner expects to go from one device to another in every request."""
+
+    tensor: str
+    bytes: float
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedTrace:
+    """One trace on the devices of a replica. `trace` indexes the traces of the plan."""
+
+    trace: int
+    steps: tuple[PlacedStep, ...]
+    transfers: tuple[PlannedTransfer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One copy of the model, and the share of requests that it serves.
+
+    Replicas of one `policy` serve together. A plan with several policies holds one way to serve
+    for each, side by side in memory, for the run to switch between; they share weights.
+    """
+
+    share: float
+    slots: int
+    lanes: int
+    policy: str = ""
+    traces: tuple[PlacedTrace, ...]
+    lowered: LoweredReplica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Another way to serve the requests, as predicted by the same model."""
+
+    name: str
+    period_ns: float
+    latency_ns: float
+    usd_per_request: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that was decided. `bound` is in the unit of the objective; `ended` says why the
+    search stopped (`choices.Ending`)."""
+
+    objective: str
+    strategy: str
+    period_ns: float
+    latency_ns: float
+    usd_per_request: float
+    bound: float
+    gap: float
+    ended: str
+    link: str
+    machine_digest: str
+    options: str
+    cards: tuple[PlanCard, ...]
+    devices: tuple[PlanDevice, ...]
+    traces: tuple[PlannedTrace, ...]
+    replicas: tuple[Replica, ...]
+    baselines: tuple[Baseline, ...]
+
+
+def memory_on(replicas: Iterable[Replica], device: str) -> int:
+    """What the areas of replicas take on a device. Replicas of several policies share weights:
+    there each policy has the same layout of them (`ir.plan.verify_plan`), so they count once."""
+    weights: dict[str, int] = {}
+    others = 0
+    for replica in replicas:
+        for area in replica.lowered.areas:
+            if area.device != device:
+                continue
+            if area.kind is AreaKind.WEIGHTS:
+                known = weights.get(replica.policy, 0)
+                weights[replica.policy] = known + area.bytes * area.count
+            else:
+                others += area.bytes * area.count
+    return others + max(weights.values(), default=0)
+
+
+def text_digest(text: str) -> str:
+    """The digest of a trace's or machine's text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,147 @@
+"""Launch programs as text: the part of a `.tsp` file that says what every device does.
+
+In: a `LoweredReplica`. Out: lines, one record or operation each. Byte ranges that repeat at a
+stride are written as one, `0:64+256*128`: 128 times 64 bytes, 256 apart; a second `+stride*count`
+repeats all of that. `frontend.plan.tsp` expands them to the same ranges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import assert_never
+
+from tessera.ir.plan.launch_program import (
+    Await,
+    Bytes,
+    DeviceProgram,
+    Fill,
+    Free,
+    LoweredReplica,
+    LoweredTrace,
+    Operation,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+)
+
+NO_BYTES = "none"
+_LEAST_ROWS = 3  # fewer ranges are as short one by one
+_LEVELS = 3
+
+_Shape = tuple[int, tuple[tuple[int, int], ...]]
+"""Width of a range, and the strides and counts at which it repeats, innermost first."""
+
+
+def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
+    """Areas, places, homes, then per trace its transfers and programs."""
+    for area in lowered.areas:
+        yield (
+            f"area device={_quoted(area.device)} kind={_quoted(area.kind.value)}"
+            f" bytes={area.bytes} count={area.count}"
+        )
+    for place in lowered.places:
+        yield (
+            f"place trace={place.trace} buffer={place.buffer} device={_quoted(place.device)}"
+            f" kind={_quoted(place.kind.value)} offset={place.offset}"
+        )
+    for home in lowered.homes:
+        yield (
+            f"home trace={home.trace} buffer={home.buffer} device={_quoted(home.device)}"
+            f" bytes={bytes_text(home.bytes)}"
+        )
+    for trace in lowered.traces:
+        yield from _trace_lines(trace)
+
+
+def _trace_lines(trace: LoweredTrace) -> Iterator[str]:
+    gate = "" if trace.gate is None else f" gate={trace.gate}"
+    yield f"request trace={trace.trace}{gate}"
+    for one in trace.transfers:
+        yield (
+            f"  transfer {one.id} buffer={one.buffer} source={_quoted(one.source)}"
+            f" target={_quoted(one.target)} bytes={bytes_text(one.bytes)}"
+        )
+    for program in trace.programs:
+        yield from (f"  {line}" for line in program_lines(program))
+
+
+def program_lines(program: DeviceProgram) -> Iterator[str]:
+    """What one device does for a request."""
+    yield f"program device={_quoted(program.device)}"
+    for queued in program.operations:
+        yield f"  {operation_text(queued)}"
+
+
+def operation_text(queued: Queued) -> str:
+    """An operation on its queue: `compute launch 3`."""
+    return f"{queued.queue.value} {_operation(queued.operation)}"
+
+
+def _operation(operation: Operation) -> str:
+    match operation:
+        case Run():
+            return f"launch {operation.step}"
+        case Fill():
+            return f"fill buffer={operation.buffer} bytes={bytes_text(operation.bytes)}"
+        case Free():
+            return f"free buffer={operation.buffer}"
+        case Send():
+            return f"send {operation.transfer}"
+        case Receive():
+            return f"recv {operation.transfer}"
+        case Record():
+            return f"record {operation.event}"
+        case Await():
+            return f"wait {operation.event}"
+        case _:
+            assert_never(operation)
+
+
+def bytes_text(ranges: Bytes) -> str:
+    """Byte ranges, those at a regular stride as one."""
+    items: list[tuple[int, _Shape]] = [(start, (end - start, ())) for start, end in ranges]
+    for level in range(_LEVELS):
+        items = _fold(items, _LEAST_ROWS if level == 0 else 2)
+    return ",".join(_item_text(*item) for item in items) or NO_BYTES
+
+
+def _item_text(start: int, shape: _Shape) -> str:
+    width, dimensions = shape
+    return f"{start}:{start + width}" + "".join(f"+{s}*{n}" for s, n in dimensions)
+
+
+def _fold(items: list[tuple[int, _Shape]], least: int) -> list[tuple[int, _Shape]]:
+    """Join neighbours of one shape at one stride, from the left."""
+    folded: list[tuple[int, _Shape]] = []
+    at = 0
+    while at < len(items):
+        start, shape = items[at]
+        count = _run(items, at)
+        if count < least:
+            count = 1
+        else:
+            width, dimensions = shape
+            stride = items[at + 1][0] - start
+            shape = (width, (*dimensions, (stride, count)))
+        folded.append((start, shape))
+        at += count
+    return folded
+
+
+def _run(items: list[tuple[int, _Shape]], at: int) -> int:
+    """How many items from here on have the shape of the first and the stride of the first two."""
+    start, shape = items[at]
+    if at + 1 == len(items):
+        return 1
+    stride = items[at + 1][0] - start
+    count = 1
+    while at + count < len(items) and items[at + count] == (start + count * stride, shape):
+        count += 1
+    return count
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)

@@ -1,0 +1,79 @@
+"""A `Plan` as the text of a `.tsp` file: one record per line; `frontend.plan.tsp` reads it back.
+
+Strings are in quotes as JSON writes them, numbers by `repr`, so nothing is lost. Fields stand in
+the order of the records; those at their default are left out. What belongs to a replica follows it,
+indented. The text of a trace follows its record, each line behind a `|`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica
+from tessera.ir.plan.print_launch import lowered_lines
+
+FORMAT = "tessera-plan"
+VERSION = 1
+# Fields that are records of their own, or text of their own.
+NESTED = frozenset(
+    ("cards", "devices", "traces", "replicas", "baselines", "steps", "transfers", "lowered", "text")
+)
+
+
+def print_plan(plan: Plan) -> str:
+    """The text of a plan."""
+    return "\n".join((f"{FORMAT} {VERSION}", *_lines(plan))) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield _record("plan", plan)
+    for card in plan.cards:
+        yield _record("card", card)
+    for device in plan.devices:
+        yield _record("device", device)
+    for baseline in plan.baselines:
+        yield _record("baseline", baseline)
+    for replica in plan.replicas:
+        yield from replica_lines(replica)
+    for trace in plan.traces:
+        yield from _trace_lines(trace)
+
+
+def replica_lines(replica: Replica) -> Iterator[str]:
+    """A replica: what runs where, then what every device holds and does."""
+    devices = ",".join(map(json.dumps, replica.lowered.devices))
+    yield f"{_record('replica', replica)} devices={devices}"
+    for placed in replica.traces:
+        yield from (f"  {line}" for line in _placed_lines(placed))
+    yield from (f"  {line}" for line in lowered_lines(replica.lowered))
+
+
+def _placed_lines(placed: PlacedTrace) -> Iterator[str]:
+    yield _record("placement", placed)
+    for step in placed.steps:
+        yield "  " + _record("step", step).replace("step step=", "step ", 1)
+    for transfer in placed.transfers:
+        yield "  " + _record("move", transfer)
+
+
+def _trace_lines(trace: PlannedTrace) -> Iterator[str]:
+    yield _record("trace", trace)
+    yield from (f"|{line}" for line in trace.text.split("\n")[:-1])
+
+
+def _record(kind: str, record: object) -> str:
+    every = fields(record)  # type: ignore[arg-type]
+    shown = (one for one in every if one.name not in NESTED and one.compare)  # no provenance
+    return " ".join((kind, *(text for one in shown for text in _field(record, one))))
+
+
+def _field(record: object, one: Field[object]) -> Iterator[str]:
+    value = getattr(record, one.name)
+    if one.default is MISSING or value != one.default:
+        yield f"{one.name}={_value(value)}"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) or value is None else repr(value)

@@ -1,0 +1,348 @@
+"""What every plan obeys, whatever its traces say: names are known, numbers are in range.
+
+In: a `Plan`. Out: flaws, each with the record to blame. A plan without flaws can be printed and
+walked without surprise; whether it computes the right thing is for `passes.checker.check_plan`,
+which also knows the traces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+from tessera.ir.plan.launch_program import (
+    HOST,
+    PLACE_ALIGNMENT,
+    AreaKind,
+    Await,
+    Bytes,
+    DeviceProgram,
+    Fill,
+    Home,
+    LoweredReplica,
+    LoweredTrace,
+    Place,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica, text_digest
+
+LARGEST = (1 << 63) - 1
+"""No size, offset or number is above this."""
+
+MOST_RANGES = 1 << 21
+"""Byte ranges in one plan: a few letters may stand for many."""
+
+_SHARE_SLACK = 1e-6
+_QUEUES = {Run: Queue.COMPUTE, Fill: Queue.COMPUTE, Send: Queue.OUT, Receive: Queue.IN}
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong with a record of a plan."""
+
+    record: object
+    message: str
+
+
+def verify_plan(plan: Plan) -> Iterator[Flaw]:
+    """Everything that is wrong, in the order of the text."""
+    yield from _numbers(plan)
+    for kind, records in (("card", plan.cards), ("device", plan.devices)):
+        yield from _numbers_of(records)
+        yield from _repeated(records, lambda one: one.name, f"a second {kind} has the name")
+    cards = {card.name for card in plan.cards}
+    for device in plan.devices:
+        if device.card not in cards:
+            yield Flaw(device, f"there is no card `{device.card}`")
+        if device.name == HOST:
+            yield Flaw(device, f"no device can be called `{HOST}`")
+    yield from _numbers_of(plan.baselines)
+    if not plan.replicas:
+        yield Flaw(plan, "a plan has at least one replica")
+    known = {device.name for device in plan.devices}
+    for replica in plan.replicas:
+        yield from _replica(replica, known, len(plan.traces))
+    yield from _shared_weights(plan)
+    if _ranges_in(plan) > MOST_RANGES:
+        yield Flaw(plan, f"a plan has at most {MOST_RANGES} byte ranges")
+    yield from _shares(plan)
+    for trace in plan.traces:
+        yield from _trace(trace)
+    yield from _repeated(plan.traces, lambda one: one.name, "a second trace has the name")
+
+
+# --- traces and replicas -----------------------------------------------------------------------
+
+
+def _trace(trace: PlannedTrace) -> Iterator[Flaw]:
+    yield from _numbers(trace)
+    if trace.text and not trace.text.endswith("\n"):
+        yield Flaw(trace, "the text of a trace ends in a line end")
+    if trace.digest != text_digest(trace.text):
+        yield Flaw(trace, "the text of the trace is not the one that was planned: digests differ")
+
+
+def _shares(plan: Plan) -> Iterator[Flaw]:
+    for policy in dict.fromkeys(replica.policy for replica in plan.replicas):
+        group = [replica for replica in plan.replicas if replica.policy == policy]
+        if not abs(sum(replica.share for replica in group) - 1.0) <= _SHARE_SLACK:
+            yield Flaw(group[0], "the shares of the replicas do not add up to 1")
+    if plan.traces and not abs(sum(t.share for t in plan.traces) - 1.0) <= _SHARE_SLACK:
+        yield Flaw(plan.traces[0], "the shares of the traces do not add up to 1")
+
+
+def _shared_weights(plan: Plan) -> Iterator[Flaw]:
+    """Policies share the weights of a device, so they have one layout of them."""
+    seen: dict[object, tuple[str, int]] = {}
+    for replica in plan.replicas:
+        lowered = replica.lowered
+        rows: list[tuple[object, object, int]] = [
+            (area, area.device, area.bytes)
+            for area in lowered.areas
+            if area.kind is AreaKind.WEIGHTS
+        ]
+        rows += [
+            (place, (place.device, place.trace, place.buffer), place.offset)
+            for place in lowered.places
+            if place.kind is AreaKind.WEIGHTS
+        ]
+        for record, key, value in rows:
+            policy, first = seen.setdefault(key, (replica.policy, value))
+            if policy != replica.policy and first != value:
+                yield Flaw(record, f"policies share weights, and `{policy}` has {first} here")
+
+
+def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
+    lowered = replica.lowered
+    yield from _numbers(replica)
+    if min(replica.slots, replica.lanes) < 1:
+        yield Flaw(replica, "a replica has at least one slot and one lane")
+    if (lowered.slots, lowered.lanes) != (replica.slots, replica.lanes):
+        yield Flaw(replica, "the launch programs are for other slots or lanes")
+    if len(set(lowered.devices)) != len(lowered.devices) or not set(lowered.devices) <= known:
+        yield Flaw(replica, "a replica names devices of the plan, each once")
+    if [placed.trace for placed in replica.traces] != list(range(traces)):
+        yield Flaw(replica, "a replica has one placement for each trace, in order")
+    for placed in replica.traces:
+        yield from _placed(placed, set(lowered.devices))
+    yield from _memory(lowered, traces)
+    steps = {placed.trace: placed for placed in replica.traces}
+    yield from _repeated(lowered.traces, lambda one: one.trace, "a second request is of trace")
+    for trace in lowered.traces:
+        if trace.trace not in steps:
+            yield Flaw(trace, f"there is no trace {trace.trace}")
+        else:
+            yield from _request(trace, set(lowered.devices), steps[trace.trace])
+
+
+def _placed(placed: PlacedTrace, devices: set[str]) -> Iterator[Flaw]:
+    for number, step in enumerate(placed.steps):
+        yield from _numbers(step)
+        if step.step != number:
+            yield Flaw(step, f"step {number} is expected here: steps count from 0")
+        if step.device not in devices:
+            yield Flaw(step, f"there is no device `{step.device}` in this replica")
+    for move in placed.transfers:
+        yield from _numbers(move)
+        for name in (move.source, move.target):
+            if name not in devices:
+                yield Flaw(move, f"there is no device `{name}` in this replica")
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def _memory(lowered: LoweredReplica, traces: int) -> Iterator[Flaw]:
+    sizes = {(area.device, area.kind): area.bytes for area in lowered.areas}
+    copies = {AreaKind.LANE: lowered.lanes, AreaKind.SLOT: lowered.slots}
+    for area in lowered.areas:
+        yield from _numbers(area)
+        if area.device not in lowered.devices:
+            yield Flaw(area, f"there is no device `{area.device}` in this replica")
+        if area.count != copies.get(area.kind, 1):
+            yield Flaw(area, f"a {area.kind.value} area exists {copies.get(area.kind, 1)} times")
+    yield from _repeated(lowered.areas, lambda one: (one.device, one.kind), "a second area is for")
+    for place in lowered.places:
+        yield from _place(place, sizes, traces)
+    yield from _repeated(
+        lowered.places, lambda one: (one.trace, one.buffer, one.device), "a second place is for"
+    )
+    placed = {(place.trace, place.buffer, place.device) for place in lowered.places}
+    for home in lowered.homes:
+        yield from _home(home, placed)
+    yield from _repeated(
+        lowered.homes, lambda one: (one.trace, one.buffer, one.device), "a second home is for"
+    )
+
+
+def _place(place: Place, sizes: dict[tuple[str, AreaKind], int], traces: int) -> Iterator[Flaw]:
+    yield from _numbers(place)
+    size = sizes.get((place.device, place.kind))
+    if place.trace >= traces:
+        yield Flaw(place, f"there is no trace {place.trace}")
+    if size is None:
+        yield Flaw(place, f"`{place.device}` has no {place.kind.value} area")
+    elif place.kind is not AreaKind.MODULE and not 0 <= place.offset <= size:
+        yield Flaw(place, f"the {place.kind.value} area of `{place.device}` has {size} bytes")
+    if place.kind is not AreaKind.MODULE and place.offset % PLACE_ALIGNMENT:
+        yield Flaw(place, f"a place begins at a multiple of {PLACE_ALIGNMENT}")
+
+
+def _home(home: Home, placed: set[tuple[int, Any, str]]) -> Iterator[Flaw]:
+    yield from _numbers(home)
+    if (home.trace, home.buffer, home.device) not in placed:
+        yield Flaw(home, f"buffer {home.buffer} has no place on `{home.device}`")
+    yield from _ranges(home, home.bytes)
+
+
+# --- programs ----------------------------------------------------------------------------------
+
+
+def _request(trace: LoweredTrace, devices: set[str], placed: PlacedTrace) -> Iterator[Flaw]:
+    transfers = {transfer.id: transfer for transfer in trace.transfers}
+    yield from _repeated(trace.transfers, lambda one: one.id, "a second transfer has the number")
+    for transfer in trace.transfers:
+        yield from _transfer(transfer, devices)
+    yield from _repeated(trace.programs, lambda one: one.device, "a second program is for")
+    ends: Counter[tuple[str, int]] = Counter()
+    for program in trace.programs:
+        if program.device not in devices:
+            yield Flaw(program, f"there is no device `{program.device}` in this replica")
+        yield from _program(program, transfers, placed, ends)
+    for transfer in trace.transfers:
+        for kind, name in (("send", transfer.source), ("recv", transfer.target)):
+            wanted = 0 if name == HOST else 1
+            if ends[kind, transfer.id] != wanted:
+                count = ends[kind, transfer.id]
+                yield Flaw(transfer, f"a transfer has {wanted} `{kind}` on `{name}`, not {count}")
+    yield from _launched(trace, placed)
+    if trace.gate is not None and trace.gate not in {int(one.step) for one in placed.steps}:
+        yield Flaw(trace, f"the gate is step {trace.gate}, which is not there")
+
+
+def _launched(trace: LoweredTrace, placed: PlacedTrace) -> Iterator[Flaw]:
+    """Every step is launched once."""
+    found = Counter(
+        queued.operation.step
+        for program in trace.programs
+        for queued in program.operations
+        if isinstance(queued.operation, Run)
+    )
+    for step in placed.steps:
+        count = found[step.step]  # type: ignore[index]
+        if count != 1:
+            yield Flaw(trace, f"step {step.step} is launched {count} times")
+
+
+def _transfer(transfer: Transfer, devices: set[str]) -> Iterator[Flaw]:
+    yield from _numbers(transfer)
+    for name in (transfer.source, transfer.target):
+        if name != HOST and name not in devices:
+            yield Flaw(transfer, f"there is no device `{name}` in this replica")
+    if transfer.source == transfer.target:
+        yield Flaw(transfer, "a transfer goes from one device to another")
+    if not transfer.bytes:
+        yield Flaw(transfer, "a transfer moves at least one byte")
+    yield from _ranges(transfer, transfer.bytes)
+
+
+def _program(
+    program: DeviceProgram,
+    transfers: dict[Any, Transfer],
+    placed: PlacedTrace,
+    ends: Counter[tuple[str, int]],
+) -> Iterator[Flaw]:
+    recorded = Counter(
+        q.operation.event for q in program.operations if isinstance(q.operation, Record)
+    )
+    for queued in program.operations:
+        operation = queued.operation
+        wanted = _QUEUES.get(type(operation), queued.queue)
+        if queued.queue is not wanted:
+            yield Flaw(queued, f"this belongs on the {wanted.value} queue")
+        yield from _numbers(operation, queued)
+        match operation:
+            case Run(step):
+                yield from _run(queued, int(step), program.device, placed)
+            case Fill():
+                yield from _ranges(queued, operation.bytes)
+            case Send(transfer) | Receive(transfer):
+                kind = "send" if isinstance(operation, Send) else "recv"
+                ends[kind, transfer] += 1
+                yield from _end(queued, kind, transfers.get(transfer), program.device)
+            case Record(event) if recorded[event] > 1:
+                yield Flaw(queued, f"event {event} is recorded {recorded[event]} times")
+            case Await(event) if not recorded[event]:
+                yield Flaw(queued, f"event {event} is never recorded on this device")
+
+
+def _run(queued: Queued, step: int, device: str, placed: PlacedTrace) -> Iterator[Flaw]:
+    if step >= len(placed.steps):
+        yield Flaw(queued, f"there is no step {step}")
+    elif placed.steps[step].device != device:
+        yield Flaw(queued, f"step {step} is placed on `{placed.steps[step].device}`")
+
+
+def _end(queued: Queued, kind: str, transfer: Transfer | None, device: str) -> Iterator[Flaw]:
+    if transfer is None:
+        yield Flaw(queued, "there is no such transfer")
+    elif device != (transfer.source if kind == "send" else transfer.target):
+        yield Flaw(queued, f"the `{kind}` of transfer {transfer.id} belongs on another device")
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def _numbers_of(records: Iterable[object]) -> Iterator[Flaw]:
+    for record in records:
+        yield from _numbers(record)
+
+
+def _numbers(record: object, blamed: object | None = None) -> Iterator[Flaw]:
+    """Numbers are finite, not below zero, and fit in 63 bits."""
+    for one in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, one.name)
+        if isinstance(value, int | float) and not (isfinite(value) and 0 <= value <= LARGEST):
+            yield Flaw(blamed or record, f"`{one.name}` is out of range: {value}")
+
+
+def _repeated(records: Iterable[Any], key: Callable[[Any], object], message: str) -> Iterator[Flaw]:
+    seen: set[object] = set()
+    for record in records:
+        found = key(record)
+        if found in seen:
+            yield Flaw(record, f"{message} {_named(found)}")
+        seen.add(found)
+
+
+def _named(key: object) -> str:
+    parts = key if isinstance(key, tuple) else (key,)
+    return ", ".join(f"`{getattr(part, 'value', part)}`" for part in parts)
+
+
+def _ranges_in(plan: Plan) -> int:
+    lowered = [replica.lowered for replica in plan.replicas]
+    traces = [trace for one in lowered for trace in one.traces]
+    count = sum(len(home.bytes) for one in lowered for home in one.homes)
+    count += sum(len(move.bytes) for trace in traces for move in trace.transfers)
+    queued = (q for trace in traces for program in trace.programs for q in program.operations)
+    return count + sum(len(q.operation.bytes) for q in queued if isinstance(q.operation, Fill))
+
+
+def _ranges(record: object, ranges: Bytes) -> Iterator[Flaw]:
+    """Byte ranges are sorted, disjoint and never touch."""
+    last = -1
+    for start, end in ranges:
+        if not last < start < end <= LARGEST:
+            yield Flaw(record, f"byte range {start}:{end} is empty, unsorted or touches another")
+            return
+        last = end

@@ -1,0 +1,341 @@
+"""The program: buffers, kernels and the steps of one request, as a trace states them.
+
+In: nothing. Out: frozen records that `frontend.trace.read_trace` builds, `ir.program.print_trace`
+prints, and every later stage reads. The records say what the trace says and conclude nothing: which
+bytes a launch touches, what orders two streams, and what fits where are facts for passes.
+
+Ids are dense and count in file order. `BufferId` indexes `Program.buffers`, where the declared
+buffers come first and the module variables (`MODULE.symbol`) follow. `ModuleId` indexes
+`Program.modules`. `LaunchId` numbers the work of a request (launches, memsets, memcpys, library
+calls; events and waits are not work). `EventId` numbers the `event` records, so that a wait names
+one record even where an event's name is recorded again. Rules across records are checked by
+`frontend.trace.check`.
+
+Source: decision record 0001; PTX ISA 9.0, section 5 (types).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import NewType
+
+from tessera.diagnostics import Source, Span
+from tessera.ir.program.data_type import DataType
+from tessera.ir.ptx.syntax import Module as PtxModule
+
+BufferId = NewType("BufferId", int)
+ModuleId = NewType("ModuleId", int)
+LaunchId = NewType("LaunchId", int)
+EventId = NewType("EventId", int)
+
+Triple = tuple[int, int, int]
+
+DEFAULT_STREAM = "0"
+POINTER_BYTES = 8
+
+# --- buffers -------------------------------------------------------------------------------
+
+
+class Role(enum.Enum):
+    """Who owns a buffer. It does not say how the buffer is used.
+
+    WEIGHT: shared by all requests, never written. INPUT, OUTPUT, TEMP: private to a request.
+    STATE: persists to the next request of the same lane. VARIABLE: a module variable; persists,
+    shared by all lanes, its first value is the initialiser's.
+    """
+
+    INPUT = "input"
+    OUTPUT = "output"
+    WEIGHT = "weight"
+    TEMP = "temp"
+    STATE = "state"
+    VARIABLE = "variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """An allocation. `shape` counts elements of `dtype`; their product is then `bytes`."""
+
+    id: BufferId
+    name: str
+    bytes: int
+    role: Role
+    dtype: DataType | None = None
+    shape: tuple[int, ...] | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A device address: `offset` bytes into a buffer. `offset == bytes` (one past) is legal."""
+
+    buffer: BufferId
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PointerWord:
+    """An 8-byte word, `offset` bytes into a struct or a buffer, that holds a device address."""
+
+    offset: int
+    target: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class PointerTable:
+    """`pointers`: the words of a buffer that are device addresses when the request starts.
+
+    A program has one table for a buffer, with all its words in order.
+    """
+
+    buffer: BufferId
+    words: tuple[PointerWord, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+# --- arguments -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """`TYPE:VALUE`, as the `8 * type.bytes` bits that the kernel receives."""
+
+    type: DataType
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bits < 1 << (8 * self.type.bytes):
+            raise ValueError(f"{self.bits} is not a pattern of {8 * self.type.bytes} bits")
+
+
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """`b8[N]:HEX@{8:x}`: a struct by value. The bytes of its pointer words are zero here."""
+
+    content: bytes
+    pointers: tuple[PointerWord, ...] = ()
+
+    def __post_init__(self) -> None:
+        end = 0
+        for word in self.pointers:
+            if word.offset < end or word.offset + POINTER_BYTES > len(self.content):
+                raise ValueError("pointer words must be sorted, apart, and inside the struct")
+            end = word.offset + POINTER_BYTES
+            if any(self.content[word.offset : end]):
+                raise ValueError("the bytes of a pointer word must be zero")
+
+
+Argument = Pointer | Scalar | ByValue
+
+NULL_POINTER = Scalar(DataType.U64, 0)
+
+# --- modules -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleVariant:
+    """The code of a module for one architecture: its text as it stands in the trace, and parsed."""
+
+    arch: str
+    text: str = field(repr=False)
+    ptx: PtxModule = field(repr=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """`module`: the same kernels, compiled for one or more architectures."""
+
+    id: ModuleId
+    name: str
+    variants: tuple[ModuleVariant, ...]
+
+    def variant(self, arch: str) -> ModuleVariant | None:
+        """The code for exactly this architecture, or None."""
+        return next((v for v in self.variants if v.arch == arch), None)
+
+
+# --- steps ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchVariant:
+    """`variant`: what differs in a launch of the code for `arch`; None is "as in the launch"."""
+
+    arch: str
+    grid: Triple | None = None
+    block: Triple | None = None
+    cluster: Triple | None = None
+    shared_bytes: int | None = None
+    arguments: tuple[Argument, ...] | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """`launch`: one kernel. `shared_bytes` is the dynamic part; no cluster is None."""
+
+    id: LaunchId
+    module: ModuleId
+    kernel: str
+    grid: Triple
+    block: Triple
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: Triple | None = None
+    cooperative: bool = False
+    stream: str = DEFAULT_STREAM
+    variants: tuple[LaunchVariant, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memset:
+    """`memset`: `value`, `element_bytes` wide and little-endian, repeated over `bytes` bytes."""
+
+    id: LaunchId
+    target: Pointer
+    bytes: int
+    value: int
+    element_bytes: int = 1
+    stream: str = DEFAULT_STREAM
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memcpy:
+    """`memcpy`: `bytes` bytes from `source` to `target`, which do not overlap."""
+
+    id: LaunchId
+    target: Pointer
+    source: Pointer
+    bytes: int
+    stream: str = DEFAULT_STREAM
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """`BUF+OFF:dtype[shape]{strides}`: a tensor. Strides count elements; None is row-major."""
+
+    pointer: Pointer
+    dtype: DataType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def element_strides(self) -> tuple[int, ...]:
+        """The stride of each dimension in elements, row-major where none are given."""
+        if self.strides is not None:
+            return self.strides
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    def extent_bytes(self) -> int:
+        """Bytes from the first element's first byte to the last one's end; 0 if there is none."""
+        if 0 in self.shape:
+            return 0
+        pairs = zip(self.shape, self.element_strides(), strict=True)
+        return (1 + sum((count - 1) * stride for count, stride in pairs)) * self.dtype.bytes
+
+
+AttributeValue = None | bool | int | float | str | tuple["AttributeValue", ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCall:
+    """`op`: a call of a library operator. Attributes are JSON scalars and lists (as tuples)."""
+
+    id: LaunchId
+    operator: str
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    stream: str = DEFAULT_STREAM
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`event`: all that `stream` was given so far."""
+
+    id: EventId
+    name: str
+    stream: str = DEFAULT_STREAM
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """`wait`: what `stream` is given from here on comes after that event."""
+
+    event: EventId
+    stream: str = DEFAULT_STREAM
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Work = Launch | Memset | Memcpy | LibraryCall
+Step = Work | Event | Wait
+
+# --- the whole -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContents:
+    """The bytes of a weight, for analyses that may look at them, and their SHA-256."""
+
+    buffer: BufferId
+    content: bytes = field(repr=False)
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One trace. A plain PTX file is a program with one module and no steps.
+
+    `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
+    the contents of weights that somebody looked up in it; they are no part of the trace's text.
+    """
+
+    buffers: tuple[Buffer, ...] = ()
+    modules: tuple[Module, ...] = ()
+    pointer_tables: tuple[PointerTable, ...] = ()
+    steps: tuple[Step, ...] = ()
+    resident: str | None = None
+    known: tuple[KnownContents, ...] = ()
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    def declared_buffers(self) -> Iterator[Buffer]:
+        """The buffers of `buffer` records, in file order."""
+        return (buffer for buffer in self.buffers if buffer.role is not Role.VARIABLE)
+
+    def work(self) -> Iterator[Work]:
+        """The steps that do something, in file order: `LaunchId` counts these."""
+        return (step for step in self.steps if not isinstance(step, Event | Wait))
+
+    def launches(self) -> Iterator[Launch]:
+        """The kernel launches, in file order."""
+        return (step for step in self.steps if isinstance(step, Launch))
+
+    def events(self) -> Iterator[Event]:
+        """The `event` records, in file order: `EventId` counts these."""
+        return (step for step in self.steps if isinstance(step, Event))
+
+
+def for_arch(launch: Launch, arch: str) -> Launch:
+    """The launch as it is made with the code for `arch`, its variants used up."""
+    override = next((v for v in launch.variants if v.arch == arch), None)
+    if override is None:
+        return replace(launch, variants=())
+    shared_bytes = launch.shared_bytes if override.shared_bytes is None else override.shared_bytes
+    return replace(
+        launch,
+        grid=override.grid or launch.grid,
+        block=override.block or launch.block,
+        cluster=override.cluster or launch.cluster,
+        shared_bytes=shared_bytes,
+        arguments=launch.arguments if override.arguments is None else override.arguments,
+        variants=(),
+        span=override.span,
+    )

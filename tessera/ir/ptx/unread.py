@@ -1,0 +1,86 @@
+"""Bodies that are still text: most functions of a large module are never looked into.
+
+The reader of PTX finds out that a body is well formed, and leaves it as text. `Function.body` is
+then an empty slot; whoever asks for it gets `UnreadBody.build()`, which is kept. Equality, printing
+and `dataclasses.replace` ask for it like everyone else, so that nobody sees a difference.
+
+A verifier need not look at every instruction: `UnreadBody.sample()` gives it those that stand for
+all others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tessera.ir.ptx import syntax as ptx
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+class UnreadBody(Protocol):
+    """A body that was found well formed and is still text."""
+
+    def build(self) -> tuple[ptx.Statement, ...]:
+        """Every statement of the body."""
+
+    def sample(self) -> tuple[ptx.Statement, ...] | None:
+        """Statements that stand for all, or None where every one has to be looked at.
+
+        All declarations and labels, and of instructions that differ only in the numbers of
+        registers of one range, or in the label that they branch to, the first.
+        """
+
+
+class WithUnreadBody:
+    """Fills the slot `body` of a function when it is first asked for."""
+
+    __slots__ = ("_unread",)
+    _unread: UnreadBody | None
+
+    def leave_unread(self, unread: UnreadBody) -> None:
+        """Let `body` be built when it is asked for; for the reader that has just made this."""
+        object.__setattr__(self, "_unread", unread)
+        object.__delattr__(self, "body")
+
+    @property
+    def unread(self) -> UnreadBody | None:
+        """The body that nobody has asked for yet, if there is one."""
+        try:
+            return self._unread
+        except AttributeError:
+            return None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether this is more than a declaration; does not build the body."""
+        return self.unread is not None or self.body is not None
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "body":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with _ONE_AT_A_TIME:
+            unread = self.unread
+            if unread is not None:
+                object.__setattr__(self, "body", unread.build())
+                object.__setattr__(self, "_unread", None)
+        return object.__getattribute__(self, "body")
+
+
+class WithDefinitions:
+    """Finds the functions of a module by name; a module may have thousands."""
+
+    __slots__ = ("_definitions",)
+    _definitions: dict[str, ptx.Function]
+
+    def definitions(self) -> Mapping[str, ptx.Function]:
+        """The functions that have a body, by name."""
+        try:
+            return self._definitions
+        except AttributeError:
+            functions = self.functions()  # type: ignore[attr-defined]
+            found = {function.name: function for function in functions if function.has_body}
+            object.__setattr__(self, "_definitions", found)
+            return found

@@ -1,0 +1,201 @@
+"""What must hold of one declaration: alignment, type and space, array size, initialiser.
+
+In: a variable, and where it is declared. Out: what is wrong with it, in words, or None. The rules
+are those of ptxas 13; what only matters to a linker is left alone.
+
+Source: PTX ISA 9.0, sections 5.1 (state spaces), 5.2 (types), 5.4 (variables).
+"""
+
+from __future__ import annotations
+
+from tessera.ir.opcodes.operand_types import value_fits
+from tessera.ir.opcodes.targets import read_needs
+from tessera.ir.opcodes.types import is_float, type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+
+_INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
+_OPAQUE = frozenset({"texref", "samplerref", "surfref"})
+_WITH_VALUE = frozenset({"global", "const"})
+# How many values the directives of a kernel take; others are not for kernels.
+DIRECTIVE_VALUES = {
+    "maxntid": (1, 3), "reqntid": (1, 3), "minnctapersm": (1, 1), "maxnctapersm": (1, 1),
+    "maxnreg": (1, 1), "reqnctapercluster": (1, 3), "maxclusterrank": (1, 1),
+    "explicitcluster": (0, 0), "blocksareclusters": (0, 0),
+}  # fmt: skip
+DIRECTIVE_NEEDS = {
+    "explicitcluster": "7.8/sm_90", "reqnctapercluster": "7.8/sm_90", "maxclusterrank": "7.8/sm_90",
+    "blocksareclusters": "9.0/sm_90", "noreturn": "6.4/sm_30", "abi_preserve": "9.0/sm_80",
+    "abi_preserve_control": "9.0/sm_80", "reqntid": "2.1", "minnctapersm": "2.0",
+}  # fmt: skip
+FUNCTION_ONLY = frozenset({"noreturn", "abi_preserve", "abi_preserve_control"})
+
+
+def variable_fault(variable: ptx.Variable, place: str, version: tuple[int, int]) -> str | None:
+    """What is wrong with a variable; `place` is module, body, entry or func (its parameters)."""
+    for check in (_align, _type, _space, _array, _linkage):
+        fault = check(variable, place, version)
+        if fault is not None:
+            return fault
+    return _initializer(variable) if variable.initializer is not None else None
+
+
+def _align(variable: ptx.Variable, _place: str, _version: object) -> str | None:
+    for align in (variable.align, variable.pointer_align):
+        if align is not None and (align <= 0 or align & (align - 1)):
+            return f"an alignment is a power of two, not {align}"
+    return None
+
+
+def _type(variable: ptx.Variable, _place: str, _version: object) -> str | None:
+    kind, vector = variable.type, variable.vector
+    if kind in _INSTRUCTION_TYPES:
+        return f"`.{kind}` is a type of instructions, not of variables"
+    if kind == "pred" and (variable.space != "reg" or vector is not None):
+        return "predicates are single registers"
+    if vector is not None and (vector > 4 or vector * type_bits(kind) > 128):
+        return "a vector has 2 or 4 elements and at most 128 bits"
+    return None
+
+
+def _space(variable: ptx.Variable, place: str, version: tuple[int, int]) -> str | None:
+    space, kind = variable.space, variable.type
+    if space == "sreg":
+        return "special registers are not declared"
+    if kind in _OPAQUE and space not in ("global", "param", "reg"):
+        return "textures, samplers and surfaces are in `.global`"
+    if place == "module" and version >= (3, 0) and space in ("reg", "local"):
+        return f"`.{space}` variables belong into functions"
+    if place == "module" and space.startswith("param"):
+        return "parameters belong to functions"
+    if place == "entry" and not space.startswith("param"):
+        return "parameters of a kernel are in `.param`"
+    if place == "func" and not space.startswith(("param", "reg")):
+        return "parameters are in `.param` or `.reg`"
+    if space.startswith("param") and variable.vector is not None:
+        return "a parameter cannot be a vector"
+    return None
+
+
+def _array(variable: ptx.Variable, place: str, _version: object) -> str | None:
+    sizes = variable.dimensions
+    if not sizes:
+        return None
+    if variable.space == "reg":
+        return "registers come in ranges, `%r<4>`, not in arrays"
+    if None in sizes[1:]:
+        return "only the first size of an array may be left out"
+    if sizes[0] or variable.linkage in ("extern", "weak", "common") or place == "func":
+        return None
+    if place == "entry":
+        return "a parameter of a kernel has a size"
+    given = variable.initializer
+    if isinstance(given, ptx.InitializerList) and given.elements:
+        return None
+    return "an array without a size is `.extern` or has an initialiser"
+
+
+def _linkage(variable: ptx.Variable, place: str, _version: object) -> str | None:
+    if variable.linkage is None:
+        return None
+    if place != "module":
+        return f"`.{variable.linkage}` is for variables of a module"
+    if variable.linkage == "common" and variable.space != "global":
+        return "`.common` variables are in `.global`"
+    return None
+
+
+def _initializer(variable: ptx.Variable) -> str | None:
+    if variable.space not in _WITH_VALUE:
+        return f"variables in `.{variable.space}` have no initialiser"
+    if variable.linkage == "extern":
+        return "an `.extern` variable has no initialiser"
+    if variable.type in _OPAQUE:
+        return None
+    if variable.type in ("f16", "f16x2"):
+        return f"variables of type `.{variable.type}` have no initialiser"
+    sizes = [*variable.dimensions, *((variable.vector,) if variable.vector else ())]
+    level: list[ptx.Initializer] = [variable.initializer]  # type: ignore[list-item]
+    for size in sizes:
+        if not all(isinstance(part, ptx.InitializerList) for part in level):
+            return "the initialiser of an array or vector is a list in braces"
+        lists = [part for part in level if isinstance(part, ptx.InitializerList)]
+        if size and any(len(part.elements) > size for part in lists):
+            return f"the initialiser has more elements than the {size} that there are"
+        level = [element for part in lists for element in part.elements]
+    if any(isinstance(part, ptx.InitializerList) for part in level):
+        return "the initialiser has more braces than the variable has sizes"
+    return _values(variable.type, level)
+
+
+def _values(kind: str, values: list[ptx.Initializer]) -> str | None:
+    wants_float = is_float(kind)
+    for value in set(map(type, values)) if len(values) > 64 else map(type, values):
+        if wants_float and value is ptx.Integer:
+            return f"an integer does not initialise a `.{kind}`"
+        if value is ptx.Float and kind[0] in "us":
+            return f"a float does not initialise a `.{kind}`"
+        if value is ptx.Name and (wants_float or type_bits(kind) < 32):
+            return f"an address does not fit in a `.{kind}`"
+    return None
+
+
+def directive_lacks(directive: ptx.Directive, version: tuple[int, int], target: str) -> str | None:
+    """What a module lacks for a directive in the head of a function."""
+    return read_needs(DIRECTIVE_NEEDS.get(directive.name, "")).missing(version, target)
+
+
+def directive_fault(directive: ptx.Directive, *, is_entry: bool) -> str | None:
+    """What is wrong with a directive in the head of a function."""
+    name = directive.name
+    if name == "pragma":
+        return None
+    if name in FUNCTION_ONLY:
+        return f"`.{name}` is not for kernels" if is_entry else None
+    bounds = DIRECTIVE_VALUES.get(name)
+    if bounds is None:
+        return None
+    if not is_entry:
+        return f"`.{name}` is for kernels only"
+    low, high = bounds
+    if not low <= len(directive.values) <= high:
+        return f"`.{name}` takes {low if low == high else f'{low} to {high}'} values"
+    for value in directive.values:
+        number = None if isinstance(value, str) else integer_value(value)
+        if number is None or number <= 0:
+            return f"`.{name}` takes whole numbers above zero"
+    return None
+
+
+def argument_fault(formal: ptx.Variable, word: str, *, is_result: bool) -> str | None:
+    """What is wrong with an argument of a call, given as a word of `verify_operands`."""
+    if word[0] in "?_=(!{":
+        return None
+    if word[0] == "#" and is_result:
+        return "a result goes into a register or a parameter"
+    if formal.dimensions and formal.space != "reg":
+        return "an array is passed as a `.param` variable"
+    if formal.vector is not None or word[0] in "%:":
+        return None
+    if not value_fits(word, formal.type, wider=False, takes_special=False):
+        return f"`.{formal.type}` is wanted"
+    return None
+
+
+def same_prototype(first: ptx.Function, second: ptx.Function) -> bool:
+    """Whether two declarations of a function agree."""
+    if first.is_entry != second.is_entry:
+        return False
+    if not (first.has_parameter_list and second.has_parameter_list):
+        return True
+    lists = ((first.parameters, second.parameters), (first.returns, second.returns))
+    return all(len(a) == len(b) and all(map(_same_parameter, a, b)) for a, b in lists)
+
+
+def _same_parameter(first: ptx.Variable, second: ptx.Variable) -> bool:
+    return _shape(first) == _shape(second)
+
+
+def _shape(variable: ptx.Variable) -> tuple[object, ...]:
+    align = variable.align or max(type_bits(variable.type) // 8, 1)
+    return variable.space, variable.type, variable.vector, variable.dimensions, align

@@ -1,0 +1,385 @@
+"""What must hold of a PTX module beyond its grammar: names, labels, operand counts, directives.
+
+In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names follow PTX's
+scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
+may be used before they stand, everything else only after it is declared.
+
+Where a module's version is newer than `NEWEST_VERSION`, an unknown special register, directive,
+opcode or modifier is only a warning: it may have come with that version. In all others it is an
+error.
+
+Operand lists of equal text are one object in a parsed module, so a list that was found good stays
+good until a scope closes; that keeps this near the cost of a set look-up per instruction. Types are
+compared once per opcode and list of kinds of operands, in all of a module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+
+from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
+from tessera.ir.opcodes import meaning_of
+from tessera.ir.opcodes.targets import NEWEST_VERSION
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import WARP_SIZE_NAME
+from tessera.ir.ptx.locate import name_span, operand_span
+from tessera.ir.ptx.verify_calls import call_faults
+from tessera.ir.ptx.verify_declarations import (
+    directive_fault,
+    directive_lacks,
+    same_prototype,
+    variable_fault,
+)
+from tessera.ir.ptx.verify_forms import Ground, form_fault
+from tessera.ir.ptx.verify_header import header_fault
+from tessera.ir.ptx.verify_instruction import close_matches, instruction_fault
+from tessera.ir.ptx.verify_operands import FUNCTION, operand_word, special_kind, variable_kind
+from tessera.ir.ptx.verify_scopes import Scope, names_in, names_in_constant
+
+FUNCTION_DIRECTIVES = frozenset(
+    """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
+    abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
+    blocksareclusters""".split()  # noqa: SIM905
+)
+MAX_ERRORS = 100
+_DIGITS = "0123456789"
+
+
+def verify_module(module: ptx.Module) -> list[Diagnostic]:
+    """Everything that is wrong with a module, in text order within each function."""
+    return _Verifier(module).run()
+
+
+class _TooManyErrors(Exception):
+    """Enough has been found to show."""
+
+
+class _Verifier:
+    def __init__(self, module: ptx.Module) -> None:
+        self.module = module
+        self.found: list[Diagnostic] = []
+        self.errors = 0
+        self.is_new = module.version > NEWEST_VERSION
+        self.globals = Scope()
+        self.bodies: set[str] = set()
+        self.scopes: list[Scope] = []
+        self.good: set[int] = set()
+        self.known: dict[str, str] = {}
+        self.unknown_opcodes: set[str] = set()
+        self.kinds: dict[int, set[int]] = {}
+        self.good_opcodes: dict[tuple[str, ...], set[int]] = {}
+        target = module.target[0] if module.target else ""
+        self.ground = Ground(module.version, target, self.is_new)
+        self.functions: dict[str, ptx.Function] = {}
+        self.variables: dict[str, ptx.Variable] = {}
+
+    def run(self) -> list[Diagnostic]:
+        with contextlib.suppress(_TooManyErrors):
+            header = header_fault(self.module, is_new=self.is_new)
+            if header is not None:
+                self.add(header)
+            for item in self.module.items:
+                self.item(item)
+        return self.found
+
+    def item(self, item: ptx.Item) -> None:
+        match item:
+            case ptx.Variable():
+                self.declare(self.globals, item, "module")
+            case ptx.Function():
+                self.function(item)
+            case ptx.Alias(name, aliasee, at):
+                self.globals.names.setdefault(name, at)
+                self.globals.kinds.setdefault(name, FUNCTION)
+                if self.globals.declared(aliasee) is None:
+                    self.undeclared(aliasee, name_span(self.module, at, aliasee))
+            case _:
+                pass
+
+    def add(self, found: Diagnostic) -> None:
+        """Keep a finding; after `MAX_ERRORS` errors the rest of the module is left alone."""
+        self.found.append(found)
+        self.errors += found.severity is Severity.ERROR
+        if self.errors >= MAX_ERRORS:
+            raise _TooManyErrors
+
+    # --- declarations ---------------------------------------------------------------------
+
+    def declare(self, scope: Scope, variable: ptx.Variable, place: str = "body") -> None:
+        self.check_initializer(variable)
+        fault = variable_fault(variable, place, self.module.version)
+        if fault is not None:
+            span = name_span(self.module, variable.at, variable.name)
+            self.add(error("TSR1013", f"`{variable.name}` cannot be declared so: {fault}", span))
+        if variable.name == "_":
+            return
+        earlier = self.earlier_declaration(scope, variable)
+        if earlier is not None:
+            self.duplicate("TSR1021", variable.name, variable.at, earlier)
+        scope.add(variable, variable_kind(variable, is_input=place == "entry"))
+        if variable.name in self.known or (variable.count is not None and len(self.scopes) > 1):
+            self.forget()  # it may shadow a name of an outer block
+
+    def earlier_declaration(self, scope: Scope, variable: ptx.Variable) -> int | None:
+        if scope is self.globals:
+            return self.earlier_global(variable)
+        if variable.count is None:
+            return scope.declared(variable.name)
+        same_range = scope.ranges.get(variable.name)
+        return None if same_range is None else same_range[1]
+
+    def earlier_global(self, variable: ptx.Variable) -> int | None:
+        """Where a module variable is declared already, in a way that a linker cannot join."""
+        name = variable.name
+        earlier = self.variables.get(name)
+        at = self.globals.names.get(name)
+        if earlier is None:
+            self.variables[name] = variable
+            return at
+        joined = "extern" in (variable.linkage, earlier.linkage) and None not in (
+            variable.linkage, earlier.linkage)  # fmt: skip
+        if earlier.linkage == "extern":
+            self.variables[name] = variable
+        same = (variable.type, variable.vector) == (earlier.type, earlier.vector)
+        return None if joined and same else at
+
+    def check_initializer(self, variable: ptx.Variable) -> None:
+        if variable.initializer is None or isinstance(variable.initializer, ptx.Integer):
+            return
+        for name in names_in_constant(variable.initializer):
+            if self.lookup(name) is None and name != WARP_SIZE_NAME:
+                self.undeclared(name, name_span(self.module, variable.at, name))
+
+    # --- functions ------------------------------------------------------------------------
+
+    def function(self, function: ptx.Function) -> None:
+        self.check_directives(function)
+        if function.has_body:
+            if function.name in self.bodies:
+                earlier = self.globals.names[function.name]
+                self.duplicate("TSR1021", function.name, function.at, earlier)
+            self.bodies.add(function.name)
+        self.check_prototype(function)
+        self.globals.names[function.name] = function.at
+        self.globals.kinds[function.name] = FUNCTION
+        self.functions[function.name] = function
+        outer = Scope()
+        for variable in function.returns:
+            self.declare(outer, variable, "func")
+        for variable in function.parameters:
+            self.declare(outer, variable, "entry" if function.is_entry else "func")
+            if not function.is_entry and variable.space == "param":
+                outer.kinds[variable.name] = "=param:in"
+        sample = None if function.unread is None else function.unread.sample()
+        if sample is None or not self.is_clean(sample, outer):
+            self.block(function.body or (), outer)
+
+    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: Scope) -> bool:
+        """Whether the statements that stand for all of an unread body have nothing wrong."""
+        trial = copy.copy(self)  # what is found good stays good for the next function
+        trial.found, trial.scopes = [], []
+        trial.unknown_opcodes = set(self.unknown_opcodes)
+        with contextlib.suppress(_TooManyErrors):
+            trial.block(sample, copy.deepcopy(outer))
+        if trial.found:
+            for known in (self.good, self.known, self.kinds, self.good_opcodes):
+                known.clear()
+        return not trial.found
+
+    def check_prototype(self, function: ptx.Function) -> None:
+        """Hold a function against an earlier declaration of its name."""
+        earlier = self.functions.get(function.name)
+        if earlier is None and function.name in self.variables:
+            at = self.variables[function.name].at
+            self.duplicate("TSR1021", function.name, function.at, at)
+        if earlier is not None and not same_prototype(earlier, function):
+            self.duplicate("TSR1021", function.name, function.at, earlier.at)
+
+    def check_directives(self, function: ptx.Function) -> None:
+        for directive in function.directives:
+            if directive.name not in FUNCTION_DIRECTIVES:
+                near = close_matches(directive.name, FUNCTION_DIRECTIVES, 0.6)
+                span = name_span(self.module, function.at, f".{directive.name}")
+                hint = f"did you mean `.{near[0]}`?" if near else None
+                headline = f"directive is not known: `.{directive.name}`"
+                self.report("TSR1026", headline, span, hint=hint)
+                continue
+            span = name_span(self.module, function.at, f".{directive.name}")
+            lacks = directive_lacks(directive, self.module.version, self.ground.target)
+            if lacks is not None and not self.is_new:
+                headline = f"`.{directive.name}` needs {lacks} or later"
+                self.add(error("TSR1029", headline, span))
+            fault = directive_fault(directive, is_entry=function.is_entry)
+            if fault is not None:
+                self.add(error("TSR1013", fault, span))
+
+    def block(self, statements: tuple[ptx.Statement, ...], scope: Scope) -> None:
+        for statement in statements:
+            if isinstance(statement, ptx.Label | ptx.CallPrototype | ptx.TargetList):
+                earlier = scope.labels.get(statement.name)
+                earlier = scope.declared(statement.name) if earlier is None else earlier
+                if earlier is not None:
+                    self.duplicate("TSR1023", statement.name, statement.at, earlier)
+                scope.labels[statement.name] = statement.at
+        self.scopes.append(scope)
+        good, kinds = self.good, self.kinds
+        for statement in statements:
+            if type(statement) is not ptx.Instruction:
+                self.statement(scope, statement)
+                continue
+            guard, operands = statement.guard, statement.operands
+            if guard is not None and id(guard) not in good:
+                self.check_guard(guard, statement)
+            if id(operands) not in good:
+                self.check_names(operands, statement, operands)
+            kind = kinds.get(id(operands))
+            if kind is None:
+                kind = kinds[id(operands)] = self.kind_of(self.words(operands))
+            if id(statement.opcode) not in kind:
+                self.check_opcode(statement, kind)
+        self.scopes.pop()
+        self.forget()
+
+    def forget(self) -> None:
+        """Names may mean something else from here on."""
+        self.good.clear()
+        self.known.clear()
+        self.kinds.clear()
+
+    def statement(self, scope: Scope, statement: ptx.Statement) -> None:
+        match statement:
+            case ptx.Variable():
+                self.declare(scope, statement)
+            case ptx.Block(statements):
+                outside = self.good, self.known, self.kinds
+                self.good, self.known, self.kinds = set(), {}, {}
+                self.block(statements, Scope())
+                self.good, self.known, self.kinds = outside
+            case ptx.TargetList(_, _, targets, at):
+                for target in targets:
+                    if self.lookup(target) is None:
+                        self.undeclared(target, name_span(self.module, at, target))
+            case _:
+                pass
+
+    # --- instructions ---------------------------------------------------------------------
+
+    def words(self, operands: tuple[ptx.Operand, ...]) -> tuple[str, ...]:
+        """What kinds of operands these are."""
+        known = self.known
+        return tuple([operand_word(operand, known) for operand in operands])
+
+    def kind_of(self, words: tuple[str, ...]) -> set[int]:
+        """The opcodes that were found good with operands of these kinds."""
+        found = self.good_opcodes.get(words)
+        if found is None:
+            found = self.good_opcodes[words] = set()
+        return found
+
+    def check_guard(self, guard: ptx.Guard, instruction: ptx.Instruction) -> None:
+        """The register of a guard is declared, and a predicate."""
+        self.check_names((ptx.Name(guard.register),), instruction, guard)
+        kind = self.known.get(guard.register)
+        if kind not in (None, "pred", "%pred", "?"):
+            self.good.discard(id(guard))
+            span = name_span(self.module, instruction.at, guard.register)
+            headline = f"the guard `{guard.register}` is not a predicate"
+            self.add(error("TSR1028", headline, span, "a register of type `.pred` belongs here"))
+
+    def check_opcode(self, instruction: ptx.Instruction, good: set[int]) -> None:
+        """Look at an instruction by itself, and again at the next of its kind if it is a call."""
+        if instruction.opcode.name == "call":
+            for fault in call_faults(self.module, instruction, self.functions, self.known):
+                self.add(fault)
+        else:
+            good.add(id(instruction.opcode))
+        if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
+            return
+        found = instruction_fault(self.module, instruction, is_new=self.is_new)
+        if found is None:
+            words = self.words(instruction.operands)
+            found = form_fault(self.module, instruction, words, self.ground)
+        if found is None or found.headline in self.unknown_opcodes:
+            return
+        if found.code == "TSR1025":
+            self.unknown_opcodes.add(found.headline)  # one of a name is enough
+        else:
+            good.discard(id(instruction.opcode))  # every such instruction is reported
+        self.add(found)
+
+    def check_names(
+        self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
+    ) -> None:
+        known, faults = self.known, False
+        for index, operand in enumerate(operands):
+            names = (operand.name,) if type(operand) is ptx.Name else names_in(operand)
+            for name in names:
+                if name in known:
+                    continue
+                kind = self.kind(name)
+                if kind is not None:
+                    known[name] = kind
+                    continue
+                faults = True
+                span = operand_span(self.module, instruction, index)
+                if span is not None:
+                    span = name_span(self.module, span.start, name)
+                self.undeclared(name, span)
+        if not faults:
+            self.good.add(id(shared))
+
+    def kind(self, name: str) -> str | None:
+        """The word for a name in scope; None where it is not declared."""
+        for scope in reversed(self.scopes):
+            found = scope.kind(name)
+            if found is not None:
+                return found
+        return self.globals.kinds.get(name) or special_kind(name)
+
+    def lookup(self, name: str) -> int | None:
+        for scope in reversed(self.scopes):
+            found = scope.declared(name)
+            if found is None:
+                found = scope.labels.get(name)
+            if found is not None:
+                return found
+        return self.globals.names.get(name)
+
+    # --- reports --------------------------------------------------------------------------
+
+    def report(self, code: str, headline: str, span: object, **parts: object) -> None:
+        """An error, or a warning where the module may know better than we do."""
+        build: Callable[..., Diagnostic] = warning if self.is_new else error
+        self.add(build(code, headline, span, **parts))
+
+    def undeclared(self, name: str, span: object) -> None:
+        if name.startswith("%") and self.is_new:
+            self.report("TSR1020", f"`{name}` is not declared", span)
+            return
+        candidates = [known for scope in (*self.scopes, self.globals)
+                      for known in (*scope.names, *scope.labels)]  # fmt: skip
+        near = close_matches(name, candidates[:2000], 0.8)
+        label = "no register range of that name reaches so far" if self.in_range(name) else ""
+        self.add(
+            error(
+                "TSR1020", f"`{name}` is not declared", span, label,  # type: ignore[arg-type]
+                hint=f"did you mean `{near[0]}`?" if near else None,
+            )
+        )  # fmt: skip
+
+    def in_range(self, name: str) -> bool:
+        prefix = name.rstrip(_DIGITS)
+        return prefix != name and any(prefix in scope.ranges for scope in self.scopes)
+
+    def duplicate(self, code: str, name: str, at: int, earlier: int) -> None:
+        what = "label" if code == "TSR1023" else "name"
+        first = name_span(self.module, earlier, name)
+        secondary = () if first is None else (Label(first, "first declared here"),)
+        self.add(
+            error(
+                code, f"{what} is declared twice: `{name}`", name_span(self.module, at, name),
+                "declared again here", secondary=secondary,
+            )
+        )  # fmt: skip

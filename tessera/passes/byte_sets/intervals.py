@@ -1,0 +1,130 @@
+"""Sets of bytes as arrays of sorted, disjoint intervals that do not touch.
+
+In and out: int64 arrays of shape (n, 2) with starts and ends (exclusive).
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tessera.passes.lane_values.lanes import Array
+
+EMPTY: Array = np.zeros((0, 2), dtype=np.int64)
+
+
+def interval(start: int, end: int) -> Array:
+    """One interval, or nothing where it is empty."""
+    return np.array([[start, end]], dtype=np.int64) if start < end else EMPTY
+
+
+def union(parts: Sequence[Array]) -> Array:
+    """All bytes of the parts, which may overlap and need no order."""
+    if not parts:
+        return EMPTY
+    found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(found) <= 1:
+        return found
+    if (found[1:, 0] < found[:-1, 0]).any():
+        found = found[np.argsort(found[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(found[:, 1])
+    first = np.ones(len(found), dtype=np.bool_)
+    first[1:] = found[1:, 0] > reach[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(found) - 1)
+    return np.stack([found[first, 0], reach[last]], axis=1)
+
+
+def is_sorted(starts: Array) -> bool:
+    """Whether numbers never decrease."""
+    return not (starts[1:] < starts[:-1]).any()
+
+
+def words(starts: Array, width: int) -> Array:
+    """The bytes of words of one width at these starts."""
+    if len(starts) == 0:
+        return EMPTY
+    steps = np.diff(starts)
+    if (steps < 0).any():
+        starts = np.sort(starts)
+        steps = np.diff(starts)
+    breaks = np.flatnonzero(steps > width)
+    first = np.append(starts[:1], starts[breaks + 1])
+    last = np.append(starts[breaks], starts[-1:])
+    return np.stack([first, last + width], axis=1)
+
+
+def clip(found: Array, start: int, end: int) -> Array:
+    """The bytes inside `start` to `end`."""
+    if len(found) == 0 or (found[0, 0] >= start and found[-1, 1] <= end):
+        return found
+    cut = np.clip(found, start, end)
+    return cut[cut[:, 0] < cut[:, 1]]
+
+
+def shift(found: Array, offset: int) -> Array:
+    """Every byte moved."""
+    return found + np.int64(offset) if offset else found
+
+
+def intersect(left: Array, right: Array) -> Array:
+    """The bytes in both."""
+    if len(left) == 0 or len(right) == 0:
+        return EMPTY
+    first = np.searchsorted(right[:, 1], left[:, 0], side="right")
+    last = np.searchsorted(right[:, 0], left[:, 1], side="left")
+    count = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(len(left)), count)
+    begin = np.cumsum(count) - count
+    other = np.arange(len(owner)) - np.repeat(begin, count) + np.repeat(first, count)
+    starts = np.maximum(left[owner, 0], right[other, 0])
+    ends = np.minimum(left[owner, 1], right[other, 1])
+    return np.stack([starts, ends], axis=1)
+
+
+def subtract(left: Array, right: Array) -> Array:
+    """The bytes of `left` that are not in `right`."""
+    if len(left) == 0 or len(right) == 0:
+        return left
+    edges = np.concatenate([right[:, :1].ravel(), right[:, 1:].ravel()])
+    low = int(min(left[0, 0], edges.min())) - 1
+    high = int(max(left[-1, 1], edges.max())) + 1
+    ends = np.append(right[:, 0], high)
+    starts = np.insert(right[:, 1], 0, low)
+    return intersect(left, np.stack([starts, ends], axis=1))
+
+
+def covers(outer: Array, inner: Array) -> bool:
+    """Whether every byte of `inner` is in `outer`."""
+    return len(subtract(inner, outer)) == 0
+
+
+def size(found: Array) -> int:
+    """How many bytes."""
+    return int((found[:, 1] - found[:, 0]).sum())
+
+
+def pairs(found: Array) -> tuple[tuple[int, int], ...]:
+    """As plain numbers."""
+    return tuple((int(s), int(e)) for s, e in found)
+
+
+def from_pairs(found: Iterable[tuple[int, int]]) -> Array:
+    """From plain numbers, in any order."""
+    listed = list(found)
+    return union([np.array(listed, dtype=np.int64).reshape(-1, 2)]) if listed else EMPTY
+
+
+def narrow_to(found: Array, most: int) -> Array:
+    """At most `most` intervals that cover the same bytes, the smallest gaps filled."""
+    if len(found) <= most:
+        return found
+    gaps = found[1:, 0] - found[:-1, 1]
+    by_size = np.argsort(gaps, kind="stable")
+    keep = np.sort(by_size[len(gaps) - (most - 1) :])
+    starts = np.append(found[:1, 0], found[1:, 0][keep])
+    ends = np.append(found[:-1, 1][keep], found[-1:, 1])
+    return np.stack([starts, ends], axis=1)

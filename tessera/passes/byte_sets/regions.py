@@ -1,0 +1,156 @@
+"""From sets of bytes to regions, and back.
+
+In: intervals (`passes.byte_sets.intervals`). Out: the `Region` with the same bytes, as few
+descriptors as a left-to-right scan finds: runs of equal pieces at equal distances become one
+descriptor, and runs of equal descriptors become one with a further dimension.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval, Region
+from tessera.passes.byte_sets import intervals
+from tessera.passes.lane_values.lanes import Array
+
+MOST_PIECES = 2048
+_MOST_INTERVALS = 1 << 20
+# Runs that one scan may leave for the next; more than this do not fold into few pieces.
+_MOST_RUNS = 1 << 16
+_FOLDS = 3
+
+_Shape = tuple[int, tuple[Dimension, ...]]
+"""A descriptor without its offset."""
+
+
+def exact_region(found: Array, most: int = MOST_PIECES) -> Region | None:
+    """The region of exactly these bytes; None where it has too many pieces."""
+    return _compress(found, most) if len(found) <= _MOST_INTERVALS else None
+
+
+def may_region(found: Array, most: int = MOST_PIECES) -> Region:
+    """A region that holds these bytes; past the limit on pieces the smallest gaps are filled."""
+    region = _compress(intervals.narrow_to(found, _MOST_INTERVALS), most)
+    return _few(intervals.narrow_to(found, most), most) if region is None else region
+
+
+def must_region(found: Array, most: int = MOST_PIECES) -> Region | None:
+    """A region inside these bytes, or None; past the limit the largest pieces are kept."""
+    if len(found) == 0:
+        return None
+    region = _compress(found[:_MOST_INTERVALS], most)
+    if region is not None:
+        return region
+    largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:most]
+    largest.sort()
+    return _few(found[largest], most)
+
+
+def _few(found: Array, most: int) -> Region:
+    region = _compress(found, most)
+    assert region is not None
+    return region
+
+
+def _compress(found: Array, most: int) -> Region | None:
+    """The region of some intervals; None where it has more than `most` pieces."""
+    if len(found) == 0:
+        return Affine(())
+    if len(found) == 1:
+        return Interval(int(found[0, 0]), int(found[0, 1]))
+    offsets, width = found[:, 0], found[:, 1] - found[:, 0]
+    if (width == width[0]).all():
+        widths, kinds = width[:1], np.zeros(len(found), dtype=np.int64)
+    else:
+        widths, kinds = np.unique(width, return_inverse=True)
+    shapes: list[_Shape] = [(int(one), ()) for one in widths]
+    for _ in range(_FOLDS):
+        runs = _find_runs(offsets, kinds)
+        if runs is None:
+            return None
+        if len(runs) == len(offsets):
+            break
+        kinds, shapes = _fold(offsets, kinds, shapes, runs)
+        offsets = offsets[runs]
+    if len(offsets) > most:
+        return None
+    pieces = zip(offsets.tolist(), kinds.tolist(), strict=True)
+    return Affine(tuple(Descriptor(offset, *shapes[kind]) for offset, kind in pieces))
+
+
+def _find_runs(offsets: Array, kinds: Array) -> Array | None:
+    """Where runs of pieces of one kind at equal distances start; None where there are too many.
+
+    Each run is as long as it can be, from left to right. Offsets are sorted and differ.
+    """
+    count = len(offsets)
+    steps = np.diff(offsets)
+    alike = kinds[1:] == kinds[:-1]
+    same_step = alike[1:] & alike[:-1] & (steps[1:] == steps[:-1])
+    breaks = np.append(np.flatnonzero(~same_step), count - 2)
+    ends = (breaks[np.searchsorted(breaks, np.arange(count - 1))] + 2) if count > 1 else breaks
+    following = np.append(np.where(alike, ends, np.arange(1, count)), count).tolist()
+    starts = [0]
+    while (at := following[starts[-1]]) < count:
+        if len(starts) == _MOST_RUNS:
+            return None
+        starts.append(at)
+    return np.array(starts, dtype=np.int64)
+
+
+def _fold(
+    offsets: Array, kinds: Array, shapes: list[_Shape], runs: Array
+) -> tuple[Array, list[_Shape]]:
+    """One piece per run: its kind, and the shapes that kinds stand for."""
+    counts = np.diff(runs, append=len(offsets))
+    steps = offsets[np.minimum(runs + 1, len(offsets) - 1)] - offsets[runs]
+    steps[counts == 1] = 0
+    described = zip(kinds[runs].tolist(), steps.tolist(), counts.tolist(), strict=True)
+    order: dict[tuple[int, int, int], int] = {}
+    folded = [order.setdefault(one, len(order)) for one in described]
+    found: list[_Shape] = []
+    for kind, step, count in order:
+        width, dimensions = shapes[kind]
+        more = (Dimension(step, count),) if count > 1 else ()
+        found.append((width, (*more, *dimensions)))
+    return np.array(folded, dtype=np.int64), found
+
+
+@lru_cache(maxsize=1024)
+def region_bytes(region: Region, size: int) -> Array:
+    """The bytes of a region in a buffer of `size` bytes."""
+    return regions_bytes((region,), size)
+
+
+def regions_bytes(regions: Iterable[Region], size: int) -> Array:
+    """The bytes of any of some regions.
+
+    Pieces that repeat alike are put together before they are repeated: what the stores of an
+    unrolled loop leave between each other is often nothing.
+    """
+    alike: dict[tuple[Dimension, ...], list[tuple[int, int]]] = {}
+    for region in regions:
+        match region:
+            case Affine():
+                for piece in region.pieces:
+                    run = (piece.offset, piece.offset + piece.width)
+                    alike.setdefault(piece.dimensions, []).append(run)
+            case Interval():
+                alike.setdefault((), []).append((region.start, region.end))
+            case _:
+                return intervals.interval(0, size)
+    parts = [_repeat(intervals.from_pairs(runs), along) for along, runs in alike.items()]
+    return intervals.union(parts)
+
+
+def _repeat(runs: Array, dimensions: tuple[Dimension, ...]) -> Array:
+    for dimension in reversed(dimensions):
+        steps = dimension.stride * np.arange(dimension.count, dtype=np.int64)
+        runs = intervals.union([(steps[:, None, None] + runs).reshape(-1, 2)])
+    return runs

@@ -1,0 +1,1 @@
+"""The parts of `passes/checker/check_plan.py`, the judge of plans."""

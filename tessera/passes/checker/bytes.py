@@ -1,0 +1,135 @@
+"""Sets of bytes as the judge of plans counts them.
+
+In: regions of accesses, ranges of a plan. Out: int64 arrays of shape (n, 2) with the starts and
+ends (exclusive) of sorted ranges that do not touch, and places in a list of boundaries.
+
+A buffer is cut at every boundary that any access, transfer, fill or home has in it; the pieces are
+its *atoms*. All that is known about bytes is then an array with a value per atom, and what an
+operation touches is a slice of it, or an array of places.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.graph.region import Affine, Descriptor, Interval, Region, Unknown, WholeBuffer
+
+Array = npt.NDArray[np.int64]
+Index = slice | Array
+NOTHING: Array = np.zeros((0, 2), dtype=np.int64)
+
+
+def ranges_of(pairs: Iterable[tuple[int, int]]) -> Array:
+    """Ranges from pairs, in any order."""
+    listed = [pair for pair in pairs if pair[0] < pair[1]]
+    return join([np.array(listed, dtype=np.int64)]) if listed else NOTHING
+
+
+def join(parts: Sequence[Array]) -> Array:
+    """All bytes of the parts."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return NOTHING
+    found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(found) == 1 or (found[1:, 0] > found[:-1, 1]).all():
+        return found
+    found = found[found[:, 0].argsort(kind="stable")]
+    reach = np.maximum.accumulate(found[:, 1])
+    begins = np.append(0, (found[1:, 0] > reach[:-1]).nonzero()[0] + 1)
+    ends = np.append(begins[1:] - 1, len(found) - 1)
+    return np.stack([found[begins, 0], reach[ends]], axis=1)
+
+
+def minus(left: Array, right: Array) -> Array:
+    """The bytes of `left` that are not in `right`."""
+    if len(left) == 0 or len(right) == 0:
+        return left
+    if len(left) == len(right) and (left == right).all():
+        return NOTHING
+    bounds = np.unique(np.concatenate([left.ravel(), right.ravel()]))
+    kept = np.zeros(len(bounds), dtype=np.bool_)
+    kept[places(bounds, left)] = True
+    kept[places(bounds, right)] = False
+    return _runs(bounds, kept)
+
+
+def common(left: Array, right: Array) -> Array:
+    """The bytes in both."""
+    if len(left) == 0 or len(right) == 0:
+        return NOTHING
+    return minus(left, minus(left, right))
+
+
+def size(ranges: Array) -> int:
+    """How many bytes."""
+    return int((ranges[:, 1] - ranges[:, 0]).sum())
+
+
+def boundaries(length: int, parts: Iterable[Array]) -> Array:
+    """Where a buffer is cut: its two ends, and the ends of all ranges."""
+    return np.unique(np.concatenate([np.array([0, length]), *(part.ravel() for part in parts)]))
+
+
+def places(bounds: Array, ranges: Array) -> Index:
+    """The atoms that make up ranges whose ends are all among the boundaries."""
+    if len(ranges) == 1:
+        first, last = bounds.searchsorted(ranges[0]).tolist()
+        return slice(first, last)
+    ends = bounds.searchsorted(ranges)
+    counts = ends[:, 1] - ends[:, 0]
+    shift = ends[:, 0] - (np.cumsum(counts) - counts)
+    return np.arange(counts.sum()) + np.repeat(shift, counts)
+
+
+def marked(bounds: Array, index: Index, mask: npt.NDArray[np.bool_]) -> Array:
+    """The ranges of those atoms of `index` that are set in `mask`."""
+    chosen = np.zeros(len(bounds), dtype=np.bool_)
+    chosen[index] = mask
+    return _runs(bounds, chosen)
+
+
+def _runs(bounds: Array, chosen: npt.NDArray[np.bool_]) -> Array:
+    """The ranges that the chosen atoms make up; the last boundary starts none."""
+    edges = np.diff(chosen.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
+    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    return np.stack([bounds[starts], bounds[ends]], axis=1)
+
+
+def text(ranges: Array) -> str:
+    """A few ranges, for people: `0:64, 128:192 and 3 more`."""
+    shown = ", ".join(f"{start}:{end}" for start, end in ranges[:3].tolist())
+    return shown if len(ranges) <= 3 else f"{shown} and {len(ranges) - 3} more"
+
+
+def region_ranges(region: Region, length: int) -> Array:
+    """The bytes of a region that lie in a buffer of `length` bytes."""
+    match region:
+        case Affine():
+            found = join([_descriptor(piece) for piece in region.pieces])
+        case Interval():
+            found = ranges_of([(region.start, region.end)])
+        case WholeBuffer() | Unknown():
+            found = ranges_of([(0, length)])
+    if len(found) == 0 or (found[0, 0] >= 0 and found[-1, 1] <= length):
+        return found
+    cut = np.clip(found, 0, length)
+    return cut[cut[:, 0] < cut[:, 1]]
+
+
+def _descriptor(piece: Descriptor) -> Array:
+    """Dimensions that close their gaps make a wider word; the others give a start each."""
+    width = piece.width
+    starts = np.array([piece.offset], dtype=np.int64)
+    for one in sorted(piece.dimensions, key=lambda one: one.stride):
+        if one.stride <= width and len(starts) == 1:
+            width += one.stride * (one.count - 1)
+        else:
+            steps = np.arange(one.count, dtype=np.int64) * one.stride
+            starts = (starts[:, None] + steps[None, :]).ravel()
+    return join([np.stack([starts, starts + width], axis=1)])

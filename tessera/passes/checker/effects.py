@@ -1,0 +1,110 @@
+"""What each step of a trace depends on and changes, as bytes.
+
+In: a program and its graph. Out: per step its effects on buffers, and the weights that it touches.
+
+Steps of a model repeat: the analysis gives equal steps the same region records, so what was added
+up once for some regions is kept under their identities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.region import Region
+from tessera.ir.program.program import POINTER_BYTES, Program, Role
+from tessera.passes.checker.bytes import Array, join, minus, ranges_of, region_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bytes3:
+    """Bytes of one buffer that must be current, that may be and that certainly are written."""
+
+    needed: Array
+    written: Array
+    certain: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """One step: what it does to the buffers that are walked; weights, and whether it writes them.
+
+    Weights never change and are not walked, but for those with words of a `pointers` record, which
+    may be in a slot.
+    """
+
+    touched: tuple[tuple[int, Bytes3], ...]
+    weights: tuple[tuple[int, bool], ...]
+
+
+def find_effects(program: Program, graph: KernelGraph) -> tuple[Effects, ...]:
+    """The effects of all steps."""
+    tables = pointer_words(program)
+    memo = _Memo()
+    return tuple(_effects(node, graph, tables, memo) for node in graph.nodes)
+
+
+def _effects(node: Node, graph: KernelGraph, tables: dict[int, Array], memo: _Memo) -> Effects:
+    accesses: dict[int, list[Access]] = {}
+    for access in node.accesses:
+        accesses.setdefault(int(access.buffer), []).append(access)
+    touched, weights = [], []
+    for buffer, those in accesses.items():
+        one = graph.buffers[buffer]
+        if one.bytes == 0:
+            continue
+        if one.role is Role.WEIGHT:
+            weights.append((buffer, any(access.kind.writes for access in those)))
+            if buffer not in tables:
+                continue
+        found = memo.bytes_of(those, one.bytes)
+        if len(found.needed) or len(found.written):
+            touched.append((buffer, found))
+    return Effects(tuple(touched), tuple(weights))
+
+
+class _Memo:
+    """What was found for regions, by their identity; the graph keeps them alive."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[tuple[int, int], Array] = {}
+        self.sums: dict[tuple[object, ...], Bytes3] = {}
+
+    def bytes_of(self, accesses: list[Access], length: int) -> Bytes3:
+        """All accesses of a step to one buffer, added up."""
+        key = (length, *((id(a.kind), id(a.certainty), id(a.region)) for a in accesses))
+        found = self.sums.get(key)
+        if found is None:
+            found = self.sums[key] = self._add_up(accesses, length)
+        return found
+
+    def _add_up(self, accesses: list[Access], length: int) -> Bytes3:
+        reads = [a.region for a in accesses if a.kind.reads]
+        writes = [a.region for a in accesses if a.kind.writes]
+        sure = [
+            a.region
+            for a in accesses
+            if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
+        ]
+        written, certain = self._join(writes, length), self._join(sure, length)
+        needed = join([self._join(reads, length), minus(written, certain)])
+        return Bytes3(needed=needed, written=written, certain=certain)
+
+    def _join(self, regions: list[Region], length: int) -> Array:
+        return join([self._region(one, length) for one in {id(r): r for r in regions}.values()])
+
+    def _region(self, region: Region, length: int) -> Array:
+        key = (id(region), length)
+        if key not in self.ranges:
+            self.ranges[key] = region_ranges(region, length)
+        return self.ranges[key]
+
+
+def pointer_words(program: Program) -> dict[int, Array]:
+    """The bytes of each buffer that hold addresses when a request begins."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for table in program.pointer_tables:
+        spans = [(word.offset, word.offset + POINTER_BYTES) for word in table.words]
+        found.setdefault(int(table.buffer), []).extend(spans)
+    return {buffer: ranges_of(spans) for buffer, spans in found.items() if spans}

@@ -1,0 +1,168 @@
+"""What the judge of plans says: one diagnostic per broken rule, with the operations behind it.
+
+In: operations and ranges. Out: a list of diagnostics that stops growing: one fault often shows in
+many places, and the first are enough to find it. Where the plan is a text, the operations behind a
+fault are shown where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tessera.diagnostics import Diagnostic, Label, Span, error
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import (
+    Await,
+    Fill,
+    Free,
+    Operation,
+    Queue,
+    Queued,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+
+MOST = 20
+
+
+Locate = Callable[[object], Span | None]
+"""Where a record of a plan stands in its text, if it comes from one."""
+
+
+def nowhere(_: object) -> Span | None:
+    """The plan comes from no text."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operation with its place: `position` on its queue, `number` in its device's program."""
+
+    device: str
+    position: int
+    number: int
+    record: Queued
+
+    @property
+    def queue(self) -> Queue:
+        """Where it is done."""
+        return self.record.queue
+
+    @property
+    def operation(self) -> Operation:
+        """What is done."""
+        return self.record.operation
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An operation in words."""
+
+    what: str
+    op: Op
+
+    def __str__(self) -> str:
+        op = self.op
+        return f"{self.what} (operation {op.number} of `{op.device}`, {op.queue.value} queue)"
+
+
+@dataclass(slots=True)
+class Findings:
+    """The faults found so far."""
+
+    locate: Locate = nowhere
+    found: list[Diagnostic] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(
+        self,
+        code: str,
+        headline: str,
+        *notes: str | Said,
+        at: object = None,
+        hint: str | None = None,
+    ) -> None:
+        """Note a fault, or count it where there are many already; `at` is a record to blame."""
+        if len(self.found) >= MOST:
+            self.left_out += 1
+            return
+        labels = []
+        words = []
+        for note in notes:
+            span = self.locate(note.op.record) if isinstance(note, Said) else None
+            if isinstance(note, Said) and span is not None:
+                labels.append(Label(span, f"{note.what}, on `{note.op.device}`"))
+            else:
+                words.append(str(note))
+        if (span := self.locate(at)) is not None:
+            labels.append(Label(span))
+        last = labels.pop() if labels else None
+        self.found.append(
+            error(
+                code, headline, None if last is None else last.span,
+                "" if last is None else last.text,
+                secondary=tuple(labels), notes=tuple(words), hint=hint,
+            )
+        )  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """How many there are, those left out included."""
+        return len(self.found) + self.left_out
+
+    def result(self) -> tuple[Diagnostic, ...]:
+        """All that was found; empty is the proof."""
+        if not self.left_out:
+            return tuple(self.found)
+        more = f"{self.left_out} more are not shown"
+        last = replace(self.found[-1], notes=(*self.found[-1].notes, more))
+        return (*self.found[:-1], last)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the steps, buffers and transfers of one trace are called."""
+
+    graph: KernelGraph
+    transfers: dict[int, Transfer]
+
+    def step(self, step: int) -> str:
+        """`#3 m.copy`."""
+        return f"`#{step} {self.graph.nodes[step].name}`"
+
+    def buffer(self, buffer: int) -> str:
+        """The name of a buffer."""
+        return f"`{self.graph.buffers[buffer].name}`"
+
+    def version(self, version: int) -> str:
+        """What made a version of some bytes."""
+        return "their first contents" if version < 0 else f"what step {self.step(version)} leaves"
+
+    def transfer(self, transfer: int) -> str:
+        """`transfer 4 of x from a to b`."""
+        one = self.transfers[transfer]
+        name = self.buffer(one.buffer)
+        return f"transfer {transfer} of {name} from `{one.source}` to `{one.target}`"
+
+    def op(self, op: Op) -> Said:
+        """An operation, what it does and where: device, queue, number."""
+        match op.operation:
+            case Run(step):
+                what = f"step {self.step(step)}"
+            case Fill(buffer, _):
+                what = f"the fill of {self.buffer(buffer)}"
+            case Free(buffer):
+                what = f"the free of {self.buffer(buffer)}"
+            case Send(transfer):
+                what = f"the send of {self.transfer(transfer)}"
+            case Receive(transfer):
+                what = f"the receive of {self.transfer(transfer)}"
+            case Record(event):
+                what = f"the record of event {event}"
+            case Await(event):
+                what = f"the wait for event {event}"
+        return Said(what, op)

@@ -1,0 +1,202 @@
+"""Where bytes that outlive a request are between two of them.
+
+In: a lowered replica, the programs of its traces and what their steps may write. Out: `Claims` per
+trace: what is in place when its request begins, and must be again when it ends.
+
+A state is one buffer for all traces that have its name; a module variable belongs to its trace.
+Bytes that some step of the replica may write are at the devices that `Home` records name, the same
+in every trace, so that any trace may follow any other. Bytes without a home are wherever the
+buffer has a place; those with one are there and nowhere else, written or not. Requests of all lanes
+share variables: if one may be written, requests run one at a time. So they do where a word of a
+`pointers` record in a state may be written: it is put there once and carried on, and nobody knows
+afterwards whether it still holds an address of its request. Only one trace may have such a state:
+another would take the word for a pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import Home, LoweredReplica
+from tessera.ir.program.program import Buffer, Program, Role
+from tessera.passes.checker.bytes import NOTHING, Array, common, join, minus, ranges_of, text
+from tessera.passes.checker.effects import Effects, pointer_words
+from tessera.passes.checker.findings import Findings
+from tessera.passes.checker.memory import Memory
+from tessera.passes.checker.shape import LASTING, bytes_fault
+
+Key = tuple[int, str]
+"""Whose bytes: the trace (-1: all that have the name) and the name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What is said about one trace: the homes of its bytes, and those that need none."""
+
+    homes: tuple[Home, ...]
+    constant: dict[int, Array]
+
+
+def check_homes(
+    replica: LoweredReplica,
+    programs: Sequence[Program],
+    effects: Mapping[int, tuple[Effects, ...]],
+    memory: Memory,
+    findings: Findings,
+) -> dict[int, Claims] | None:
+    """What each trace finds and leaves, or None where the records are of no use."""
+    before = findings.count
+    served = sorted({one.trace for one in replica.traces})
+    homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}
+    for home in replica.homes:
+        fault = _home_fault(home, homes, programs, memory)
+        if fault is not None:
+            what = f"a home on `{home.device}` for trace {home.trace} {fault}"
+            findings.add("TSR4001", what, at=home)
+            continue
+        homes[home.trace].setdefault(int(home.buffer), []).append(home)
+    if findings.count > before:
+        return None
+    written = _written(programs, effects)
+    _check_agreement(homes, programs, written, findings)
+    if replica.slots != 1:
+        _check_alone(replica, written, findings)
+    _check_words(replica, {trace: programs[trace] for trace in served}, written, findings)
+    return {
+        trace: Claims(
+            homes=tuple(home for own in homes[trace].values() for home in own),
+            constant=_constant(programs[trace], homes[trace]),
+        )
+        for trace in served
+    }
+
+
+def _home_fault(
+    home: Home,
+    homes: Mapping[int, Mapping[int, Sequence[Home]]],
+    programs: Sequence[Program],
+    memory: Memory,
+) -> str | None:
+    if home.trace not in homes:
+        return "is of a trace that is not served"
+    buffers = programs[home.trace].buffers
+    if not 0 <= home.buffer < len(buffers):
+        return f"names buffer {home.buffer}, which is not there"
+    one = buffers[home.buffer]
+    if one.role not in LASTING:
+        return f"is of `{one.name}`, which does not outlive a request"
+    if memory.place(home.trace, home.device, int(home.buffer)) is None:
+        return f"is of `{one.name}`, which has no place there"
+    if any(other.device == home.device for other in homes[home.trace].get(int(home.buffer), ())):
+        return f"is of `{one.name}`, which has another there"
+    return bytes_fault(home.bytes, one.bytes, one.name)
+
+
+def _key(trace: int, buffer: Buffer) -> Key:
+    return (trace if buffer.role is Role.VARIABLE else -1, buffer.name)
+
+
+def _written(
+    programs: Sequence[Program], effects: Mapping[int, tuple[Effects, ...]]
+) -> dict[Key, Array]:
+    """The bytes that some step may write, of every buffer that lasts."""
+    parts: dict[Key, dict[int, Array]] = {}
+    for trace, steps in effects.items():
+        for step in steps:
+            for buffer, found in step.touched:
+                one = programs[trace].buffers[buffer]
+                if len(found.written) and one.role in LASTING:
+                    parts.setdefault(_key(trace, one), {})[id(found.written)] = found.written
+    return {key: join(list(found.values())) for key, found in parts.items()}
+
+
+def _constant(program: Program, homes: Mapping[int, Sequence[Home]]) -> dict[int, Array]:
+    """Per buffer that lasts the bytes without a home: nothing writes them."""
+    return {
+        int(one.id): minus(
+            ranges_of([(0, one.bytes)]),
+            join([ranges_of(home.bytes) for home in homes.get(int(one.id), ())]),
+        )
+        for one in program.buffers
+        if one.role in LASTING and one.bytes
+    }
+
+
+def _check_agreement(
+    homes: Mapping[int, Mapping[int, Sequence[Home]]],
+    programs: Sequence[Program],
+    written: Mapping[Key, Array],
+    findings: Findings,
+) -> None:
+    """All traces name the same homes, and every byte that is written has one."""
+    agreed: dict[Key, tuple[int, dict[str, object]]] = {}
+    for trace, own in homes.items():
+        for one in programs[trace].buffers:
+            if one.role not in LASTING:
+                continue
+            here = own.get(int(one.id), [])
+            first, known = agreed.setdefault(
+                _key(trace, one), (trace, {home.device: home.bytes for home in here})
+            )
+            if known != {home.device: home.bytes for home in here}:
+                findings.add(
+                    "TSR4013",
+                    f"traces {first} and {trace} say different things about the homes of "
+                    f"`{one.name}`",
+                )
+            at_home = join([ranges_of(home.bytes) for home in here])
+            lost = minus(written.get(_key(trace, one), NOTHING), at_home)
+            if len(lost):
+                findings.add(
+                    "TSR4007",
+                    f"bytes {text(lost)} of `{one.name}` have no home after a request of trace "
+                    f"{trace}",
+                    "a step may write them, and the next request finds them nowhere",
+                )
+
+
+def _check_alone(replica: LoweredReplica, written: Mapping[Key, Array], findings: Findings) -> None:
+    for (trace, name), found in written.items():
+        if trace >= 0 and len(found):
+            findings.add(
+                "TSR4013",
+                f"`{name}` may be written and there are {replica.slots} slots",
+                "a module variable is there once for all requests: only one may run at a time",
+            )
+
+
+def _check_words(
+    replica: LoweredReplica,
+    programs: Mapping[int, Program],
+    written: Mapping[Key, Array],
+    findings: Findings,
+) -> None:
+    """Addresses in states that steps may overwrite are right for the requests that follow."""
+    for trace, program in programs.items():
+        for buffer, words in pointer_words(program).items():
+            one = program.buffers[buffer]
+            lost = common(words, written.get((-1, one.name), NOTHING))
+            if one.role is not Role.STATE or not len(lost):
+                continue
+            what = f"a step may overwrite addresses in the state `{one.name}`, bytes {text(lost)}"
+            why = "what it leaves there is carried to the next request"
+            if replica.slots != 1:
+                findings.add("TSR4011", f"{what}, and there are {replica.slots} slots", why)
+            others = [
+                other
+                for other, its in programs.items()
+                if other > trace and any(b.name == one.name for b in its.buffers)
+            ]
+            if others:
+                findings.add("TSR4011", f"{what}, and trace {others[0]} has it too", why)
+
+
+def writes_variables(program: Program, graph: KernelGraph) -> bool:
+    """Whether a step may write a variable of a module."""
+    return any(
+        access.kind.writes and program.buffers[access.buffer].role is Role.VARIABLE
+        for node in graph.nodes
+        for access in node.accesses
+    )

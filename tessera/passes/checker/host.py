@@ -1,0 +1,81 @@
+"""What the host has of the outputs when a request ends.
+
+In: the transfers to the host, with the versions that they carry. Out: findings.
+
+A send may end before its bytes arrive, so two sends of one byte arrive in no certain order: each
+byte of an output goes to the host once, in its last version. What no step writes is there already.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.program.program import Role
+from tessera.passes.checker.bytes import Array, marked, places, text
+from tessera.passes.checker.findings import Findings, Op
+from tessera.passes.checker.sequence import FIRST, Sequence, Versions
+from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.space import POISON_VERSION
+from tessera.passes.checker.waste import report_excess
+
+_NOT_SENT = -2
+
+
+class Host:
+    """Per output and atom the version that was sent."""
+
+    def __init__(self, shape: Shape, sequence: Sequence, findings: Findings) -> None:
+        self.shape = shape
+        self.names = shape.names
+        self.sequence = sequence
+        self.findings = findings
+        self.sent = {
+            int(one.id): np.full(len(sequence.bounds[int(one.id)]) - 1, _NOT_SENT, dtype=np.int32)
+            for one in shape.graph.buffers
+            if one.role is Role.OUTPUT and one.bytes
+        }
+
+    def take(self, op: Op, buffer: int, found: Array, version: int | Versions) -> None:
+        """Bytes are sent to the host."""
+        before = self.findings.count
+        lost = np.asarray(version) == POISON_VERSION
+        bounds, final = self.sequence.bounds[buffer], self.sequence.final[buffer]
+        index = places(bounds, found)
+        again = self.sent[buffer][index] != _NOT_SENT
+        if again.any():
+            self.findings.add(
+                "TSR4007",
+                f"bytes {text(marked(bounds, index, again))} of {self.names.buffer(buffer)} go to "
+                "the host twice, in no certain order",
+                self.names.op(op),
+            )
+        stale = (final[index] != version) & ~lost
+        if stale.any():
+            self.findings.add(
+                "TSR4007",
+                f"the host gets bytes {text(marked(bounds, index, stale))} of "
+                f"{self.names.buffer(buffer)} that are not the result",
+                self.names.op(op),
+                f"the result is {self._version(final[index], stale)}",
+            )
+        self.sent[buffer][index] = version
+        if self.findings.count == before and not lost.any():
+            untouched = marked(bounds, index, final[index] == FIRST)
+            report_excess(self.shape, op, untouched, "that no step writes", self.findings)
+
+    def finish(self) -> None:
+        """All that steps wrote has been sent."""
+        for buffer, sent in self.sent.items():
+            final = self.sequence.final[buffer]
+            missing = (sent == _NOT_SENT) & (final > FIRST)
+            if missing.any():
+                where = text(marked(self.sequence.bounds[buffer], slice(0, len(sent)), missing))
+                self.findings.add(
+                    "TSR4007",
+                    f"bytes {where} of the output {self.names.buffer(buffer)} never reach the host",
+                    f"they are {self._version(final, missing)}",
+                )
+
+    def _version(self, versions: Versions, mask: npt.NDArray[np.bool_]) -> str:
+        return self.names.version(int(versions[int(np.flatnonzero(mask)[0])]))

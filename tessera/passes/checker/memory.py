@@ -1,0 +1,277 @@
+"""Whether every buffer has a place that is its own, in memory that is there.
+
+In: a lowered replica and the programs of its traces. Out: a `Memory`: where each buffer of each
+trace is, and findings.
+
+An area exists once (weights, module variables), once per lane (state) or once per slot (the rest),
+and its kind follows from the role of a buffer. Weights and states of equal name are one buffer for
+all traces: they have one place on a device, which nothing else shares. Places in a slot may
+overlap: `judge.versions` proves that their tenants do not meet. Where a variable is only its
+module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
+slot instead, because what they point to may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tessera.ir.plan.launch_program import (
+    HOST,
+    PLACE_ALIGNMENT,
+    Area,
+    AreaKind,
+    LoweredReplica,
+    Place,
+)
+from tessera.ir.program.program import Program, Role
+from tessera.passes.checker.findings import Findings
+from tessera.passes.checker.tables import check_tables
+
+KIND_OF: Mapping[Role, AreaKind] = {
+    Role.WEIGHT: AreaKind.WEIGHTS,
+    Role.STATE: AreaKind.LANE,
+    Role.INPUT: AreaKind.SLOT,
+    Role.OUTPUT: AreaKind.SLOT,
+    Role.TEMP: AreaKind.SLOT,
+    Role.VARIABLE: AreaKind.MODULE,
+}
+# Above every memory there is, and low enough for sums of such numbers in 64 bits.
+MOST_BYTES = 1 << 56
+MOST_DEVICES = 1024
+_SHARED = (AreaKind.WEIGHTS, AreaKind.LANE)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The places of a replica by trace, device and buffer."""
+
+    places: dict[tuple[int, str, int], Place] = field(default_factory=dict)
+
+    def place(self, trace: int, device: str, buffer: int) -> Place | None:
+        """Where a buffer is on a device, if it is there."""
+        return self.places.get((trace, device, buffer))
+
+
+def check_memory(
+    replica: LoweredReplica, programs: Sequence[Program], findings: Findings
+) -> Memory | None:
+    """The places of a replica, or None where they cannot be used."""
+    before = findings.count
+    _check_devices(replica, findings)
+    areas = _areas(replica, findings)
+    memory = Memory()
+    for place in replica.places:
+        fault = _place_fault(place, replica, programs, areas)
+        key = (place.trace, place.device, int(place.buffer))
+        if fault is None and key in memory.places:
+            fault = "has two places there"
+        if fault is None:
+            memory.places[key] = place
+            continue
+        name = _name(place, programs)
+        findings.add(
+            "TSR4009", f"{name} of trace {place.trace} on `{place.device}` {fault}", at=place
+        )
+    if findings.count > before:
+        return None
+    _check_shared(memory, programs, findings)
+    _check_slot_weights(memory, programs, findings)
+    check_tables(memory.places, areas, programs, findings)
+    _check_variables(memory, areas, programs, findings)
+    return memory if findings.count == before else None
+
+
+def _check_devices(replica: LoweredReplica, findings: Findings) -> None:
+    if not 1 <= replica.slots <= 1 << 20 or not 1 <= replica.lanes <= 1 << 20:
+        findings.add(
+            "TSR4013", f"a replica cannot have {replica.slots} slots and {replica.lanes} lanes"
+        )
+    if len(replica.devices) > MOST_DEVICES:
+        findings.add(
+            "TSR4015", f"a replica of {len(replica.devices)} devices is too large to be proved"
+        )
+    if HOST in replica.devices or len(set(replica.devices)) < len(replica.devices):
+        findings.add("TSR4013", f"the devices of a replica need names of their own, not `{HOST}`")
+
+
+def _areas(replica: LoweredReplica, findings: Findings) -> dict[tuple[str, AreaKind], Area]:
+    counts = {
+        AreaKind.WEIGHTS: 1,
+        AreaKind.MODULE: 1,
+        AreaKind.LANE: replica.lanes,
+        AreaKind.SLOT: replica.slots,
+    }
+    found: dict[tuple[str, AreaKind], Area] = {}
+    for area in replica.areas:
+        what = f"the {area.kind.value} area of `{area.device}`"
+        if area.device not in replica.devices:
+            findings.add("TSR4009", f"{what} is on no device of the replica", at=area)
+        elif (area.device, area.kind) in found:
+            findings.add("TSR4009", f"{what} is there twice", at=area)
+        elif not 0 <= area.bytes <= MOST_BYTES:
+            findings.add("TSR4009", f"{what} cannot have {area.bytes} bytes", at=area)
+        elif area.count != counts[area.kind]:
+            findings.add(
+                "TSR4009", f"{what} is there {area.count} times, not {counts[area.kind]}", at=area
+            )
+        elif area.count > 1 and area.bytes % PLACE_ALIGNMENT:
+            findings.add(
+                "TSR4009",
+                f"{what} has copies of {area.bytes} bytes, no multiple of {PLACE_ALIGNMENT}",
+                at=area,
+            )
+        else:
+            found[area.device, area.kind] = area
+    return found
+
+
+def _place_fault(
+    place: Place,
+    replica: LoweredReplica,
+    programs: Sequence[Program],
+    areas: Mapping[tuple[str, AreaKind], Area],
+) -> str | None:
+    if not 0 <= place.trace < len(programs):
+        return "is of a trace that is not there"
+    program = programs[place.trace]
+    if not 0 <= place.buffer < len(program.buffers):
+        return "is a buffer that is not there"
+    if place.device not in replica.devices:
+        return "is on no device of the replica"
+    buffer = program.buffers[place.buffer]
+    wanted = KIND_OF[buffer.role]
+    if place.kind is AreaKind.SLOT and _has_words(program, place.buffer):
+        wanted = AreaKind.SLOT if buffer.role is Role.WEIGHT else wanted
+    if place.kind is not wanted:
+        return (
+            f"is of role {buffer.role.value} and must be in the {wanted.value} area, not in "
+            f"{place.kind.value}"
+        )
+    area = areas.get((place.device, place.kind))
+    if area is None:
+        return f"is in the {place.kind.value} area, which is not there"
+    if place.kind is AreaKind.MODULE:
+        return None
+    if place.offset < 0 or place.offset + buffer.bytes > area.bytes:
+        end = place.offset + buffer.bytes
+        return f"takes bytes {place.offset}:{end} of an area of {area.bytes} bytes"
+    if place.offset % PLACE_ALIGNMENT:
+        return f"is at {place.offset}, no multiple of {PLACE_ALIGNMENT}"
+    return None
+
+
+def _name(place: Place, programs: Sequence[Program]) -> str:
+    if 0 <= place.trace < len(programs):
+        buffers = programs[place.trace].buffers
+        if 0 <= place.buffer < len(buffers):
+            return f"`{buffers[place.buffer].name}`"
+    return f"buffer {place.buffer}"
+
+
+def _check_shared(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
+    """Equal names have one size and one place, other names other bytes."""
+    sizes: dict[str, tuple[int, Role]] = {}
+    for trace in sorted({trace for trace, _, _ in memory.places}):
+        for one in programs[trace].buffers:
+            if KIND_OF[one.role] not in _SHARED:
+                continue
+            size, role = sizes.setdefault(one.name, (one.bytes, one.role))
+            if (size, role) != (one.bytes, one.role):
+                findings.add(
+                    "TSR4013",
+                    f"traces share `{one.name}`: a {role.value} of {size} bytes, and a "
+                    f"{one.role.value} of {one.bytes}",
+                )
+    areas: dict[tuple[str, AreaKind], dict[str, tuple[int, int]]] = {}
+    for (trace, device, number), place in memory.places.items():
+        if place.kind not in _SHARED:
+            continue
+        buffer = programs[trace].buffers[number]
+        named = areas.setdefault((device, place.kind), {})
+        known = named.setdefault(buffer.name, (place.offset, buffer.bytes))
+        if known != (place.offset, buffer.bytes):
+            findings.add(
+                "TSR4009",
+                f"traces share `{buffer.name}` on `{device}` and put it in different places",
+                f"{known[1]} bytes at {known[0]}, and {buffer.bytes} bytes at {place.offset}",
+                at=place,
+            )
+    for (device, kind), named in areas.items():
+        _check_apart(f"the {kind.value} area of `{device}`", named, findings)
+
+
+def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
+    """A weight with a copy per slot is there for the whole request: nobody shares its bytes."""
+    for (trace, device, number), place in memory.places.items():
+        weight = programs[trace].buffers[number]
+        if place.kind is not AreaKind.SLOT or weight.role is not Role.WEIGHT:
+            continue
+        end = place.offset + weight.bytes
+        for (other_trace, other_device, other), used in memory.places.items():
+            if (other_trace, other_device) != (trace, device) or other == number:
+                continue
+            stop = used.offset + programs[trace].buffers[other].bytes
+            if used.kind is AreaKind.SLOT and used.offset < end and place.offset < stop:
+                name = programs[trace].buffers[other].name
+                findings.add(
+                    "TSR4009",
+                    f"`{name}` shares bytes with the weight `{weight.name}` in the slot area of"
+                    f" `{device}`",
+                    at=used,
+                )
+
+
+def _check_apart(where: str, named: Mapping[str, tuple[int, int]], findings: Findings) -> None:
+    """No two of these share bytes."""
+    rows = sorted((offset, offset + size, name) for name, (offset, size) in named.items() if size)
+    for (_, end, name), (start, _, other) in pairwise(rows):
+        if start < end:
+            findings.add("TSR4009", f"`{name}` and `{other}` share bytes {start}:{end} of {where}")
+
+
+def _has_words(program: Program, buffer: int) -> bool:
+    return any(table.buffer == buffer and table.words for table in program.pointer_tables)
+
+
+def _check_variables(
+    memory: Memory,
+    areas: Mapping[tuple[str, AreaKind], Area],
+    programs: Sequence[Program],
+    findings: Findings,
+) -> None:
+    """The module area says how much the variables take: every trace loads modules of its own."""
+    taken: dict[str, int] = {}
+    for (trace, device, number), place in memory.places.items():
+        if place.kind is AreaKind.MODULE:
+            taken[device] = taken.get(device, 0) + programs[trace].buffers[number].bytes
+    for device, need in taken.items():
+        room = areas[device, AreaKind.MODULE].bytes
+        if need > room:
+            findings.add(
+                "TSR4009",
+                f"the module area of `{device}` has {room} bytes and its variables take {need}",
+            )
+
+
+def check_capacity(
+    areas: Sequence[Area],
+    card_of: Mapping[str, str],
+    capacities: Mapping[str, int],
+    findings: Findings,
+) -> dict[str, int]:
+    """The areas of all devices of a card, slices too, fit in what it has; what they take."""
+    used = dict.fromkeys(capacities, 0)
+    for area in areas:
+        card = card_of.get(area.device)
+        if card in used:
+            used[card] += max(0, area.bytes) * max(0, area.count)
+    for card, need in used.items():
+        if need > capacities[card]:
+            findings.add(
+                "TSR4009",
+                f"the plan needs {need} bytes on `{card}`, which has {capacities[card]}",
+                hint="plan again, with fewer slots or for GPUs with more memory",
+            )
+    return used

@@ -1,0 +1,206 @@
+"""What comes before what in a request, and whether it comes to an end.
+
+In: a `Shape`. Out: an `Order`: the operations in an order in which they can be done, each with
+what is over on the queues of its own device when it begins; or None where some wait for each other,
+which is reported.
+
+Before: queues are done in order; what follows a wait comes after the event; a receive ends after
+its send has read the bytes, and its memory is the transfer's from when it begins. The clock of an
+operation says, per queue, how many operations are over before it begins. A send may end long before
+its receive begins, so clocks draw no conclusion from that. It may also end only when its receive
+takes the bytes: an order counts as possible only if it is possible then too, with both ends of a
+transfer done as one.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Await,
+    Fill,
+    Free,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+)
+from tessera.passes.checker import limits
+from tessera.passes.checker.findings import Findings, Op, Said
+from tessera.passes.checker.limits import give_up
+from tessera.passes.checker.shape import QueueKey, Shape
+
+Clock = npt.NDArray[np.int32]
+_AT_ONCE = -1
+
+
+Order = tuple[tuple[Op, Clock], ...]
+"""Operations, each with how many are over on every queue of its device (as `Queue` lists them)."""
+
+
+def find_order(shape: Shape, findings: Findings) -> Order | None:
+    """An order in which all operations can be done."""
+    if len(shape.records) * len(shape.queues) > limits.MOST_CLOCKS:
+        give_up(shape.trace.trace, "have too many events on too many devices", findings)
+        return None
+    walk = _Walk(shape)
+    walk.run()
+    stuck = [key for key, ops in shape.queues.items() if walk.next[key] < len(ops)]
+    if stuck:
+        _report_circle(walk, stuck[0], findings)
+        return None
+    return tuple(walk.steps)
+
+
+class _Walk:
+    """The queues, how far each is, and its clock so far."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.column = {key: place for place, key in enumerate(shape.queues)}
+        self.own = {
+            device: [self.column[device, queue] for queue in Queue] for device, _ in shape.queues
+        }
+        self.next = dict.fromkeys(shape.queues, 0)
+        self.clocks = {key: np.zeros(len(self.column), dtype=np.int32) for key in shape.queues}
+        self.ranks = {key: _ranks(ops) for key, ops in shape.queues.items()}
+        self.events: dict[tuple[str, int], Clock] = {}
+        self.waiting: dict[tuple[str, int], list[QueueKey]] = {}
+        self.steps: list[tuple[Op, Clock]] = []
+
+    def run(self) -> None:
+        """Do what can be done until nothing can, steps in the order of the trace if possible.
+
+        Any order proves the same; this one shows a missing wait as what it is. A queue that has to
+        wait is looked at again when that may help.
+        """
+        keys = list(self.shape.queues)
+        place = {key: number for number, key in enumerate(keys)}
+        ready: list[tuple[int, int, int]] = []
+
+        def look_at(key: QueueKey) -> None:
+            at = self.next[key]
+            if at < len(self.shape.queues[key]):
+                heappush(ready, (self.ranks[key][at], at, place[key]))
+
+        for key in keys:
+            look_at(key)
+        while ready:
+            _, at, number = heappop(ready)
+            key = keys[number]
+            if at != self.next[key]:
+                continue  # another entry for this queue was first
+            woken = self._try(key, self.shape.queues[key][at])
+            if woken is not None:
+                for one in (key, *woken):
+                    look_at(one)
+
+    def head(self, key: QueueKey) -> Op | None:
+        """The next operation of a queue."""
+        ops, place = self.shape.queues[key], self.next[key]
+        return ops[place] if place < len(ops) else None
+
+    def _try(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
+        """Do an operation if it can be done; the queues that may go on then, or None."""
+        match op.operation:
+            case Await(event):
+                happened = self.events.get((op.device, event))
+                if happened is None:
+                    self.waiting.setdefault((op.device, event), []).append(key)
+                    return None
+                np.maximum(self.clocks[key], happened, out=self.clocks[key])
+                self._done(key, op)
+                return []
+            case Record(event):
+                self._done(key, op)
+                self.events[op.device, event] = self.clocks[key].copy()
+                return self.waiting.pop((op.device, event), [])
+            case Send() | Receive():
+                return self._transfer(key, op)
+            case _:
+                self._done(key, op)
+                return []
+
+    def _transfer(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
+        other = self.partner(op)
+        if other is None:
+            self._done(key, op)
+            return []
+        other_key = (other.device, other.queue)
+        if self.head(other_key) is not other:
+            return None
+        source, target = (op, other) if isinstance(op.operation, Send) else (other, op)
+        source_key, target_key = (source.device, source.queue), (target.device, target.queue)
+        self._done(source_key, source)
+        # The clock of the receive itself: its memory is the transfer's as soon as it begins.
+        self._done(target_key, target)
+        clock = self.clocks[target_key]
+        np.maximum(clock, self.clocks[source_key], out=clock)
+        return [other_key]
+
+    def partner(self, op: Op) -> Op | None:
+        """The other end of a transfer, or None where that is the host."""
+        assert isinstance(op.operation, Send | Receive)
+        number = op.operation.transfer
+        transfer = self.shape.transfers[number]
+        if HOST in (transfer.source, transfer.target):
+            return None
+        ends = self.shape.receives if isinstance(op.operation, Send) else self.shape.sends
+        return ends[number]
+
+    def _done(self, key: QueueKey, op: Op) -> None:
+        clock = self.clocks[key]
+        self.steps.append((op, clock[self.own[op.device]]))
+        clock[self.column[key]] = op.position + 1
+        self.next[key] += 1
+
+
+def _ranks(ops: list[Op]) -> list[int]:
+    """Per operation when to do it: steps, and what prepares memory for them, by their numbers."""
+    step, found = _AT_ONCE, []
+    for op in reversed(ops):
+        match op.operation:
+            case Run(number):
+                step = int(number)
+                found.append(step)
+            case Fill() | Free():
+                found.append(step)
+            case _:
+                found.append(_AT_ONCE)
+    return found[::-1]
+
+
+def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:
+    """Follow from each queue what its head waits for, until that comes round."""
+    names = walk.shape.names
+    path: list[QueueKey] = []
+    waits: list[Said] = []
+    key = start
+    while key not in path:
+        path.append(key)
+        head = walk.head(key)
+        assert head is not None
+        wanted = _waits_for(walk, head)
+        waits.append(Said(f"{names.op(head).what} waits for {names.op(wanted).what}", head))
+        key = (wanted.device, wanted.queue)
+    circle = waits[path.index(key) :]
+    findings.add(
+        "TSR4008",
+        f"the programs wait for each other in a circle of {len(circle)}",
+        *circle[:8],
+        "what each waits for comes behind the next on its queue",
+    )
+
+
+def _waits_for(walk: _Walk, op: Op) -> Op:
+    """What has to be done before an operation that is stuck."""
+    if isinstance(op.operation, Await):
+        return walk.shape.records[op.device, op.operation.event]
+    other = walk.partner(op)
+    assert other is not None
+    return other

@@ -1,0 +1,177 @@
+"""Pinned steps, pointers and weights: what may not be far from where it is used.
+
+In: the shape and sequence of each trace. Out: findings.
+
+A pinned step may follow addresses that it finds in memory, so it must be on the device of every
+step whose bytes it may find there, and of every step that may find bytes of its own: addresses mean
+nothing elsewhere. Through bytes that outlive a request this holds from request to request, and from
+trace to trace. Words of `pointers` records are each device's own: nothing moves or fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import Fill
+from tessera.ir.program.program import Role
+from tessera.passes.checker.bytes import Array, common, places, text
+from tessera.passes.checker.findings import Findings
+from tessera.passes.checker.sequence import Sequence, Touch
+from tessera.passes.checker.shape import LASTING, Shape
+
+Masks = npt.NDArray[Any]
+"""Per atom a set of devices, a bit each."""
+Key = tuple[int, int | str]
+
+
+def check_words(shape: Shape, sequence: Sequence, findings: Findings) -> None:
+    """No transfer and no fill touches a word that holds an address."""
+    for number, transfer in shape.transfers.items():
+        words = sequence.words.get(int(transfer.buffer))
+        if words is not None:
+            _check_apart(shape.names.transfer(number), transfer.bytes, words, findings)
+    for ops in shape.queues.values():
+        for op in ops:
+            if isinstance(op.operation, Fill):
+                words = sequence.words.get(int(op.operation.buffer))
+                if words is not None:
+                    _check_apart(str(shape.names.op(op)), op.operation.bytes, words, findings)
+
+
+def _check_apart(
+    what: str, found: tuple[tuple[int, int], ...], words: Array, findings: Findings
+) -> None:
+    hit = common(words, np.array(found, dtype=np.int64))
+    if len(hit):
+        findings.add(
+            "TSR4011",
+            f"{what} touches addresses, at bytes {text(hit)}",
+            "they are words of a `pointers` record, which every device has its own values for",
+        )
+
+
+def check_pins(
+    traces: Mapping[int, tuple[Shape, Sequence]], devices: tuple[str, ...], findings: Findings
+) -> None:
+    """Every pinned step is where its bytes come from and go to."""
+    if not any(node.pins for shape, _ in traces.values() for node in shape.graph.nodes):
+        return
+    bounds = _bounds(traces)
+    left: dict[Key, tuple[Masks, Masks]] = {}
+    for trace in traces:
+        walk = _Flow(trace, traces, devices, bounds, {}, None)
+        for key, (all_makers, pinned) in walk.run().items():
+            known = left.setdefault(key, (all_makers.copy(), pinned.copy()))
+            known[0][:] |= all_makers
+            known[1][:] |= pinned
+    for trace in traces:
+        _Flow(trace, traces, devices, bounds, left, findings).run()
+
+
+def _none(count: int, devices: int) -> Masks:
+    return np.zeros(count, dtype=np.int64 if devices < 63 else np.object_)
+
+
+def _key(shape: Shape, trace: int, buffer: int) -> Key:
+    one = shape.graph.buffers[buffer]
+    return (-1, one.name) if one.role is Role.STATE else (trace, buffer)
+
+
+def _bounds(traces: Mapping[int, tuple[Shape, Sequence]]) -> dict[Key, Array]:
+    """Where buffers are cut, those that traces share by the cuts of all of them."""
+    found: dict[Key, list[Array]] = {}
+    for trace, (shape, sequence) in traces.items():
+        for buffer, cuts in sequence.bounds.items():
+            found.setdefault(_key(shape, trace, buffer), []).append(cuts)
+    return {key: np.unique(np.concatenate(cuts)) for key, cuts in found.items()}
+
+
+class _Flow:
+    """The devices whose steps may have made each byte, and those of pinned steps among them."""
+
+    def __init__(
+        self,
+        trace: int,
+        traces: Mapping[int, tuple[Shape, Sequence]],
+        devices: tuple[str, ...],
+        bounds: dict[Key, Array],
+        first: Mapping[Key, tuple[Masks, Masks]],
+        findings: Findings | None,
+    ) -> None:
+        self.trace = trace
+        self.traces = traces
+        self.shape, self.sequence = traces[trace]
+        self.bit = {device: 1 << number for number, device in enumerate(devices)}
+        self.bounds = bounds
+        self.findings = findings
+        self.made: dict[int, tuple[Masks, Masks]] = {}
+        for buffer in self.sequence.bounds:
+            key = _key(self.shape, trace, buffer)
+            count = len(bounds[key]) - 1
+            none = _none(count, len(devices))
+            known = first.get(key, (none, none))
+            self.made[buffer] = (known[0].copy(), known[1].copy())
+
+    def run(self) -> dict[Key, tuple[Masks, Masks]]:
+        """Walk the steps; what they leave in bytes that outlive the request."""
+        for step, touches in enumerate(self.sequence.touches):
+            own = self.bit[self.shape.runs[step].device]
+            for touch in touches:
+                self._check(step, touch, own)
+            for touch in touches:
+                self._leave(step, touch, own)
+        buffers = self.shape.graph.buffers
+        return {
+            _key(self.shape, self.trace, buffer): made
+            for buffer, made in self.made.items()
+            if buffers[buffer].role in LASTING
+        }
+
+    def _index(self, touch: Touch, ranges: Array) -> slice | Array:
+        return places(self.bounds[_key(self.shape, self.trace, touch.buffer)], ranges)
+
+    def _leave(self, step: int, touch: Touch, own: int) -> None:
+        makers, pinned = self.made[touch.buffer]
+        sure, may = self._index(touch, touch.certain), self._index(touch, touch.written)
+        makers[sure] = 0
+        pinned[sure] = 0
+        makers[may] |= own
+        if self.shape.graph.nodes[step].pins:
+            pinned[may] |= own
+
+    def _check(self, step: int, touch: Touch, own: int) -> None:
+        if self.findings is None or len(touch.needed) == 0:
+            return
+        makers, pinned = self.made[touch.buffer]
+        node = self.shape.graph.nodes[step]
+        foreign = (makers if node.pins else pinned)[self._index(touch, touch.needed)] & ~own
+        if not foreign.any():
+            return
+        here = self.shape.runs[step].device
+        shape, maker = next(self._makers(touch, here, pinned=not node.pins))
+        pins = node.pins or shape.graph.nodes[maker].pins
+        self.findings.add(
+            "TSR4010",
+            f"step {self.shape.names.step(step)} on `{here}` may find in "
+            f"{self.shape.names.buffer(touch.buffer)} what step {shape.names.step(maker)} on "
+            f"`{shape.runs[maker].device}` left, and one of them is pinned",
+            f"it is pinned because {pins[0].reason}",
+            hint="both have to be on one device",
+        )
+
+    def _makers(self, touch: Touch, here: str, *, pinned: bool) -> Iterator[tuple[Shape, int]]:
+        """Steps of other devices that write bytes which a step needs, the own trace's first."""
+        key = _key(self.shape, self.trace, touch.buffer)
+        for trace in sorted(self.traces, key=lambda trace: trace != self.trace):
+            shape, sequence = self.traces[trace]
+            for step, touches in enumerate(sequence.touches):
+                if shape.runs[step].device == here or (pinned and not shape.graph.nodes[step].pins):
+                    continue
+                for other in touches:
+                    same = _key(shape, trace, other.buffer) == key
+                    if same and len(common(other.written, touch.needed)):
+                        yield shape, step

@@ -1,0 +1,271 @@
+"""Whether the programs of a trace hold together: everything named is there, and is done once.
+
+In: a lowered trace, its program and graph, and the device of every step. Out: a `Shape`, the
+operations found by what they do, or None where something is amiss.
+
+Nothing that a plan says is trusted: numbers may be out of range, lists in any order. After this
+every step runs once, on its device; every transfer is sent once and received once, on the right
+queues, with bytes that lie in its buffer; every event that is waited for is recorded once, and a
+gate is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Await,
+    Bytes,
+    Fill,
+    Free,
+    LoweredTrace,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+from tessera.ir.program.program import Program, Role
+from tessera.passes.checker.findings import Findings, Names, Op
+
+PRIVATE = (Role.INPUT, Role.OUTPUT, Role.TEMP)
+LASTING = (Role.STATE, Role.VARIABLE)
+QueueKey = tuple[str, Queue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The operations of one request, by queue and by what they do."""
+
+    trace: LoweredTrace
+    program: Program
+    graph: KernelGraph
+    names: Names
+    queues: dict[QueueKey, list[Op]]
+    runs: dict[int, Op] = field(default_factory=dict)
+    sends: dict[int, Op] = field(default_factory=dict)
+    receives: dict[int, Op] = field(default_factory=dict)
+    records: dict[tuple[str, int], Op] = field(default_factory=dict)
+
+    @property
+    def transfers(self) -> dict[int, Transfer]:
+        """The transfers by their numbers."""
+        return self.names.transfers
+
+
+def find_shape(
+    trace: LoweredTrace,
+    program: Program,
+    graph: KernelGraph,
+    devices: Sequence[str],
+    placement: Sequence[str],
+    findings: Findings,
+) -> Shape | None:
+    """The operations of a trace, or None where they do not hold together."""
+    before = findings.count
+    transfers = _transfers(trace, graph, devices, findings)
+    if findings.count > before:
+        return None
+    names = Names(graph, transfers)
+    shape = Shape(trace=trace, program=program, graph=graph, names=names, queues={})
+    for device in devices:
+        for queue in Queue:
+            shape.queues[device, queue] = []
+    seen: set[str] = set()
+    for one in trace.programs:
+        if one.device in seen or one.device not in devices:
+            what = "has two programs" if one.device in seen else "is no device of its replica"
+            findings.add("TSR4001", f"`{one.device}` {what}", at=one)
+            continue
+        seen.add(one.device)
+        for number, queued in enumerate(one.operations):
+            ops = shape.queues[one.device, queued.queue]
+            op = Op(device=one.device, position=len(ops), number=number, record=queued)
+            ops.append(op)
+            _enter(shape, op, findings)
+    if findings.count == before:
+        _check_runs(shape, placement, findings)
+        _check_ends(shape, findings)
+        _check_gate(shape, findings)
+    return shape if findings.count == before else None
+
+
+def _transfers(
+    trace: LoweredTrace, graph: KernelGraph, devices: Sequence[str], findings: Findings
+) -> dict[int, Transfer]:
+    """The transfers by number; those that can be no transfers are reported and left out."""
+    found: dict[int, Transfer] = {}
+    for one in trace.transfers:
+        fault = _transfer_fault(one, graph, devices)
+        if fault is None and one.id in found:
+            fault = "is there twice"
+        if fault is not None:
+            findings.add("TSR4001", f"transfer {one.id} {fault}", at=one)
+            continue
+        found[one.id] = one
+    return found
+
+
+def _transfer_fault(one: Transfer, graph: KernelGraph, devices: Sequence[str]) -> str | None:
+    if not 0 <= one.buffer < len(graph.buffers):
+        return f"is of buffer {one.buffer}, which is not there"
+    buffer = graph.buffers[one.buffer]
+    if one.source == one.target:
+        return f"goes from `{one.source}` to itself"
+    for end in (one.source, one.target):
+        if end != HOST and end not in devices:
+            return f"names `{end}`, which is no device of its replica"
+    if buffer.role is Role.WEIGHT:
+        return f"is of the weight `{buffer.name}`, which is in place before any request"
+    if one.source == HOST and buffer.role is not Role.INPUT:
+        return f"takes `{buffer.name}` from the host, which has only inputs to give"
+    if one.target == HOST and buffer.role is not Role.OUTPUT:
+        return f"takes `{buffer.name}` to the host, which takes only outputs"
+    return bytes_fault(one.bytes, buffer.bytes, buffer.name)
+
+
+def bytes_fault(ranges: Bytes, length: int, name: str) -> str | None:
+    """Why ranges are not the bytes of a buffer in order, or None."""
+    if not ranges:
+        return f"has no bytes of `{name}`"
+    last = -1
+    for start, end in ranges:
+        if start <= last or start < 0 or end <= start:
+            return f"has bytes {start}:{end} of `{name}`, which are out of order or none"
+        last = end
+    if last > length:
+        return f"has bytes up to {last} of `{name}`, which has {length}"
+    return None
+
+
+_QUEUE_OF: Mapping[type, Queue] = {
+    Run: Queue.COMPUTE,
+    Fill: Queue.COMPUTE,
+    Send: Queue.OUT,
+    Receive: Queue.IN,
+}
+
+
+def _enter(shape: Shape, op: Op, findings: Findings) -> None:
+    """Note an operation under what it does, or say what is wrong with it."""
+    where = f"operation {op.number} of `{op.device}`"
+    wanted = _QUEUE_OF.get(type(op.operation), op.queue)
+    if op.queue is not wanted:
+        kind = type(op.operation).__name__.lower()
+        findings.add(
+            "TSR4001",
+            f"{where} is a {kind} on the {op.queue.value} queue, not on {wanted.value}",
+            at=op.record,
+        )
+        return
+
+    def once(table: dict[int, Op], key: int, known: bool, what: str) -> None:
+        if not known:
+            findings.add("TSR4001", f"{where} names {what}, which is not there", at=op.record)
+        elif key in table:
+            findings.add(
+                "TSR4002",
+                f"{what} is done twice: {shape.names.op(table[key])} and {where}",
+                at=op.record,
+            )
+        else:
+            table[key] = op
+
+    _dispatch(shape, op, where, once, findings)
+
+
+def _dispatch(
+    shape: Shape,
+    op: Op,
+    where: str,
+    once: Callable[[dict[int, Op], int, bool, str], None],
+    findings: Findings,
+) -> None:
+    transfers = shape.transfers
+    match op.operation:
+        case Run(step):
+            once(shape.runs, step, 0 <= step < len(shape.graph.nodes), f"step {step}")
+        case Send(transfer):
+            known = transfer in transfers and transfers[transfer].source == op.device
+            once(shape.sends, transfer, known, f"transfer {transfer} from here")
+        case Receive(transfer):
+            known = transfer in transfers and transfers[transfer].target == op.device
+            once(shape.receives, transfer, known, f"transfer {transfer} to here")
+        case Record(event):
+            if (op.device, event) in shape.records:
+                first = shape.names.op(shape.records[op.device, event])
+                what = f"event {event} happens twice: {first} and {where}"
+                findings.add("TSR4002", what, at=op.record)
+            shape.records.setdefault((op.device, event), op)
+        case Await():
+            pass
+        case Fill(buffer, ranges):
+            fault = _own_fault(shape, buffer, (Role.OUTPUT, Role.TEMP), "fill")
+            if fault is None:
+                one = shape.graph.buffers[buffer]
+                fault = bytes_fault(ranges, one.bytes, one.name)
+            if fault is not None:
+                findings.add("TSR4001", f"{where} {fault}", at=op.record)
+        case Free(buffer):
+            fault = _own_fault(shape, buffer, PRIVATE, "free")
+            if fault is not None:
+                findings.add("TSR4001", f"{where} {fault}", at=op.record)
+        case _:
+            assert_never(op.operation)
+
+
+def _own_fault(shape: Shape, buffer: int, roles: tuple[Role, ...], verb: str) -> str | None:
+    if not 0 <= buffer < len(shape.graph.buffers):
+        return f"is to {verb} buffer {buffer}, which is not there"
+    one = shape.graph.buffers[buffer]
+    if one.role not in roles:
+        return f"is to {verb} `{one.name}`, which is of role {one.role.value}"
+    return None
+
+
+def _check_runs(shape: Shape, placement: Sequence[str], findings: Findings) -> None:
+    """Every step is done, on the device of the plan."""
+    for step in range(len(shape.graph.nodes)):
+        op = shape.runs.get(step)
+        if op is None:
+            findings.add("TSR4002", f"step {shape.names.step(step)} is never done")
+        elif op.device != placement[step]:
+            findings.add(
+                "TSR4003",
+                f"step {shape.names.step(step)} is planned for `{placement[step]}` and runs on "
+                f"`{op.device}`",
+                f"it is {shape.names.op(op)}",
+            )
+
+
+def _check_gate(shape: Shape, findings: Findings) -> None:
+    """The next request waits for a step that is done."""
+    gate = shape.trace.gate
+    if gate is not None and gate not in shape.runs:
+        findings.add(
+            "TSR4001",
+            f"the gate of trace {shape.trace.trace} is step {gate}, which is not there",
+            at=shape.trace,
+        )
+
+
+def _check_ends(shape: Shape, findings: Findings) -> None:
+    """Every transfer has both its ends, and every event that is waited for happens."""
+    for number, one in shape.transfers.items():
+        name = shape.names.transfer(number)
+        if one.source != HOST and number not in shape.sends:
+            findings.add("TSR4002", f"{name} is never sent", at=one)
+        if one.target != HOST and number not in shape.receives:
+            findings.add("TSR4002", f"{name} is never received", at=one)
+    for ops in shape.queues.values():
+        for op in ops:
+            if isinstance(op.operation, Await):
+                event = op.operation.event
+                if (op.device, event) not in shape.records:
+                    what = f"{shape.names.op(op)}: nothing records that event"
+                    findings.add("TSR4002", what, at=op.record)

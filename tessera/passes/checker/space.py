@@ -1,0 +1,164 @@
+"""The memory of one device while the judge walks a request: a tag and the last users per byte.
+
+In: places of the buffers of a trace on a device. Out: a `Space`.
+
+All areas of a device that requests change are laid out in one row, so that a byte has one address:
+lane, slot, weights with addresses in them, then the variables of modules. The row is cut into atoms
+wherever any buffer that lies there is cut. A tag is a buffer and a version in one number; 0 is
+poison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import AreaKind, Queue
+from tessera.passes.checker.bytes import Array, Index, places
+from tessera.passes.checker.findings import Op
+from tessera.passes.checker.memory import MOST_BYTES, Memory
+from tessera.passes.checker.sequence import Sequence, Versions
+from tessera.passes.checker.shape import Shape
+
+POISON_TAG, UNCLEAR_TAG = 0, 1
+POISON_VERSION = -3
+_VERSION_BITS = 32
+_QUEUES = tuple(Queue)
+_BASES = {AreaKind.LANE: 0, AreaKind.SLOT: MOST_BYTES, AreaKind.WEIGHTS: 2 * MOST_BYTES}
+_VARIABLES = 3 * MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Bytes of a device. `start` is where a buffer begins; `atoms` its atom for each one here.
+
+    `reads` and `writes` have a row per queue: the position there of the last operation, or -1.
+    """
+
+    bounds: Array
+    start: dict[int, int]
+    sizes: dict[int, int]
+    atoms: dict[int, Array]
+    tags: Array
+    reads: npt.NDArray[np.int32]
+    writes: npt.NDArray[np.int32]
+
+    def index(self, buffer: int, ranges: Array) -> Index:
+        """Where ranges of a buffer are in the tables."""
+        if len(ranges) == 0:
+            return slice(0, 0)
+        return places(self.bounds, ranges + self.start[buffer])
+
+    def end(self, buffer: int) -> int:
+        """One past the last byte of a buffer."""
+        return self.start[buffer] + self.sizes[buffer]
+
+    def span(self, buffer: int) -> tuple[int, int]:
+        """First and last place (exclusive) of a buffer in the tables."""
+        first = int(np.searchsorted(self.bounds, self.start[buffer]))
+        return first, first + len(self.atoms[buffer])
+
+    @staticmethod
+    def tag(buffer: int, version: int) -> int:
+        """A buffer and a version in one number that is not 0; versions count up."""
+        return ((buffer + 1) << _VERSION_BITS) + version + 1
+
+    @staticmethod
+    def owner(tag: int) -> tuple[int | None, int]:
+        """The buffer and the version of a tag; poison has no buffer."""
+        if tag in (POISON_TAG, UNCLEAR_TAG):
+            return None, POISON_VERSION
+        return (tag >> _VERSION_BITS) - 1, (tag & ((1 << _VERSION_BITS) - 1)) - 1
+
+    def versions(self, buffer: int, index: Index) -> Array:
+        """The versions that bytes of a buffer have here; what is not its own is poison."""
+        found = self.tags[index] - self.tag(buffer, 0)
+        found[(found < -1) | (found >= (1 << _VERSION_BITS) - 1)] = POISON_VERSION
+        return found
+
+    def by_atom(self, buffer: int, index: Index, versions: Array) -> int | Versions:
+        """Versions per atom of the buffer, the worst of each; one number where all are equal."""
+        lowest = int(versions.min())
+        if lowest == int(versions.max()):
+            return lowest
+        numbers = self._numbers(buffer, index)
+        begins = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+        return np.minimum.reduceat(versions, begins).astype(np.int32)
+
+    def _numbers(self, buffer: int, index: Index) -> Array:
+        """The buffer's own atom behind each place."""
+        first = self.span(buffer)[0]
+        if isinstance(index, slice):
+            return self.atoms[buffer][index.start - first : index.stop - first]
+        return self.atoms[buffer][index - first]
+
+    def read(self, index: Index, op: Op) -> None:
+        """Note that an operation read bytes."""
+        self.reads[_QUEUES.index(op.queue), index] = op.position
+
+    def write(self, index: Index, op: Op, tags: int | Array) -> None:
+        """Note that an operation wrote bytes, and what they are now."""
+        self.writes[_QUEUES.index(op.queue), index] = op.position
+        self.tags[index] = tags
+
+
+def expand(
+    space: Space,
+    sequence: Sequence,
+    buffer: int,
+    ranges: Array,
+    index: Index,
+    versions: int | Versions,
+) -> int | Array:
+    """Versions per atom of ranges of a buffer, as versions per place in the tables."""
+    if isinstance(versions, int):
+        return versions
+    bounds = sequence.bounds[buffer]
+    whole = np.zeros(len(bounds), dtype=np.int64)
+    whole[places(bounds, ranges)] = versions
+    return whole[space._numbers(buffer, index)]
+
+
+def count_atoms(shape: Shape, sequence: Sequence, memory: Memory) -> int:
+    """At most so many atoms the memory of all devices is cut into."""
+    return sum(
+        len(sequence.bounds.get(buffer, ()))
+        for trace, _, buffer in memory.places
+        if trace == shape.trace.trace
+    )
+
+
+def build_space(shape: Shape, sequence: Sequence, memory: Memory, device: str) -> Space:
+    """The memory of a device before a request: all poison."""
+    start: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    variables = _VARIABLES
+    for one in shape.graph.buffers:
+        place = memory.place(shape.trace.trace, device, int(one.id))
+        if place is None or int(one.id) not in sequence.bounds:
+            continue
+        sizes[int(one.id)] = one.bytes
+        if place.kind is AreaKind.MODULE:
+            start[int(one.id)] = variables
+            variables += one.bytes + 1
+        else:
+            start[int(one.id)] = _BASES[place.kind] + place.offset
+    parts = [sequence.bounds[buffer] + at for buffer, at in start.items()]
+    bounds = np.unique(np.concatenate(parts)) if parts else np.zeros(1, dtype=np.int64)
+    atoms: dict[int, Array] = {}
+    for buffer, at in start.items():
+        own = sequence.bounds[buffer]
+        first, last = np.searchsorted(bounds, [at, at + sizes[buffer]])
+        atoms[buffer] = np.searchsorted(own, bounds[first:last] - at, side="right") - 1
+    count = len(bounds)
+    return Space(
+        bounds=bounds,
+        start=start,
+        sizes=sizes,
+        atoms=atoms,
+        tags=np.zeros(count, dtype=np.int64),
+        reads=np.full((len(_QUEUES), count), -1, dtype=np.int32),
+        writes=np.full((len(_QUEUES), count), -1, dtype=np.int32),
+    )

@@ -1,0 +1,90 @@
+"""Whether the words of `pointers` records can hold the addresses of what they point to.
+
+In: where buffers are. Out: findings.
+
+A table in a slot is written at the start of every request. One that lasts is one for all traces
+that have its name: they say the same about it, and what it points to is in one place for all of
+them. A table of a lane may also point into slots, because then every request writes it; a weight
+that is there once may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tessera.ir.plan.launch_program import Area, AreaKind, Place
+from tessera.ir.program.program import PointerWord, Program, Role
+from tessera.passes.checker.findings import Findings
+
+Places = Mapping[tuple[int, str, int], Place]
+_LASTING = (Role.WEIGHT, Role.STATE)
+_ONCE = (AreaKind.WEIGHTS, AreaKind.MODULE)
+
+
+def check_tables(
+    places: Places,
+    areas: Mapping[tuple[str, AreaKind], Area],
+    programs: Sequence[Program],
+    findings: Findings,
+) -> None:
+    """Tables that several requests see are right for all of them."""
+    words = [_words(program) for program in programs]
+    shared: dict[str, object] = {}
+    for trace in sorted({trace for trace, _, _ in places}):
+        for name, found in _shared_words(programs[trace], words[trace]):
+            if shared.setdefault(name, found) != found:
+                findings.add("TSR4013", f"traces share `{name}` and put different addresses in it")
+    targets: dict[tuple[str, str, int], Place | None] = {}
+    for place in places.values():
+        program, own = programs[place.trace], words[place.trace].get(int(place.buffer), [])
+        for word in () if place.kind is AreaKind.SLOT else own:
+            name, other = (program.buffers[b].name for b in (place.buffer, word.target.buffer))
+            target = places.get((place.trace, place.device, int(word.target.buffer)))
+            known = targets.setdefault((place.device, name, word.offset), target)
+            why = ""
+            if place.kind in _ONCE and target and areas[target.device, target.kind].count > 1:
+                why = (
+                    f"`{name}` is on `{place.device}` once and points to `{other}`, which is "
+                    "there once per request under way"
+                )
+            elif not _in_one_place(place, known, target):
+                why = (
+                    f"traces share `{name}` on `{place.device}`, which points to `{other}`, and "
+                    "do not have that in one place"
+                )
+            if why:
+                findings.add("TSR4011", why, at=place)
+                break
+
+
+def _in_one_place(table: Place, one: Place | None, other: Place | None) -> bool:
+    """Whether two traces find one address in a word, or each writes its own before every use."""
+    in_slots = all(place is None or place.kind is AreaKind.SLOT for place in (one, other))
+    if in_slots and table.kind is AreaKind.LANE:
+        return True
+    if one is None or other is None:
+        return one is other
+    return (one.kind, one.offset) == (other.kind, other.offset)
+
+
+def _words(program: Program) -> dict[int, list[PointerWord]]:
+    """The words of each buffer that has any."""
+    found: dict[int, list[PointerWord]] = {}
+    for table in program.pointer_tables:
+        found.setdefault(int(table.buffer), []).extend(table.words)
+    return found
+
+
+def _shared_words(
+    program: Program, words: Mapping[int, Sequence[PointerWord]]
+) -> Iterator[tuple[str, object]]:
+    """Per buffer that traces share by name, where it points to."""
+    for one in program.buffers:
+        if one.role in _LASTING:
+            yield (
+                one.name,
+                sorted(
+                    (word.offset, program.buffers[word.target.buffer].name, word.target.offset)
+                    for word in words.get(int(one.id), ())
+                ),
+            )

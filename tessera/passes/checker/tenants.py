@@ -1,0 +1,94 @@
+"""Who has which bytes of a slot, and from when to when.
+
+In: the operations of a request as the judge walks them. Out: findings.
+
+Places in a slot may overlap; their tenants may not. A buffer moves into its place on a device with
+the first operation there that touches it, and moves out with its `free`, or when the request ends.
+It has all bytes of its place in between, touched or not. So nothing moves in where another has not
+moved out; a `free` is of a buffer that is there, once; and nothing touches a buffer afterwards.
+Moving in counts as a write of the whole place: all that the tenants before did there is over.
+
+A backend may rely on this: it may hide, poison or give away what no tenant has.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+
+from tessera.ir.plan.launch_program import AreaKind
+from tessera.passes.checker.findings import Findings, Op
+from tessera.passes.checker.memory import Memory
+from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.space import Space
+
+
+class Tenants:
+    """The buffers in the slots of all devices."""
+
+    def __init__(
+        self, shape: Shape, memory: Memory, spaces: Mapping[str, Space], findings: Findings
+    ) -> None:
+        self.shape = shape
+        self.memory = memory
+        self.spaces = spaces
+        self.findings = findings
+        self.names = shape.names
+        self._since: dict[tuple[str, int], Op] = {}
+        self._rows: dict[str, list[tuple[int, int, int]]] = {device: [] for device in spaces}
+        self._freed: dict[tuple[str, int], Op] = {}
+
+    def is_freed(self, op: Op, buffer: int) -> bool:
+        """Whether the place of a buffer was freed before; that is reported."""
+        free = self._freed.get((op.device, buffer))
+        if free is not None:
+            self.findings.add(
+                "TSR4012",
+                f"{self.names.buffer(buffer)} is used on `{op.device}` after its memory was freed",
+                self.names.op(free),
+                self.names.op(op),
+            )
+        return free is not None
+
+    def move_in(self, op: Op, buffer: int) -> bool:
+        """Whether a buffer moves into its place with this operation."""
+        if (op.device, buffer) in self._since or not self._is_in_slot(op.device, buffer):
+            return False
+        space, rows = self.spaces[op.device], self._rows[op.device]
+        start, end = space.start[buffer], space.end(buffer)
+        for first, last, other in rows:
+            since = self._since[op.device, other]
+            if first < end and start < last and since is not op:
+                self._report(op, buffer, other, (max(first, start), min(last, end)), since)
+        insort(rows, (start, end, buffer))
+        self._since[op.device, buffer] = op
+        return True
+
+    def _is_in_slot(self, device: str, buffer: int) -> bool:
+        place = self.memory.place(self.shape.trace.trace, device, buffer)
+        return place is not None and place.kind is AreaKind.SLOT
+
+    def _report(self, op: Op, buffer: int, other: int, common: tuple[int, int], since: Op) -> None:
+        at = self.spaces[op.device].start[buffer]
+        self.findings.add(
+            "TSR4016",
+            f"{self.names.buffer(buffer)} takes bytes {common[0] - at}:{common[1] - at} of its "
+            f"place on `{op.device}` before {self.names.buffer(other)} is freed there",
+            self.names.op(since),
+            self.names.op(op),
+            "two buffers that are in a slot at the same time share no bytes",
+        )
+
+    def move_out(self, op: Op, buffer: int) -> None:
+        """End a tenancy with a `free`."""
+        self._freed[op.device, buffer] = op
+        if self._since.pop((op.device, buffer), None) is None:
+            self.findings.add(
+                "TSR4012",
+                f"{self.names.buffer(buffer)} is freed on `{op.device}`, where it is not",
+                self.names.op(op),
+                "only what is private to a request is freed, once something there has touched it",
+            )
+            return
+        space = self.spaces[op.device]
+        self._rows[op.device].remove((space.start[buffer], space.end(buffer), buffer))

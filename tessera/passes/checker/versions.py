@@ -1,0 +1,398 @@
+"""What every byte of every device holds, operation by operation: the heart of the judge.
+
+In: the operations of a request in a possible order with their clocks (`judge.order`), what the
+steps need (`judge.sequence`), and where buffers are (`judge.memory`). Out: findings.
+
+Per device and byte of memory it is known whose byte it is and of which version (a *tag*; 0 is
+poison), and per queue the last operation that read and that wrote it. An operation is right if
+- what it may read, and may write but need not, has the tag of the version it needs;
+- all that wrote these bytes before is over when it begins; if it writes, all that read them too;
+- it does not put an older version over a newer one, and nothing has freed the place, or taken it
+  (`judge.tenants`).
+Because all conflicting operations are ordered, every other possible order gives the same bytes:
+one walk proves all interleavings. Memory is told apart by address, not by buffer, so that tenants
+of the same bytes are judged by the same rules.
+
+At the end outputs have reached the host in their last version, each byte once, and bytes that
+persist have it at every home.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import HOST, Fill, Free, Home, Queue, Receive, Run, Send
+from tessera.ir.program.program import Role
+from tessera.passes.checker import limits
+from tessera.passes.checker.bytes import Array, Index, marked, places, ranges_of, text
+from tessera.passes.checker.findings import Findings, Op
+from tessera.passes.checker.homes import Claims
+from tessera.passes.checker.host import Host
+from tessera.passes.checker.limits import give_up
+from tessera.passes.checker.memory import Memory
+from tessera.passes.checker.order import Clock, Order
+from tessera.passes.checker.sequence import FIRST, Sequence, Touch, Versions
+from tessera.passes.checker.shape import LASTING, Shape
+from tessera.passes.checker.space import (
+    POISON_TAG,
+    POISON_VERSION,
+    UNCLEAR_TAG,
+    Space,
+    build_space,
+    count_atoms,
+    expand,
+)
+from tessera.passes.checker.tenants import Tenants
+from tessera.passes.checker.waste import find_waste
+
+
+def check_versions(
+    shape: Shape,
+    order: Order,
+    sequence: Sequence,
+    memory: Memory,
+    claims: Claims,
+    findings: Findings,
+) -> None:
+    """Do one request, and check every operation of it."""
+    if count_atoms(shape, sequence, memory) > limits.MOST_ATOMS:
+        give_up(shape.trace.trace, "touch too many ranges", findings)
+        return
+    walk = _Walk(shape, sequence, memory, claims, findings)
+    for op, done in order:
+        walk.do(op, done)
+        if walk.work > limits.MOST_WORK:
+            give_up(shape.trace.trace, "touch too many ranges", findings)
+            return
+    walk.finish()
+
+
+class _Walk:
+    """The memory of all devices and of the host while a request is done."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        sequence: Sequence,
+        memory: Memory,
+        claims: Claims,
+        findings: Findings,
+    ) -> None:
+        self.shape = shape
+        self.sequence = sequence
+        self.memory = memory
+        self.claims = claims
+        self.findings = findings
+        self.before = findings.count
+        self.names = shape.names
+        self.devices = tuple(dict.fromkeys(device for device, _ in shape.queues))
+        self.spaces = {
+            device: build_space(shape, sequence, memory, device) for device in self.devices
+        }
+        self.work = 0
+        self.waste = {
+            device: find_waste(device, shape, space) for device, space in self.spaces.items()
+        }
+        self.tenants = Tenants(shape, memory, self.spaces, findings)
+        self.carried: dict[int, int | Versions] = {}
+        self.host = Host(shape, sequence, findings)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is in place before a request: homes, bytes that never change, own addresses."""
+        for home in self.claims.homes:
+            self._put(home.device, int(home.buffer), ranges_of(home.bytes))
+        for device in self.devices:
+            for buffer, where in self.claims.constant.items():
+                self._put(device, buffer, where)
+            for buffer, words in self.sequence.words.items():
+                role = self.shape.graph.buffers[buffer].role
+                if role is Role.WEIGHT:
+                    whole = ranges_of([(0, self.shape.graph.buffers[buffer].bytes)])
+                    self._put(device, buffer, whole)
+                elif role not in LASTING:
+                    self._put(device, buffer, words)
+
+    def _put(self, device: str, buffer: int, where: Array) -> None:
+        space = self.spaces[device]
+        if buffer not in space.start or len(where) == 0:
+            return
+        index = space.index(buffer, where)
+        here, own = space.tags[index], space.tag(buffer, FIRST)
+        # Where two buffers begin in the same bytes nobody knows which is there.
+        space.tags[index] = np.where((here == POISON_TAG) | (here == own), own, UNCLEAR_TAG)
+
+    # --- operations ------------------------------------------------------------------------
+
+    def do(self, op: Op, done: Clock) -> None:
+        """Check one operation and note what it leaves."""
+        match op.operation:
+            case Run(step):
+                self._run(op, done, int(step))
+            case Fill(buffer, found):
+                self._write(op, done, int(buffer), ranges_of(found), FIRST)
+            case Free(buffer):
+                self._free(op, done, int(buffer))
+            case Send(number):
+                self._send(op, done, int(number))
+            case Receive(number):
+                transfer = self.shape.transfers[number]
+                version = FIRST if transfer.source == HOST else self.carried.pop(number)
+                self._write(op, done, int(transfer.buffer), ranges_of(transfer.bytes), version)
+            case _:
+                pass
+
+    def _run(self, op: Op, done: Clock, step: int) -> None:
+        space = self.spaces[op.device]
+        self._check_weights(op, step)
+        touches = [t for t in self.sequence.touches[step] if self._take(op, done, t.buffer)]
+        self._check_tenants(op, space, touches)
+        for touch in touches:
+            needed = space.index(touch.buffer, touch.needed)
+            written = space.index(touch.buffer, touch.written)
+            ordered = self._ordered(op, done, touch.buffer, written, writes=True)
+            ordered = self._ordered(op, done, touch.buffer, needed, writes=False) and ordered
+            if ordered and len(touch.needed):
+                self._check_current(op, touch, needed)
+            if ordered and len(touch.written):
+                self._check_newer(op, touch.buffer, written, step)
+        for touch in touches:
+            needed = space.index(touch.buffer, touch.needed)
+            written = space.index(touch.buffer, touch.written)
+            self.waste[op.device].use(needed)
+            self.waste[op.device].overwrite(written, op)
+            space.read(needed, op)
+            space.write(written, op, space.tag(touch.buffer, step))
+
+    def _check_weights(self, op: Op, step: int) -> None:
+        for buffer, written in self.sequence.weights[step]:
+            if written:
+                self.findings.add(
+                    "TSR4005",
+                    f"step {self.names.step(step)} may write {self.names.buffer(buffer)}, a weight "
+                    "that all requests share",
+                    self.names.op(op),
+                )
+            if buffer in self.sequence.bounds:
+                continue  # judged like any other
+            if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
+                self._no_place(op, buffer)
+
+    def _check_tenants(self, op: Op, space: Space, touches: list[Touch]) -> None:
+        """Two buffers that one step touches do not share bytes."""
+        rows = sorted((space.start[t.buffer], space.end(t.buffer), t.buffer) for t in touches)
+        reach, owner = -1, -1
+        for start, end, buffer in rows:
+            if start < reach:
+                self.findings.add(
+                    "TSR4005",
+                    f"{self.names.buffer(owner)} and {self.names.buffer(buffer)} share memory on "
+                    f"`{op.device}` while one step uses both",
+                    self.names.op(op),
+                )
+            if end > reach:
+                reach, owner = end, buffer
+
+    def _check_current(self, op: Op, touch: Touch, index: Index) -> None:
+        space = self.spaces[op.device]
+        wanted = expand(space, self.sequence, touch.buffer, touch.needed, index, touch.version)
+        wrong = space.tags[index] != space.tag(touch.buffer, 0) + wanted
+        if not wrong.any():
+            return
+        first = int(np.flatnonzero(wrong)[0])
+        need = int(wanted if isinstance(wanted, int) else wanted[first])
+        where = self._where(op, touch.buffer, index, wrong)
+        self.findings.add(
+            "TSR4004",
+            f"step {self.names.step(_step(op))} uses bytes {where} of "
+            f"{self.names.buffer(touch.buffer)} that are not current on `{op.device}`",
+            self.names.op(op),
+            f"it needs {self.names.version(need)}",
+            self._what_is_there(op, touch.buffer, index, first),
+        )
+
+    def _free(self, op: Op, done: Clock, buffer: int) -> None:
+        if not self._has_place(op, buffer):
+            return
+        space = self.spaces[op.device]
+        index = slice(*space.span(buffer))
+        self._ordered(op, done, buffer, index, writes=True)
+        self.waste[op.device].overwrite(index, op)
+        space.write(index, op, POISON_TAG)
+        self.tenants.move_out(op, buffer)
+
+    def _send(self, op: Op, done: Clock, number: int) -> None:
+        transfer = self.shape.transfers[number]
+        buffer, found = int(transfer.buffer), ranges_of(transfer.bytes)
+        version: int | Versions = FIRST
+        if self._take(op, done, buffer):
+            space = self.spaces[op.device]
+            index = space.index(buffer, found)
+            ordered = self._ordered(op, done, buffer, index, writes=False)
+            held = space.versions(buffer, index)
+            lost = held == POISON_VERSION
+            if ordered and lost.any():
+                self.findings.add(
+                    "TSR4006",
+                    f"transfer {number} sends bytes {self._where(op, buffer, index, lost)} of "
+                    f"{self.names.buffer(buffer)} that `{op.device}` does not have",
+                    self.names.op(op),
+                    self._what_is_there(op, buffer, index, int(np.flatnonzero(lost)[0])),
+                )
+            self.waste[op.device].use(index)
+            space.read(index, op)
+            version = space.by_atom(buffer, index, held)
+        if transfer.target == HOST:
+            self.host.take(op, buffer, found, version)
+        else:
+            self.carried[number] = version
+
+    def _write(
+        self, op: Op, done: Clock, buffer: int, found: Array, version: int | Versions
+    ) -> None:
+        """A fill or a receive."""
+        if not self._take(op, done, buffer):
+            return
+        space = self.spaces[op.device]
+        index = space.index(buffer, found)
+        wanted = expand(space, self.sequence, buffer, found, index, version)
+        if self._ordered(op, done, buffer, index, writes=True):
+            self._check_newer(op, buffer, index, wanted)
+        lost = np.asarray(wanted) == POISON_VERSION
+        tags = np.where(lost, POISON_TAG, space.tag(buffer, 0) + np.asarray(wanted))
+        if isinstance(op.operation, Receive):
+            self.waste[op.device].receive(index, op, space.tags[index] == tags)
+        else:
+            self.waste[op.device].overwrite(index, op)
+        space.write(index, op, tags)
+
+    # --- rules -----------------------------------------------------------------------------
+
+    def _take(self, op: Op, done: Clock, buffer: int) -> bool:
+        """Whether an operation can touch a buffer, which moves in if this is the first to do so."""
+        if not self._has_place(op, buffer):
+            return False
+        if self.tenants.move_in(op, buffer):
+            span = slice(*self.spaces[op.device].span(buffer))
+            self._ordered(op, done, buffer, span, writes=True)
+        return True
+
+    def _has_place(self, op: Op, buffer: int) -> bool:
+        """Whether a buffer is on the device and not freed yet; else that is reported."""
+        if self.tenants.is_freed(op, buffer):
+            return False
+        if buffer in self.spaces[op.device].start:
+            return True
+        if self.shape.graph.buffers[buffer].bytes == 0:
+            return False
+        self._no_place(op, buffer)
+        return False
+
+    def _no_place(self, op: Op, buffer: int) -> None:
+        self.findings.add(
+            "TSR4009",
+            f"{self.names.buffer(buffer)} has no place on `{op.device}`, where it is used",
+            self.names.op(op),
+        )
+
+    def _ordered(self, op: Op, done: Clock, buffer: int, index: Index, *, writes: bool) -> bool:
+        """Whether all that conflicts is over when an operation begins; else the pair is named."""
+        space = self.spaces[op.device]
+        for table in (space.writes, space.reads) if writes else (space.writes,):
+            last = table[:, index]
+            if last.shape[1] == 0:
+                continue
+            self.work += last.shape[1]
+            late = last.max(axis=1) >= done
+            if not late.any():
+                continue
+            row = int(np.flatnonzero(late)[0])
+            queue = tuple(Queue)[row]
+            other = self.shape.queues[op.device, queue][int(last[row].max())]
+            where = self._where(op, buffer, index, last[row] >= done[row])
+            self.findings.add(
+                "TSR4005",
+                f"two operations on bytes {where} of {self.names.buffer(buffer)} on `{op.device}` "
+                "are not ordered",
+                self.names.op(other),
+                self.names.op(op),
+                "one of them writes, and nothing makes the second wait for the first",
+            )
+            return False
+        return True
+
+    def _check_newer(self, op: Op, buffer: int, index: Index, version: int | Array) -> None:
+        """A write never puts an older version of a buffer's bytes over a newer one."""
+        space = self.spaces[op.device]
+        base = space.tag(buffer, 0)
+        tags = space.tags[index]
+        newer = (tags > base + np.asarray(version)) & (tags < space.tag(buffer + 1, FIRST))
+        if not newer.any():
+            return
+        first = int(np.flatnonzero(newer)[0])
+        self.findings.add(
+            "TSR4006",
+            f"bytes {self._where(op, buffer, index, newer)} of {self.names.buffer(buffer)} on "
+            f"`{op.device}` are overwritten by an older version",
+            self.names.op(op),
+            self._what_is_there(op, buffer, index, first),
+        )
+
+    # --- words -----------------------------------------------------------------------------
+
+    def _where(self, op: Op, buffer: int, index: Index, mask: npt.NDArray[np.bool_]) -> str:
+        """The byte ranges, counted from the buffer's start."""
+        space = self.spaces[op.device]
+        return text(marked(space.bounds, index, mask) - space.start[buffer])
+
+    def _what_is_there(self, op: Op, buffer: int, index: Index, at: int) -> str:
+        space = self.spaces[op.device]
+        owner, version = space.owner(int(space.tags[index][at]))
+        last = space.writes[:, index][:, at]
+        writers = [
+            self.shape.queues[op.device, queue][int(position)]
+            for queue, position in zip(Queue, last, strict=True)
+            if position >= 0
+        ]
+        by = f", by {self.names.op(max(writers, key=lambda w: w.number))}" if writers else ""
+        if owner is None:
+            return f"there is nothing{by}"
+        whose = "" if owner == buffer else f"{self.names.buffer(owner)}: "
+        return f"there is {whose}{self.names.version(version)}{by}"
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Outputs are with the host, and what persists is at home."""
+        self.host.finish()
+        for home in self.claims.homes:
+            self._check_home(home)
+        if self.findings.count > self.before:
+            return  # what is wrong otherwise shows here too, and says less
+        for waste in self.waste.values():
+            waste.finish(self.findings)
+
+    def _check_home(self, home: Home) -> None:
+        space, buffer = self.spaces[home.device], int(home.buffer)
+        found = ranges_of(home.bytes)
+        index = space.index(buffer, found)
+        self.waste[home.device].use(index)
+        final = self.sequence.final[buffer][places(self.sequence.bounds[buffer], found)]
+        wanted = expand(space, self.sequence, buffer, found, index, final)
+        wrong = space.tags[index] != space.tag(buffer, 0) + wanted
+        if not wrong.any():
+            return
+        where = text(marked(space.bounds, index, wrong) - space.start[buffer])
+        need = wanted if isinstance(wanted, int) else int(wanted[int(np.flatnonzero(wrong)[0])])
+        self.findings.add(
+            "TSR4007",
+            f"bytes {where} of {self.names.buffer(buffer)} are not current at home on "
+            f"`{home.device}` when a request ends",
+            f"the next request needs {self.names.version(need)}",
+        )
+
+
+def _step(op: Op) -> int:
+    assert isinstance(op.operation, Run)
+    return int(op.operation.step)

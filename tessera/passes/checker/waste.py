@@ -1,0 +1,87 @@
+"""Whether transfers carry what is needed, and nothing else.
+
+In: the bytes that operations receive, use and overwrite. Out: findings.
+
+A received byte is *fresh* until something uses it: a step that needs it, a send that passes it on,
+the end of a request that finds it at home. If it is overwritten or the request ends before, nobody
+needed it. Nobody needs a byte either whose place has the same version already: a version goes to a
+device once. Transfers are exact, so a byte too many is a plan that was damaged or edited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import Queue, Receive
+from tessera.passes.checker.bytes import Array, Index, join, marked, text
+from tessera.passes.checker.findings import Findings, Op
+from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.space import Space
+
+_USED = -1
+
+
+@dataclass(slots=True)
+class Waste:
+    """One device: per atom the receive (its position on the in queue) that nothing has used.
+
+    `lost` and `known` have the bytes of receives that were for nothing: unused, there already.
+    """
+
+    device: str
+    shape: Shape
+    space: Space
+    fresh: npt.NDArray[np.int32]
+    lost: dict[int, list[Array]] = field(default_factory=dict)
+    known: dict[int, list[Array]] = field(default_factory=dict)
+
+    def use(self, index: Index) -> None:
+        """Something needs these bytes."""
+        self.fresh[index] = _USED
+
+    def overwrite(self, index: Index, by: Op) -> None:
+        """The bytes get new contents; what was fresh was for nothing."""
+        self._drop(index)
+        self.fresh[index] = by.position if isinstance(by.operation, Receive) else _USED
+
+    def receive(self, index: Index, by: Op, same: npt.NDArray[np.bool_]) -> None:
+        """Bytes arrive; where `same` is set the place has them in that version."""
+        self.overwrite(index, by)
+        if same.any():
+            found = marked(self.space.bounds, index, same)
+            self.known.setdefault(by.position, []).append(found)
+
+    def _drop(self, index: Index) -> None:
+        here = self.fresh[index]
+        if here.size == 0 or here.max() == _USED:
+            return
+        for position in np.unique(here[here > _USED]).tolist():
+            found = marked(self.space.bounds, index, here == position)
+            self.lost.setdefault(position, []).append(found)
+
+    def finish(self, findings: Findings) -> None:
+        """Report the transfers that carry more than anything needs."""
+        self._drop(slice(0, len(self.fresh)))
+        rows = ((self.known, f"that `{self.device}` has already"), (self.lost, "that nobody needs"))
+        for parts, why in rows:
+            for position, found in sorted(parts.items()):
+                op = self.shape.queues[self.device, Queue.IN][position]
+                assert isinstance(op.operation, Receive)
+                transfer = self.shape.transfers[op.operation.transfer]
+                excess = join(found) - self.space.start[int(transfer.buffer)]
+                report_excess(self.shape, op, excess, why, findings)
+
+
+def report_excess(shape: Shape, op: Op, excess: Array, why: str, findings: Findings) -> None:
+    """Name the bytes that a transfer carries for nothing, if there are any."""
+    if len(excess):
+        what = f"a transfer carries bytes {text(excess)} {why}"
+        findings.add("TSR4014", what, shape.names.op(op))
+
+
+def find_waste(device: str, shape: Shape, space: Space) -> Waste:
+    """Nothing is fresh when a request begins."""
+    return Waste(device, shape, space, np.full(len(space.tags), _USED, dtype=np.int32))

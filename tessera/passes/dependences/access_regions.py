@@ -1,0 +1,367 @@
+"""What every step of a program reads and writes.
+
+In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, in order.
+
+A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
+(`footprint`): launches that differ only in which buffers they get share the result, and where
+nothing is to be said about them the regions too (`launch_pattern`). Which words of memory count as
+pointers, `pointer_words` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, assert_never
+
+from tessera.ir.graph.access import Access, NeedKind, Pin
+from tessera.ir.graph.graph import ContentsDigest
+from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes import findings
+from tessera.passes.base import Facts
+from tessera.passes.dependences.draws import agreed_footprint
+from tessera.passes.dependences.launch_needs import launch_needs
+from tessera.passes.dependences.launch_pattern import (
+    Buffers,
+    Pattern,
+    PatternContents,
+    launch_pattern,
+)
+from tessera.passes.dependences.launch_report import (
+    LaunchReport,
+    StepAccesses,
+    anywhere,
+    combine_variants,
+)
+from tessera.passes.dependences.launch_scene import Setting, TooManyObjects, Words, build_setting
+from tessera.passes.dependences.plain_steps import (
+    library_accesses,
+    memcpy_accesses,
+    memset_accesses,
+)
+from tessera.passes.dependences.pointer_words import PointerWords, Written, grows, merged
+from tessera.passes.footprint.footprint import Footprint, find_footprint
+from tessera.passes.kernel_facts.idle_parameters import idle_parameters, without_values
+from tessera.passes.kernel_facts.initial_pointers import initial_pointers
+from tessera.passes.kernel_facts.kernel_code import KernelCode, prepare_kernel
+from tessera.passes.kernel_facts.kernel_memory import KernelFacts, KernelMemory, Store
+
+_WEIGHT = ir.Role.WEIGHT
+_Scene = tuple[ir.ModuleVariant, Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRegions:
+    """The accesses of every step, in program order.
+
+    `contents` are the weights whose known contents (`Program.known`) decided what a step touches;
+    `wanted` are weights whose contents could have, if they were known.
+
+    Example: `AnalysisManager(program).get(AccessRegions).steps[0].accesses`.
+    """
+
+    name: ClassVar[str] = "access-regions"
+    needs: ClassVar[tuple[type[Any], ...]] = ()
+
+    steps: tuple[StepAccesses, ...]
+    contents: tuple[ContentsDigest, ...] = ()
+    wanted: tuple[ir.BufferId, ...] = ()
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Walk the program in order, so that overwritten pointer tables are known."""
+        return cls.remembering(program, None)
+
+    @classmethod
+    def remembering(cls, program: ir.Program, store: Store | None) -> Self:
+        """The same, with what a store holds of kernels seen before; it gets what is new."""
+        walker = _Walker(program, store)
+        while True:
+            steps = tuple(walker.step(step) for step in program.work())
+            if not walker.words.restart():
+                walker.close()
+                told = tuple(_tell_needs(program, steps))
+                return cls(told, walker.contents(), walker.wanted())
+
+
+def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
+    """The steps, with what each kernel asks of the machine said at its first launch."""
+    seen: set[tuple[str, NeedKind]] = set()
+    for work, step in zip(program.work(), steps, strict=True):
+        new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
+        if not new:
+            yield step
+            continue
+        seen.update((step.name, need.kind) for need in new)
+        found = findings.needs(step.name, new, work.span)
+        yield replace(step, diagnostics=(*step.diagnostics, *found))
+
+
+class _Walker:
+    """The state of the walk: prepared kernels, footprints by scene, intact pointer tables."""
+
+    def __init__(self, program: ir.Program, store: Store | None) -> None:
+        self.program = program
+        self.store = store
+        self.memories: dict[tuple[int, str], KernelMemory] = {}
+        self.codes: dict[tuple[int, str, str], KernelCode] = {}
+        self.facts: dict[tuple[int, str, str], KernelFacts] = {}
+        self.footprints: dict[tuple[object, ...], Footprint] = {}
+        # Those that hold with all draws of addresses (`draws`).
+        self.agreed: set[tuple[object, ...]] = set()
+        self.patterns: dict[tuple[object, ...], Pattern] = {}
+        self.known = _known_weights(program)
+        self.looked_up: set[ir.BufferId] = set()
+        self.asked: set[ir.BufferId] = set()
+        self.variables = _module_variables(program)
+        self.words = PointerWords(program, initial_pointers(program, self.variables))
+
+    def contents(self) -> tuple[ContentsDigest, ...]:
+        """The weights whose contents decided something, with their digests."""
+        return tuple(ContentsDigest(b, self.known[b].sha256) for b in sorted(self.looked_up))
+
+    def wanted(self) -> tuple[ir.BufferId, ...]:
+        """The weights that values of slices are loaded from without being known."""
+        weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
+        return tuple(b for b in weights if b not in self.known)
+
+    def _contents(self, step: ir.Launch, scenes: list[_Scene], buffers: Buffers) -> PatternContents:
+        """Which of the buffers of a launch its footprints looked into."""
+        looked_up: set[ir.BufferId | None] = set()
+        asked: set[ir.BufferId | None] = set()
+        for variant, setting in scenes:
+            footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
+            looked_up.update(setting.buffers[zone] for zone in footprint.looked_up)
+            asked.update(setting.buffers.get(zone) for zone in footprint.asked)
+        return PatternContents(
+            looked_up=tuple(i for i, buffer in enumerate(buffers) if buffer in looked_up),
+            asked=tuple(i for i, buffer in enumerate(buffers) if buffer in asked),
+        )
+
+    def _note(self, contents: PatternContents, buffers: Buffers) -> None:
+        self.looked_up.update(buffers[place] for place in contents.looked_up)
+        self.asked.update(buffers[place] for place in contents.asked)
+
+    def close(self) -> None:
+        """Keep what was found out."""
+        for memory in self.memories.values():
+            memory.close()
+
+    def step(self, step: ir.Work) -> StepAccesses:
+        """The accesses of one step; pointers that it may overwrite are forgotten."""
+        match step:
+            case ir.Launch():
+                found = self._settled_launch(step)
+            case ir.Memset():
+                found = self._record(step, "memset", memset_accesses(step))
+            case ir.Memcpy():
+                found = self._record(step, "memcpy", memcpy_accesses(step))
+            case ir.LibraryCall():
+                found = self._record(step, step.operator, tuple(library_accesses(step)))
+            case _:
+                assert_never(step)
+        return self._overwrite_tables(found)
+
+    def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
+        written = findings.written_weights(self.program, name, accesses)
+        return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
+
+    def _overwrite_tables(self, found: StepAccesses) -> StepAccesses:
+        """Forget words that a step may write, and say so."""
+        lost = self.words.overwrite(found.accesses)
+        if not lost:
+            return found
+        pins = tuple(
+            Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
+            for a in dict.fromkeys(lost)
+        )
+        told = findings.overwritten_pointers(pins, found.name)
+        return replace(found, pins=(*found.pins, *pins), diagnostics=(*found.diagnostics, *told))
+
+    # --- launches --------------------------------------------------------------------------
+
+    def _settled_launch(self, step: ir.Launch) -> StepAccesses:
+        """The accesses of a launch that trusts no pointer which it may overwrite itself.
+
+        What it writes may hang on the pointers, so this goes on until nothing more is written.
+        """
+        own: Written = {}
+        while True:
+            found = self._launch(step, own)
+            new = self.words.written_by(found.accesses)
+            if not grows(own, new):
+                return found
+            own = merged(own, new)
+
+    def _launch(self, step: ir.Launch, own: Written) -> StepAccesses:
+        """The accesses of a launch whichever variant of its module runs, if it writes `own`."""
+        try:
+            found = self._launch_in(step, own, True) or self._launch_in(step, own, False)
+        except TooManyObjects:
+            code = self._code(step, self.program.modules[step.module].variants[0])
+            return self._anything(step, code, "it has too many pointers")
+        assert found is not None
+        return found
+
+    def _launch_in(self, step: ir.Launch, own: Written, apart: bool) -> StepAccesses | None:
+        """The same, with pointers that are nothing but bases `apart` from each other, which serves
+        launches with other offsets; None where addresses are then computed from several."""
+        variants = self.program.modules[step.module].variants
+        scenes = [(variant, self._scene(step, variant, own, apart)) for variant in variants]
+        buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
+        known = self._pattern(step, key, buffers)
+        if known is not None:
+            self._note(known.contents, buffers)
+            return known.report(step.id, buffers)
+        for variant, setting in scenes:
+            if self._footprint(step, variant, setting, own, apart).doubt and apart:
+                return None
+        reports = [self._variant(step, *scene) for scene in scenes]
+        contents = self._contents(step, scenes, buffers)
+        self._note(contents, buffers)
+        report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
+        inside = {access.buffer for access in report.accesses} <= set(buffers)
+        if report.pins or report.diagnostics or not inside:
+            return report
+        found = self._add_pattern(step, key, Pattern(report, buffers, contents))
+        memory = self._memory(step)
+        if memory is not None:
+            memory.keep(key, found)
+        return found.first
+
+    def _pattern(self, step: ir.Launch, key: object, buffers: Buffers) -> Pattern | None:
+        """The pattern of a launch, if one like it was seen before, here or earlier."""
+        known = self.patterns.get((step.module, step.kernel, key))
+        memory = None if known is not None else self._memory(step)
+        if memory is None:
+            return known
+        found = memory.find(key, step.id, self._name(step), buffers)
+        return None if found is None else self._add_pattern(step, key, found)
+
+    def _add_pattern(self, step: ir.Launch, key: object, found: Pattern) -> Pattern:
+        found.first = replace(found.first, pattern=len(self.patterns))
+        self.patterns[step.module, step.kernel, key] = found
+        return found
+
+    def _scene(
+        self,
+        step: ir.Launch,
+        variant: ir.ModuleVariant,
+        own: Written,
+        apart: bool,
+        draw: int = 0,
+    ) -> Setting:
+        facts = self._facts(step, variant)
+        function = _kernel(variant, step.kernel)
+        variables = self.variables.get(step.module, {})
+        tables: Mapping[ir.BufferId, Words] = self.words.intact(own)
+        launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
+        written = self.words.spoiled(own)
+        odd = facts.odd if apart else frozenset(p.name for p in function.parameters)
+        return build_setting(launch, function, variables, tables, odd, self.known, written, draw)
+
+    def _footprint(
+        self,
+        step: ir.Launch,
+        variant: ir.ModuleVariant,
+        setting: Setting,
+        own: Written,
+        apart: bool,
+    ) -> Footprint:
+        """What a launch touches in its zones; the same for all launches with one key."""
+        key = (step.module, variant.arch, step.kernel, setting.key)
+        found = self.footprints.get(key)
+        if found is not None and (apart or key in self.agreed or not found.doubt):
+            return found
+        code = self._code(step, variant)
+
+        def find(draw: int) -> Footprint:
+            drawn = self._scene(step, variant, own, apart, draw) if draw else setting
+            return find_footprint(code, drawn.scene)
+
+        self.footprints[key] = find(0) if apart else agreed_footprint(code, find)
+        if not apart:
+            self.agreed.add(key)
+        return self.footprints[key]
+
+    def _variant(
+        self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting
+    ) -> StepAccesses:
+        code = self._code(step, variant)
+        footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
+        if footprint.gave_up:
+            return self._anything(step, code, "following its addresses takes too long")
+        name = self._name(step)
+        return LaunchReport(self.program, step, name, code, setting, footprint).build()
+
+    def _memory(self, step: ir.Launch) -> KernelMemory | None:
+        """What is remembered of a kernel; nothing where its module has no text."""
+        module = self.program.modules[step.module]
+        if self.store is None or not all(variant.text for variant in module.variants):
+            return None
+        key = (int(step.module), step.kernel)
+        if key not in self.memories:
+            self.memories[key] = KernelMemory(self.store, module, step.kernel)
+        return self.memories[key]
+
+    def _facts(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelFacts:
+        key = (int(step.module), variant.arch, step.kernel)
+        if key not in self.facts:
+            memory = self._memory(step)
+            found = None if memory is None else memory.find_facts(variant.arch)
+            if found is None:
+                code = self._code(step, variant)
+                found = KernelFacts(code.odd_parameters, idle_parameters(code))
+                if memory is not None:
+                    memory.keep_facts(variant.arch, found)
+            self.facts[key] = found
+        return self.facts[key]
+
+    def _name(self, step: ir.Launch) -> str:
+        return f"{self.program.modules[step.module].name}.{step.kernel}"
+
+    def _code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
+        key = (int(step.module), variant.arch, step.kernel)
+        code = self.codes.get(key)
+        if code is None:
+            code = self.codes[key] = prepare_kernel(variant.ptx, _kernel(variant, step.kernel))
+        return code
+
+    def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
+        name = self._name(step)
+        pin = Pin(why, code.module.span(code.function.at))
+        return StepAccesses(
+            id=step.id,
+            name=name,
+            accesses=tuple(anywhere(self.program, why, pin.span)),
+            pins=(pin,),
+            needs=launch_needs(code, step),
+            diagnostics=(findings.pinned(name, pin, step.span),),
+        )
+
+
+def _kernel(variant: ir.ModuleVariant, name: str) -> ptx.Function:
+    return variant.ptx.definitions()[name]
+
+
+def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
+    """Contents that may decide something: of weights, and not of words that are pointers."""
+    tables = {table.buffer for table in program.pointer_tables}
+    return {
+        known.buffer: known
+        for known in program.known
+        if program.buffers[known.buffer].role is _WEIGHT and known.buffer not in tables
+    }
+
+
+def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:
+    modules = {module.name: module.id for module in program.modules}
+    found: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
+    for buffer in program.buffers:
+        if buffer.role is not ir.Role.VARIABLE:
+            continue
+        module, _, symbol = buffer.name.rpartition(".")
+        if module in modules:
+            found.setdefault(modules[module], {})[symbol] = buffer.id
+    return found

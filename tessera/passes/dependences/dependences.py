@@ -1,0 +1,241 @@
+"""Which steps depend on which, through which bytes.
+
+In: the accesses of every step. Out: the `KernelGraph` and findings: reads of temporary bytes that
+nothing wrote, and conflicts that the streams leave unordered (a race; file order is used).
+
+Steps are taken in file order. `last_touch` knows for every byte who may have written it since the
+last certain write and who read it since. A buffer that persists from request to request is then
+walked once more, as the next request would: what that finds between the two is loop-carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.gather_findings import Finding, gather_findings
+from tessera.ir.graph.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node
+from tessera.ir.program import program as ir
+from tessera.passes import findings
+from tessera.passes.base import Facts
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import may_region, region_bytes
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.happens_before import find_order
+from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch, Touch
+from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.dependences.step_totals import StepTotals, Total
+from tessera.passes.lane_values.lanes import Array
+
+_PERSISTENT = frozenset({ir.Role.STATE, ir.Role.VARIABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Dependences:
+    """The kernel graph of a program.
+
+    Example: `AnalysisManager(program).get(Dependences).graph.edges`.
+    """
+
+    name: ClassVar[str] = "dependences"
+    needs: ClassVar[tuple[type[Any], ...]] = (AccessRegions,)
+
+    graph: KernelGraph
+    diagnostics: tuple[Diagnostic, ...]
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Walk the steps once, and persistent buffers twice."""
+        regions = facts.get(AccessRegions)
+        steps = regions.steps
+        tracker = _Tracker(program, steps)
+        for step in steps:
+            tracker.visit(step)
+        for step in steps:
+            tracker.visit_again(step)
+        graph = KernelGraph(
+            buffers=tuple(
+                GraphBuffer(id=b.id, name=b.name, bytes=b.bytes, role=b.role)
+                for b in program.buffers
+            ),
+            nodes=tuple(_nodes(program, steps)),
+            edges=tuple(sorted(tracker.edges, key=_edge_order)),
+            contents=regions.contents,
+        )
+        told = gather_findings(
+            chain(_own_findings(program, steps), tracker.findings, _races(program, graph))
+        )
+        return cls(graph, (*told, *findings.looked_up(program, regions.contents)))
+
+
+def _own_findings(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Finding]:
+    """What was found for each step by itself; pins are told apart by their reasons."""
+    for work, step in zip(program.work(), steps, strict=True):
+        for diagnostic in step.diagnostics:
+            reason = (diagnostic.headline,) if diagnostic.code == findings.PINNED else ()
+            yield Finding(diagnostic, (step.name, *reason), work.span)
+
+
+def _nodes(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Node]:
+    for work, step in zip(program.work(), steps, strict=True):
+        yield Node(
+            id=step.id,
+            name=step.name,
+            accesses=step.accesses,
+            pins=step.pins,
+            needs=step.needs,
+            span=work.span,
+        )
+
+
+def _edge_order(edge: Edge) -> tuple[bool, int, int, str, int]:
+    return edge.carried, edge.target, edge.source, edge.kind.value, edge.buffer
+
+
+class _Tracker:
+    """The maps of all buffers, and the edges found so far."""
+
+    def __init__(self, program: ir.Program, steps: tuple[StepAccesses, ...]) -> None:
+        self.program = program
+        self.steps = steps
+        self.count = len(steps)
+        self.maps: dict[int, LastTouch] = {}
+        self.totals = StepTotals(program)
+        self.of_step: list[tuple[Total, ...]] = []
+        self.edges: list[Edge] = []
+        self.findings: list[Finding] = []
+        self.spans = [work.span for work in program.work()]
+
+    def visit(self, step: StepAccesses) -> None:
+        """Find the edges into a step, then note what it touches."""
+        totals = self.totals.of(step)
+        self.of_step.append(totals)
+        self._visit(step, int(step.id), list(enumerate(totals)))
+
+    def visit_again(self, step: StepAccesses) -> None:
+        """The same in the next request, as far as buffers persist."""
+        touched = [
+            (place, total)
+            for place, total in enumerate(self.of_step[step.id])
+            if self.program.buffers[total.buffer].role in _PERSISTENT
+        ]
+        if touched:
+            self._visit(step, int(step.id) + self.count, touched)
+
+    def _visit(self, step: StepAccesses, number: int, touched: list[tuple[int, Total]]) -> None:
+        pending: dict[tuple[EdgeKind, int, int], _Pending] = {}
+        for place, total in touched:
+            self._edges_into(step, number, place, total, pending)
+        for place, total in touched:
+            if total.kind.reads:
+                self._map(total).add_read(total.found, (number, place))
+        # Everything depends on a step that may touch anything, so nobody looks past it.
+        kept = 0 if step.pins else MOST_KEPT
+        for certain in (False, True):
+            for place, total in touched:
+                if total.kind.writes and total.ends is certain:
+                    known, touch = self._map(total), (number, place)
+                    known.add_write(total.found, touch, certain=certain, kept=kept)
+        self.edges.extend(self._finish(key, found, number) for key, found in pending.items())
+
+    def _map(self, total: Total) -> LastTouch:
+        known = self.maps.get(total.buffer)
+        if known is None:
+            size = self.program.buffers[total.buffer].bytes
+            known = self.maps[total.buffer] = LastTouch(size)
+        return known
+
+    def _edges_into(
+        self,
+        step: StepAccesses,
+        number: int,
+        place: int,
+        total: Total,
+        pending: dict[tuple[EdgeKind, int, int], _Pending],
+    ) -> None:
+        def note(kind: EdgeKind, source: Touch, found: Array, moves: bool) -> None:
+            # The second time round only what comes from the first is new.
+            if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
+                return
+            key = (kind, source[0], int(total.buffer))
+            known = pending.setdefault(key, _Pending(source, place))
+            known.parts.append(found)
+            known.moves = known.moves or moves
+
+        unwritten = False
+        for history, found in self._map(total).look_up(total.found):
+            unwritten = unwritten or not history.writers
+            for writer in history.writers:
+                if total.kind.reads:
+                    note(EdgeKind.RAW, writer, found, True)
+                if total.kind.writes:
+                    note(EdgeKind.WAW, writer, found, not total.ends)
+            if total.kind.writes:
+                for reader in history.all_readers():
+                    note(EdgeKind.WAR, reader, found, False)
+        if unwritten and total.kind.reads and number < self.count:
+            self._never_written(step, total)
+
+    def _never_written(self, step: StepAccesses, total: Total) -> None:
+        """Report the reads of a temporary's bytes that nothing may have written."""
+        buffer = self.program.buffers[total.buffer]
+        if buffer.role is not ir.Role.TEMP or step.pins:
+            return
+        known = self._map(total)
+        seen: set[object] = set()
+        for place in total.places:
+            access = step.accesses[place]
+            if (access.region, access.span) in seen:
+                continue
+            seen.add((access.region, access.span))
+            found = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
+            if len(found) and any(not history.writers for history, _ in known.look_up(found)):
+                span = self.spans[step.id]
+                told = findings.never_written(step.name, buffer, access, span)
+                self.findings.append(Finding(told, (step.name,), span))
+
+    def _finish(self, key: tuple[EdgeKind, int, int], pending: _Pending, number: int) -> Edge:
+        kind, source, buffer = key
+        carried = number >= self.count
+        target = number - self.count if carried else number
+        size = self.program.buffers[buffer].bytes
+        found = intervals.union(pending.parts)
+        region = may_region(found)
+        source_total = self.of_step[source][pending.source[1]]
+        target_total = self.of_step[target][pending.place]
+        return Edge(
+            kind=kind,
+            source=ir.LaunchId(source),
+            target=ir.LaunchId(target),
+            buffer=ir.BufferId(buffer),
+            region=region,
+            bytes=intervals.size(region_bytes(region, size)),
+            source_access=source_total.behind(self.steps[source], pending.parts[0]),
+            target_access=target_total.behind(self.steps[target], pending.parts[0]),
+            moves_bytes=pending.moves,
+            carried=carried,
+        )
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An edge as its bytes come together: the totals behind its first bytes, and the bytes."""
+
+    source: Touch
+    place: int
+    parts: list[Array] = field(default_factory=list)
+    moves: bool = False
+
+
+def _races(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
+    order = find_order(program)
+    if len(set(order.streams)) < 2:
+        return
+    for edge in graph.edges:
+        if edge.carried or order.ordered(edge.source, edge.target):
+            continue
+        first, second = graph.nodes[edge.source], graph.nodes[edge.target]
+        yield Finding(findings.race(graph, edge), (first.name, second.name), second.span)

@@ -1,0 +1,206 @@
+"""Who touched each byte of a buffer last: a map from byte ranges to steps.
+
+In: reads and writes of steps in program order, as intervals. Out, per access: the earlier steps
+that it depends on, with the bytes. A range knows the steps that may have written it since the
+last certain write (that one included), and the steps that read it since then.
+
+The map is a sorted array of ranges that cover the whole buffer, and a table of what is known of
+them; ranges with the same history share an entry. An access splits ranges at its ends. Every
+operation is a few array operations over the ranges, so a map of many is kept in segments, and an
+access costs what the segments do that it touches.
+
+A write that may leave bytes alone ends nothing, so histories would grow with every such write,
+and edges with their square. It depends on the writes before it (it needs what it leaves alone),
+so an older one is reached through it: of those, only the last few are named.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tessera.passes.byte_sets import intervals
+from tessera.passes.lane_values.lanes import Array
+
+Touch = tuple[int, int]
+"""A step and one of its totals."""
+MOST_KEPT = 8
+_SPARE_HISTORIES = 1024
+_MOST_RANGES = 2048
+
+
+class Readers(NamedTuple):
+    """A list that grows at the front and is shared by whoever had it before."""
+
+    touch: Touch
+    older: Readers | None
+
+
+class History(NamedTuple):
+    """Writers since the last certain one, oldest first, and readers since."""
+
+    writers: tuple[Touch, ...] = ()
+    readers: Readers | None = None
+
+    def all_readers(self) -> Iterator[Touch]:
+        """The readers, newest first."""
+        at = self.readers
+        while at is not None:
+            yield at.touch
+            at = at.older
+
+
+class LastTouch:
+    """The map of one buffer."""
+
+    def __init__(self, size: int) -> None:
+        origin = np.zeros(1, dtype=np.int64)
+        self.segments = [_Segment(size, origin, origin, [History()])]
+        self._firsts = [0]
+
+    def look_up(self, found: Array) -> list[tuple[History, Array]]:
+        """The histories of these bytes, each with bytes that have it."""
+        return [pair for one, part in self._parts(found) for pair in one.look_up(part)]
+
+    def add_read(self, found: Array, touch: Touch) -> None:
+        """Note a read."""
+        for one, part in self._parts(found):
+            one.change(part, lambda old: History(old.writers, Readers(touch, old.readers)))
+        self._divide()
+
+    def add_write(
+        self, found: Array, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
+    ) -> None:
+        """Note a write; a certain one ends what came before, another one keeps a few of them."""
+        for one, part in self._parts(found):
+            if certain:
+                one.replace(part, History((touch,)))
+            else:
+                one.change(part, lambda old: _with_write(old, touch, kept))
+        self._divide()
+
+    def _parts(self, found: Array) -> Iterator[tuple[_Segment, Array]]:
+        """The segments that some bytes are in, each with its share of them."""
+        if len(self.segments) == 1:
+            yield self.segments[0], found
+            return
+        first = bisect_right(self._firsts, int(found[0, 0])) - 1
+        last = bisect_left(self._firsts, int(found[-1, 1]))
+        for one in self.segments[first:last]:
+            begin = np.searchsorted(found[:, 1], one.starts[0], side="right")
+            end = np.searchsorted(found[:, 0], one.end, side="left")
+            part = intervals.clip(found[begin:end], int(one.starts[0]), one.end)
+            if len(part):
+                yield one, part
+
+    def _divide(self) -> None:
+        """Cut segments that have grown too long in two."""
+        if all(len(one.starts) <= _MOST_RANGES for one in self.segments):
+            return
+        self.segments = [half for one in self.segments for half in one.halves()]
+        self._firsts = [int(one.starts[0]) for one in self.segments]
+
+
+@dataclass(slots=True)
+class _Segment:
+    """The ranges from `starts[0]` to `end`."""
+
+    end: int
+    starts: Array
+    places: Array
+    histories: list[History]
+
+    def look_up(self, found: Array) -> list[tuple[History, Array]]:
+        """The histories of these bytes, each with the bytes that have it."""
+        first = np.searchsorted(self.starts, found[:, 0], side="right") - 1
+        last = np.searchsorted(self.starts, found[:, 1], side="left")
+        if int(last[-1]) - int(first[0]) == 1:
+            return [(self.histories[self.places[first[0]]], found)]
+        count = last - first
+        owner = np.repeat(np.arange(len(found)), count)
+        begin = np.cumsum(count) - count
+        place = np.arange(len(owner)) - np.repeat(begin - first, count)
+        ends = np.append(self.starts[1:], self.end)
+        pieces = np.stack(
+            [
+                np.maximum(found[owner, 0], self.starts[place]),
+                np.minimum(found[owner, 1], ends[place]),
+            ],
+            axis=1,
+        )
+        kinds = self.places[place]
+        return [
+            (self.histories[kind], intervals.union([pieces[kinds == kind]]))
+            for kind in dict.fromkeys(kinds.tolist())
+        ]
+
+    def halves(self) -> list[_Segment]:
+        """Itself, or two segments where it is too long."""
+        middle = len(self.starts) // 2
+        if len(self.starts) <= _MOST_RANGES:
+            return [self]
+        cut = int(self.starts[middle])
+        first = _Segment(cut, self.starts[:middle], self.places[:middle], list(self.histories))
+        return [
+            first,
+            _Segment(self.end, self.starts[middle:], self.places[middle:], self.histories),
+        ]
+
+    def replace(self, found: Array, history: History) -> None:
+        """Give these bytes one history."""
+        inside = self._split(found)
+        # Of the ranges that a piece covers only the first is left.
+        starts_piece = np.zeros(len(self.starts), dtype=np.bool_)
+        starts_piece[np.searchsorted(self.starts, found[:, 0])] = True
+        keep = ~inside | starts_piece
+        self.starts = self.starts[keep]
+        self.places = np.where(starts_piece, len(self.histories), self.places)[keep]
+        self.histories.append(history)
+        self._drop_unused()
+
+    def change(self, found: Array, change: Callable[[History], History]) -> None:
+        """Give these bytes new histories, made of the old ones."""
+        inside = self._split(found)
+        new = np.arange(len(self.histories))
+        for kind in np.unique(self.places[inside]).tolist():
+            new[kind] = len(self.histories)
+            self.histories.append(change(self.histories[kind]))
+        self.places = np.where(inside, new[self.places], self.places)
+        self._drop_unused()
+
+    def _split(self, found: Array) -> Array:
+        """Make ranges end where these bytes do; which ranges are inside."""
+        edges = found.ravel()
+        if edges[-1] == self.end:
+            edges = edges[:-1]
+        at = np.searchsorted(self.starts, edges)
+        missing = at == len(self.starts)
+        missing[~missing] = self.starts[at[~missing]] != edges[~missing]
+        if missing.any():
+            where = at[missing]
+            self.starts = np.insert(self.starts, where, edges[missing])
+            self.places = np.insert(self.places, where, self.places[where - 1])
+        # Bytes of `found` start at even edges and end at odd ones.
+        return np.searchsorted(found.ravel(), self.starts, side="right") % 2 == 1
+
+    def _drop_unused(self) -> None:
+        """Forget histories that no range has any more, now and then."""
+        if len(self.histories) > _SPARE_HISTORIES + 4 * len(self.starts):
+            used, self.places = np.unique(self.places, return_inverse=True)
+            self.histories = [self.histories[kind] for kind in used.tolist()]
+
+
+def _with_write(old: History, touch: Touch, kept: int) -> History:
+    readers: Readers | None = None
+    for reader in reversed(list(itertools.islice(old.all_readers(), kept))):
+        readers = Readers(reader, readers)
+    writers = old.writers[-(kept - 1) :] if kept > 1 else ()
+    return History((*writers, touch), readers)

@@ -1,0 +1,325 @@
+"""A launch's footprint in terms of buffers: accesses, pins and findings.
+
+In: a launch, its kernel's code, the setting it ran in and the footprint. Out: `StepAccesses`.
+`combine_variants` makes one of the reports for several variants of a kernel: what any of them may
+do may happen, and only what all of them must do must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tessera.diagnostics import Diagnostic, Span
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
+from tessera.ir.graph.region import Affine, Region, Unknown, WholeBuffer
+from tessera.ir.opcodes import Access as Effect
+from tessera.ir.opcodes import MemoryEffect, TensorBox
+from tessera.ir.program import program as ir
+from tessera.passes import findings
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import (
+    MOST_PIECES,
+    exact_region,
+    may_region,
+    must_region,
+    region_bytes,
+)
+from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
+from tessera.passes.dependences.launch_scene import Setting
+from tessera.passes.footprint.footprint import Entry, Footprint
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.lane_values.lanes import Array
+
+# A launch with so many pieces in all gets fewer for each further access.
+_MANY_PIECES = 1 << 15
+_FEW_PIECES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccesses:
+    """One step: what it touches, why it is pinned if it is, and what to tell the user.
+
+    Steps of the same `pattern` differ in nothing but which buffers they touch.
+    """
+
+    id: ir.LaunchId
+    name: str
+    accesses: tuple[Access, ...]
+    pins: tuple[Pin, ...] = ()
+    needs: tuple[Need, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    pattern: int | None = None
+
+
+def anywhere(
+    program: ir.Program,
+    why: str,
+    span: Span | None,
+    among: frozenset[ir.BufferId] | None = None,
+    *,
+    writes: bool = True,
+) -> Iterator[Access]:
+    """Reads of everything (or of some buffers), and `writes` of what is no weight of them."""
+    for buffer in program.buffers:
+        kept = buffer.role is ir.Role.WEIGHT or not writes
+        kind = AccessKind.READ if kept else AccessKind.ATOMIC
+        if buffer.bytes and (among is None or buffer.id in among):
+            yield Access(
+                buffer=buffer.id,
+                kind=kind,
+                certainty=Certainty.MAY,
+                address=AddressClass.POINTER,
+                region=Unknown(why, span),
+                span=span,
+            )
+
+
+class LaunchReport:
+    """One launch's footprint in terms of buffers."""
+
+    def __init__(
+        self,
+        program: ir.Program,
+        launch: ir.Launch,
+        name: str,
+        code: KernelCode,
+        setting: Setting,
+        footprint: Footprint,
+    ) -> None:
+        self.program = program
+        self.launch = launch
+        self.name = name
+        self.code = code
+        self.setting = setting
+        self.footprint = footprint
+        self.steps = {s.index: s for block in code.blocks for s in block}
+        self.diagnostics: list[Diagnostic] = []
+        self.accesses: list[Access] = []
+        self.pieces = 0
+
+    def build(self) -> StepAccesses:
+        """All of it, findings included."""
+        for entry in self.footprint.entries:
+            self._entry(entry)
+        pins = self._pins()
+        given = self._given_buffers()
+        for pin in pins:
+            launch = self.launch.span
+            self.diagnostics.append(findings.pinned(self.name, pin, launch, given is not None))
+        if pins:
+            pin = pins[0]
+            writes = self._may_write_anywhere()
+            touched = anywhere(self.program, pin.reason, pin.span, given, writes=writes)
+            self.accesses.extend(touched)
+        for index, known in self.footprint.nulls.items():
+            if known:
+                span = self._span(index)
+                self.diagnostics.append(findings.null_access(self.name, span, self.launch.span))
+        if self.footprint.is_coarse:
+            self.diagnostics.append(findings.over_budget(self.name, self.launch.span))
+        accesses = tuple(dict.fromkeys(self.accesses))
+        self.diagnostics.extend(findings.written_weights(self.program, self.name, accesses))
+        return StepAccesses(
+            id=self.launch.id,
+            name=self.name,
+            accesses=accesses,
+            pins=pins,
+            needs=launch_needs(self.code, self.launch),
+            diagnostics=tuple(self.diagnostics),
+        )
+
+    def _may_write_anywhere(self) -> bool:
+        """Whether something that writes has an address that is not known; loads have not."""
+        return bool(self.footprint.pins) or any(
+            number >= 0 and _kind(self.steps[index].effects[number]) is not AccessKind.READ
+            for index, number in self.footprint.unresolved
+        )
+
+    def _given_buffers(self) -> frozenset[ir.BufferId] | None:
+        """The buffers that pins concern, if they cannot concern all."""
+        if self.footprint.unresolved or not self.footprint.pins.keys() <= self.footprint.bounded:
+            return None
+        return frozenset(self.setting.buffers.values())
+
+    def _pins(self) -> tuple[Pin, ...]:
+        found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
+        for effect, why in self.footprint.unresolved.items():
+            at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
+            found.append(Pin(self._unresolved(effect, why), self._span(at)))
+        return tuple(dict.fromkeys(found))
+
+    def _unresolved(self, effect: tuple[int, int], why: int) -> str:
+        index = effect[0]
+        text = f"the address of `{self.code.opcode_text(index)}`"
+        if effect in self.footprint.mixed:
+            return f"{text} is made of several pointers, and no one buffer is left of them"
+        if why == index:
+            return f"{text} is a number that points into no buffer of the trace"
+        source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
+        return f"{text} comes from memory{source}"
+
+    def _span(self, index: int) -> Span | None:
+        return None if index < 0 else instruction_span(self.code, index)
+
+    def _entry(self, entry: Entry) -> None:
+        step = self.steps[entry.key.at]
+        buffer_id = self.setting.buffers.get(entry.key.zone)
+        if buffer_id is not None:
+            start = self.setting.offsets.get(entry.key.zone, 0)
+            may, sure = intervals.shift(entry.may, start), intervals.shift(entry.sure, start)
+            moved = replace(entry, may=may, sure=sure) if start else entry
+            self._in_buffer(moved, step, self.program.buffers[buffer_id])
+            return
+        for target in self.setting.targets.get(entry.key.zone, ()):
+            reason = "the address comes from a table of pointers"
+            region = WholeBuffer(reason, self._span(entry.key.at))
+            self._add(step, entry, target, region, Certainty.MAY, AddressClass.POINTER)
+
+    def _in_buffer(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+        if entry.whole is not None:
+            reason = f"the index is loaded by `{self.code.opcode_text(max(entry.whole, 0))}`"
+            region = WholeBuffer(reason, self._span(entry.whole))
+            self._add(step, entry, buffer.id, region, Certainty.MAY, AddressClass.INDEXED)
+        inside = intervals.clip(entry.may, 0, buffer.bytes)
+        if entry.exact and intervals.size(inside) != intervals.size(entry.may):
+            self._outside(entry, step, buffer)
+        sure = intervals.clip(entry.sure, 0, buffer.bytes)
+        if entry.whole is not None:
+            certain = must_region(sure)
+            if certain is not None:
+                self._add(step, entry, buffer.id, certain, Certainty.MUST, AddressClass.DIRECT)
+            return
+        if len(inside) == 0:
+            return
+        kind = AddressClass.DIRECT if entry.exact else AddressClass.INDEXED
+        self._regions(step, entry, buffer, inside, sure, kind)
+
+    def _regions(
+        self,
+        step: Step,
+        entry: Entry,
+        buffer: ir.Buffer,
+        inside: Array,
+        sure: Array,
+        kind: AddressClass,
+    ) -> None:
+        most = MOST_PIECES if self.pieces < _MANY_PIECES else _FEW_PIECES
+        region = exact_region(inside, most)
+        if region is not None and np.array_equal(sure, inside):
+            self._add(step, entry, buffer.id, region, Certainty.MUST, kind)
+            return
+        certain = must_region(sure, most)
+        region = may_region(inside, most) if region is None else region
+        self._add(step, entry, buffer.id, region, Certainty.MAY, kind)
+        if certain is not None:
+            self._add(step, entry, buffer.id, certain, Certainty.MUST, kind)
+
+    def _outside(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+        start, end = int(entry.may[0, 0]), int(entry.may[-1, 1])
+        certain = intervals.size(intervals.clip(entry.sure, 0, buffer.bytes)) < intervals.size(
+            entry.sure
+        )
+        span = self._span(entry.key.at)
+        self.diagnostics.append(
+            findings.outside(self.name, buffer, (start, end), certain, span, self.launch.span)
+        )
+
+    def _add(
+        self,
+        step: Step,
+        entry: Entry,
+        buffer: ir.BufferId,
+        region: Region,
+        certainty: Certainty,
+        address: AddressClass,
+    ) -> None:
+        if isinstance(region, Affine):
+            self.pieces += len(region.pieces)
+        number = entry.key.effect
+        kind = AccessKind.READ if number < 0 else _kind(step.effects[number])
+        if certainty is Certainty.MUST and kind is AccessKind.ATOMIC:
+            certainty = Certainty.MAY
+        self.accesses.append(
+            Access(
+                buffer=buffer,
+                kind=kind,
+                certainty=certainty,
+                address=address,
+                region=region,
+                text=str(step.instruction.opcode),
+                span=self._span(step.index),
+            )
+        )
+
+
+def _kind(effect: MemoryEffect) -> AccessKind:
+    access = effect.access
+    if isinstance(effect.extent, TensorBox) and access is Effect.ASYNC_UPDATE:
+        # What it leaves alone lies outside the tensor, and outside the region.
+        return AccessKind.WRITE
+    if access.reads and access.writes:
+        return AccessKind.ATOMIC
+    return AccessKind.WRITE if access.writes else AccessKind.READ
+
+
+# --- variants ------------------------------------------------------------------------------
+
+
+def combine_variants(program: ir.Program, reports: list[StepAccesses]) -> StepAccesses:
+    """One report that holds whichever variant runs."""
+    first = reports[0]
+    sums = [_totals(program, report) for report in reports]
+    pins = tuple(dict.fromkeys(pin for report in reports for pin in report.pins))
+    needs = tuple(dict.fromkeys(need for report in reports for need in report.needs))
+    diagnostics = tuple(dict.fromkeys(d for report in reports for d in report.diagnostics))
+    first = replace(first, pins=pins, needs=needs, diagnostics=diagnostics)
+    if all(_equal_totals(sums[0], other) for other in sums[1:]):
+        return first
+    loose = [
+        replace(access, certainty=Certainty.MAY) for report in reports for access in report.accesses
+    ]
+    accesses = [*dict.fromkeys(loose), *_common_writes(sums, first)]
+    return replace(first, accesses=tuple(accesses))
+
+
+_Totals = dict[tuple[int, str], Array]
+
+
+def _totals(program: ir.Program, report: StepAccesses) -> _Totals:
+    """Per buffer the bytes read, written, and certainly written."""
+    parts: dict[tuple[int, str], list[Array]] = {}
+    for access in report.accesses:
+        found = region_bytes(access.region, program.buffers[access.buffer].bytes)
+        if access.kind.reads:
+            parts.setdefault((access.buffer, "read"), []).append(found)
+        if access.kind.writes:
+            parts.setdefault((access.buffer, "write"), []).append(found)
+        if access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST:
+            parts.setdefault((access.buffer, "must"), []).append(found)
+    return {key: intervals.union(found) for key, found in parts.items()}
+
+
+def _equal_totals(left: _Totals, right: _Totals) -> bool:
+    return left.keys() == right.keys() and all(
+        left[key].shape == right[key].shape and bool((left[key] == right[key]).all())
+        for key in left
+    )
+
+
+def _common_writes(sums: list[_Totals], report: StepAccesses) -> Iterator[Access]:
+    for buffer, what in sums[0]:
+        if what != "must":
+            continue
+        common = sums[0][buffer, "must"]
+        for other in sums[1:]:
+            common = intervals.intersect(common, other.get((buffer, "must"), intervals.EMPTY))
+        region = must_region(common)
+        if region is None:
+            continue
+        model = next(
+            a for a in report.accesses if a.buffer == buffer and a.kind is AccessKind.WRITE
+        )
+        yield replace(model, certainty=Certainty.MUST, region=region)

@@ -1,0 +1,287 @@
+"""From a launch of a trace to the scene its kernel runs in.
+
+In: a launch, its kernel's code, the buffers and the `pointers` tables that are intact. Out: a
+`Scene` and the objects behind its zones: buffers of the arguments in order of appearance, those
+that intact tables point to, the module's variables, and one zone per table that stands for
+"whatever the table points to".
+
+The scene knows objects by their zones only, so launches that differ in nothing but the buffers
+they are given have equal scenes; `key` is what makes two scenes equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import assert_never
+
+import numpy as np
+
+from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.layout import alignment, size_bytes
+from tessera.passes.byte_sets import intervals
+from tessera.passes.footprint.scene import Scene, Table
+from tessera.passes.footprint.zones import FIRST, MOST, Zones, draw_zones
+from tessera.passes.lane_values.lanes import Array
+
+Words = Mapping[int, ir.Pointer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A scene, and what its zones stand for: a buffer from an offset on, or a table's targets."""
+
+    scene: Scene
+    buffers: dict[int, ir.BufferId]
+    offsets: dict[int, int]
+    targets: dict[int, tuple[ir.BufferId, ...]]
+    key: tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Zones as they are given out."""
+
+    zone_of: dict[ir.BufferId, int]
+    own: dict[int, int]
+    next: int = FIRST
+
+    def add(self, buffer: ir.BufferId) -> None:
+        if buffer not in self.zone_of:
+            self.zone_of[buffer] = self.next
+            self.next += 1
+
+
+class TooManyObjects(Exception):
+    """More objects than there are zones."""
+
+
+def build_setting(
+    launch: ir.Launch,
+    function: ptx.Function,
+    variables: Mapping[str, ir.BufferId],
+    tables: Mapping[ir.BufferId, Words],
+    odd: frozenset[str] = frozenset(),
+    known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
+    written: Mapping[ir.BufferId, Array] = MappingProxyType({}),
+    draw: int = 0,
+) -> Setting:
+    """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
+
+    `written` are the bytes of such buffers that may have been overwritten.
+
+    `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
+    `known` are weights whose contents may decide what the launch touches. `draw` says which of the
+    made-up addresses it gets.
+    """
+    layout = _Layout({}, {})
+    special = {*known, *(buffer for buffer, words in tables.items() if words)}
+    plain = _plain_arguments(launch, function, special, odd)
+    for place, argument in enumerate(launch.arguments):
+        if place in plain:
+            layout.own[place] = layout.next
+            layout.next += 1
+            continue
+        for pointer in argument_pointers((argument,)):
+            layout.add(pointer.buffer)
+    for buffer in variables.values():
+        layout.add(buffer)
+    reached = _follow_tables(layout, tables)
+    if layout.next + len(reached) >= FIRST + MOST:
+        raise TooManyObjects
+    draws = draw_zones(frozenset(_words(launch.arguments)), layout.next + len(reached))
+    zones = next(islice(draws, draw, None))
+    image, offsets = _parameter_image(launch, function, zones, layout)
+    found, targets = _tables(reached, tables, written, zones, layout)
+    symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
+    scene = Scene(
+        zones=zones,
+        grid=launch.grid,
+        block=launch.block,
+        cluster=_cluster(launch, function),
+        dynamic_shared=launch.shared_bytes,
+        parameters=image,
+        parameter_offsets=offsets,
+        symbols=symbols,
+        tables=found,
+        cooperative=launch.cooperative,
+        pointer_words=tuple(_pointer_words(launch, function, offsets)),
+        contents={
+            layout.zone_of[buffer]: np.frombuffer(one.content, dtype=np.uint8)
+            for buffer, one in known.items()
+            if buffer in layout.zone_of
+        },
+    )
+    key = (
+        scene.cooperative,
+        scene.grid,
+        scene.block,
+        scene.cluster,
+        scene.dynamic_shared,
+        image,
+        zones,
+        tuple(
+            (zone, t.zone, t.offsets.tobytes(), t.targets.tobytes(), t.written.tobytes())
+            for zone, t in found.items()
+        ),
+        tuple(symbols.items()),
+        tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
+    )
+    buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
+    starts: dict[int, int] = {}
+    for place, zone in layout.own.items():
+        argument = launch.arguments[place]
+        assert isinstance(argument, ir.Pointer)
+        buffers[zone], starts[zone] = argument.buffer, argument.offset
+    return Setting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
+
+
+def _plain_arguments(
+    launch: ir.Launch,
+    function: ptx.Function,
+    special: Set[ir.BufferId],
+    odd: frozenset[str],
+) -> frozenset[int]:
+    """The pointers that are nothing but bases, of buffers of which no word is known."""
+    named = zip(function.parameters, launch.arguments, strict=False)
+    return frozenset(
+        place
+        for place, (variable, argument) in enumerate(named)
+        if isinstance(argument, ir.Pointer)
+        and variable.name not in odd
+        and argument.buffer not in special
+    )
+
+
+def _pointer_words(
+    launch: ir.Launch, function: ptx.Function, offsets: Mapping[str, int]
+) -> Iterator[int]:
+    """Where in the bytes of the parameters addresses stand."""
+    for variable, argument in zip(function.parameters, launch.arguments, strict=False):
+        match argument:
+            case ir.Pointer():
+                yield offsets[variable.name]
+            case ir.ByValue():
+                yield from (offsets[variable.name] + word.offset for word in argument.pointers)
+
+
+def argument_pointers(arguments: tuple[ir.Argument, ...]) -> Iterator[ir.Pointer]:
+    """The addresses among the arguments, in structs too."""
+    for argument in arguments:
+        match argument:
+            case ir.Pointer():
+                yield argument
+            case ir.ByValue():
+                yield from (word.target for word in argument.pointers)
+            case ir.Scalar():
+                continue
+            case _:
+                assert_never(argument)
+
+
+def _words(arguments: tuple[ir.Argument, ...]) -> Iterator[int]:
+    """The 64-bit numbers that a kernel could find in the arguments."""
+    for argument in arguments:
+        if isinstance(argument, ir.Scalar):
+            yield argument.bits
+        elif isinstance(argument, ir.ByValue):
+            content = argument.content
+            yield from (
+                int.from_bytes(content[i : i + 8], "little") for i in range(len(content) - 7)
+            )
+
+
+def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list[ir.BufferId]:
+    """Give zones to what tables of reachable buffers point to; the tables, in that order."""
+    reached: list[ir.BufferId] = []
+    pending = list(layout.zone_of)
+    while pending:
+        buffer = pending.pop(0)
+        words = tables.get(buffer)
+        if not words or buffer in reached:
+            continue
+        reached.append(buffer)
+        for pointer in words.values():
+            layout.add(pointer.buffer)
+            pending.append(pointer.buffer)
+    return reached
+
+
+def _tables(
+    reached: list[ir.BufferId],
+    tables: Mapping[ir.BufferId, Words],
+    written: Mapping[ir.BufferId, Array],
+    zones: Zones,
+    layout: _Layout,
+) -> tuple[dict[int, Table], dict[int, tuple[ir.BufferId, ...]]]:
+    found: dict[int, Table] = {}
+    targets: dict[int, tuple[ir.BufferId, ...]] = {}
+    for place, buffer in enumerate(reached):
+        words = sorted(tables[buffer].items())
+        zone = layout.next + place
+        addresses = [zones.address(layout.zone_of[p.buffer], p.offset) for _, p in words]
+        found[layout.zone_of[buffer]] = Table(
+            np.array([offset for offset, _ in words], dtype=np.int64),
+            np.array(addresses, dtype=np.uint64),
+            zone,
+            written.get(buffer, intervals.EMPTY),
+        )
+        targets[zone] = tuple(dict.fromkeys(p.buffer for _, p in words))
+    return found, targets
+
+
+def _parameter_image(
+    launch: ir.Launch, function: ptx.Function, zones: Zones, layout: _Layout
+) -> tuple[bytes, dict[str, int]]:
+    """The bytes of the parameters one after the other, and where each starts."""
+    image = bytearray()
+    offsets: dict[str, int] = {}
+    named = zip(function.parameters, launch.arguments, strict=False)
+    for place, (variable, argument) in enumerate(named):
+        align = alignment(variable)
+        image.extend(bytes(-len(image) % align))
+        offsets[variable.name] = len(image)
+        own = layout.own.get(place)
+        content = _argument_bytes(argument, zones, layout) if own is None else _word(zones, own)
+        size = size_bytes(variable)
+        image.extend(content if size is None else content[:size].ljust(size, b"\0"))
+    return bytes(image), offsets
+
+
+def _word(zones: Zones, zone: int) -> bytes:
+    return zones.address(zone).to_bytes(8, "little")
+
+
+def _argument_bytes(argument: ir.Argument, zones: Zones, layout: _Layout) -> bytes:
+    def address(pointer: ir.Pointer) -> bytes:
+        return zones.address(layout.zone_of[pointer.buffer], pointer.offset).to_bytes(8, "little")
+
+    match argument:
+        case ir.Pointer():
+            return address(argument)
+        case ir.Scalar():
+            return argument.bits.to_bytes(argument.type.bytes, "little")
+        case ir.ByValue():
+            content = bytearray(argument.content)
+            for word in argument.pointers:
+                content[word.offset : word.offset + 8] = address(word.target)
+            return bytes(content)
+        case _:
+            assert_never(argument)
+
+
+def _cluster(launch: ir.Launch, function: ptx.Function) -> ir.Triple | None:
+    """The cluster's size, of the launch or of the kernel; None where neither says."""
+    if launch.cluster is not None:
+        return launch.cluster
+    directives = [d for d in function.directives if "cluster" in d.name]
+    for directive in directives:
+        if directive.name.lstrip(".") == "reqnctapercluster" and directive.values:
+            given = [integer_value(v) for v in directive.values if isinstance(v, ptx.Integer)]
+            x, y, z = [size or 1 for size in (*given, 1, 1, 1)][:3]
+            return x, y, z
+    return None if directives else (1, 1, 1)

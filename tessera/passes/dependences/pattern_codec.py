@@ -1,0 +1,164 @@
+"""What is known about launches of one pattern, as JSON values and back.
+
+In: a `Pattern`, and the module that its launches are of. Out: lists, numbers and
+texts. Buffers are numbered in the order of the pattern, positions are kept as places in the
+texts of the module's variants. Reading refuses (`ValueError`) whatever does not look like what
+writing gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics import Span
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind
+from tessera.ir.graph.region import (
+    Affine,
+    Descriptor,
+    Dimension,
+    Interval,
+    Region,
+    Unknown,
+    WholeBuffer,
+)
+from tessera.ir.program import program as ir
+from tessera.passes.dependences.launch_pattern import Buffers, Pattern, PatternContents
+from tessera.passes.dependences.launch_report import StepAccesses
+
+
+class PatternCodec:
+    """Writes and reads the patterns of one module's launches."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.sources = [variant.ptx.source for variant in module.variants]
+
+    def encode(self, pattern: Pattern) -> list[Any]:
+        """A pattern as JSON values; `ValueError` where a position is in no text of the module."""
+        report = pattern.first
+        order = {buffer: place for place, buffer in enumerate(pattern.buffers)}
+        # Positions are no part of equality, and are kept all the same.
+        regions: dict[tuple[Region, Span | None], int] = {}
+        accesses = [
+            [
+                order[access.buffer],
+                access.kind.value,
+                access.certainty.value,
+                access.address.value,
+                regions.setdefault((access.region, _position(access.region)), len(regions)),
+                access.text,
+                self._place(access.span),
+            ]
+            for access in report.accesses
+        ]
+        needs = [[need.kind.value, need.reason, self._place(need.span)] for need in report.needs]
+        contents = [pattern.contents.looked_up, pattern.contents.asked]
+        return [accesses, [self._region(region) for region, _ in regions], needs, contents]
+
+    def decode(self, value: Any, step: ir.LaunchId, name: str, buffers: Buffers) -> Pattern:
+        """The pattern of a launch that gets these buffers."""
+        try:
+            accesses, regions, needs, (looked_up, asked) = value
+            known = [self._read_region(region) for region in regions]
+            report = StepAccesses(
+                id=step,
+                name=name,
+                accesses=tuple(self._read_access(a, known, buffers) for a in accesses),
+                needs=tuple(
+                    Need(NeedKind(kind), _text(reason), self._span(place))
+                    for kind, reason, place in needs
+                ),
+            )
+            contents = PatternContents(_places(looked_up, buffers), _places(asked, buffers))
+        except (TypeError, IndexError, KeyError) as wrong:
+            raise ValueError("not a pattern") from wrong
+        return Pattern(report, buffers, contents)
+
+    def _read_access(self, value: Any, regions: Sequence[Region], buffers: Buffers) -> Access:
+        buffer, kind, certainty, address, region, text, place = value
+        return Access(
+            buffer=buffers[_number(buffer)],
+            kind=AccessKind(kind),
+            certainty=Certainty(certainty),
+            address=AddressClass(address),
+            region=regions[_number(region)],
+            text=_text(text),
+            span=self._span(place),
+        )
+
+    # --- positions -------------------------------------------------------------------------
+
+    def _place(self, span: Span | None) -> list[int] | None:
+        if span is None:
+            return None
+        for number, source in enumerate(self.sources):
+            if source is span.source:
+                return [number, span.start, span.end]
+        raise ValueError("a position outside the module")
+
+    def _span(self, place: Any) -> Span | None:
+        if place is None:
+            return None
+        number, start, end = (_number(part) for part in place)
+        source = self.sources[number]
+        if source is None or not start <= end <= len(source.text):
+            raise ValueError("a position outside the module")
+        return Span(source, start, end)
+
+    # --- regions ---------------------------------------------------------------------------
+
+    def _region(self, region: Region) -> list[Any]:
+        match region:
+            case Interval(start, end):
+                return ["interval", start, end]
+            case Affine(pieces):
+                rows = [
+                    [piece.offset, piece.width, [[d.stride, d.count] for d in piece.dimensions]]
+                    for piece in pieces
+                ]
+                return ["affine", rows]
+            case WholeBuffer(reason, span):
+                return ["whole", reason, self._place(span)]
+            case Unknown(reason, span):
+                return ["unknown", reason, self._place(span)]
+
+    def _read_region(self, value: Any) -> Region:
+        match value:
+            case ["interval", start, end]:
+                return Interval(_number(start), _number(end))
+            case ["affine", rows]:
+                return Affine(tuple(_descriptor(row) for row in rows))
+            case ["whole", reason, place]:
+                return WholeBuffer(_text(reason), self._span(place))
+            case ["unknown", reason, place]:
+                return Unknown(_text(reason), self._span(place))
+        raise ValueError("not a region")
+
+
+def _position(region: Region) -> Span | None:
+    return region.span if isinstance(region, WholeBuffer | Unknown) else None
+
+
+def _descriptor(row: Any) -> Descriptor:
+    offset, width, dimensions = row
+    found = tuple(Dimension(_number(stride), _number(count)) for stride, count in dimensions)
+    return Descriptor(_number(offset), _number(width), found)
+
+
+def _places(values: Any, buffers: Buffers) -> tuple[int, ...]:
+    found = tuple(_number(value) for value in values)
+    if any(place >= len(buffers) for place in found):
+        raise ValueError("not a buffer")
+    return found
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("not a number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value

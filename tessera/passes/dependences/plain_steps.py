@@ -1,0 +1,73 @@
+"""What steps that are no launches touch: fills, copies and calls of libraries.
+
+In: a record of a trace. Out: its accesses. A fill and a copy touch what they say; a library call
+its operands, as the table of operators says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.diagnostics import Span
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
+from tessera.ir.graph.region import Interval
+from tessera.ir.operators.records import Reach
+from tessera.ir.operators.table import reaches
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets.regions import may_region, must_region
+from tessera.passes.dependences.operand_bytes import operand_bytes
+
+
+def _plain(
+    pointer: ir.Pointer, count: int, kind: AccessKind, text: str, span: Span | None
+) -> Access:
+    return Access(
+        buffer=pointer.buffer,
+        kind=kind,
+        certainty=Certainty.MUST,
+        address=AddressClass.DIRECT,
+        region=Interval(pointer.offset, pointer.offset + count),
+        text=text,
+        span=span,
+    )
+
+
+def memset_accesses(step: ir.Memset) -> tuple[Access, ...]:
+    """What a fill touches."""
+    if step.bytes == 0:
+        return ()
+    return (_plain(step.target, step.bytes, AccessKind.WRITE, "memset", step.span),)
+
+
+def memcpy_accesses(step: ir.Memcpy) -> tuple[Access, ...]:
+    """What a copy touches."""
+    if step.bytes == 0:
+        return ()
+    return (
+        _plain(step.source, step.bytes, AccessKind.READ, "memcpy", step.span),
+        _plain(step.target, step.bytes, AccessKind.WRITE, "memcpy", step.span),
+    )
+
+
+def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
+    """Operands as declared, used as the table of operators says.
+
+    A library may leave padding between strides alone, and does.
+    """
+    read, written = reaches(step)
+    uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
+    uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
+    for kind, operand, reach in uses:
+        found = operand_bytes(operand)
+        if len(found) and reach is not Reach.NONE:
+            whole = may_region(found)
+            is_sure = reach is Reach.WHOLE and must_region(found) == whole
+            yield Access(
+                buffer=operand.pointer.buffer,
+                kind=kind,
+                certainty=Certainty.MUST if is_sure else Certainty.MAY,
+                address=AddressClass.DIRECT if reach is Reach.WHOLE else AddressClass.INDEXED,
+                region=whole,
+                text=step.operator,
+                span=step.span,
+            )

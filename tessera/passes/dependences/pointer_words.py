@@ -1,0 +1,163 @@
+"""Which words of memory are known to be pointers, at each point of a walk over the steps.
+
+In: the `pointers` records of a program, the pointers in initialisers of module variables, and what
+each step may write. Out: per buffer the words that still hold what they were given, and the bytes
+that something may have written instead.
+
+A word is trusted only if nothing may have overwritten it: no earlier step of the request, not the
+step at hand (its threads run in any order, and a table may be an output as well), and, in what
+outlives requests (states, module variables), no step at all, because the next request finds what
+this one leaves. Bytes of a table that nothing writes and that are no words hold no address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from tessera.ir.graph.access import Access
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.lane_values.lanes import Array
+
+Words = dict[int, ir.Pointer]
+Written = dict[ir.BufferId, Array]
+
+_LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
+# A walk that finds more writes makes more words unknown, and so more writes. After some walks
+# everything that lasts counts as written, so that it comes to an end.
+_MOST_WALKS = 8
+
+
+class PointerWords:
+    """The words that are pointers, as a walk goes on."""
+
+    def __init__(self, program: ir.Program, initial: Mapping[ir.BufferId, Words]) -> None:
+        self.program = program
+        self._first = {buffer: dict(words) for buffer, words in initial.items() if words}
+        self._recorded: dict[ir.BufferId, set[int]] = {}
+        for table in program.pointer_tables:
+            words = {word.offset: word.target for word in table.words}
+            if words:
+                self._first.setdefault(table.buffer, {}).update(words)
+                self._recorded.setdefault(table.buffer, set()).update(words)
+        self._left: Written = {}
+        self._walks = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._written: Written = dict(self._left)
+        self._intact = {b: self._without(words, b, {}) for b, words in self._first.items()}
+        self._untold = {buffer: set(words) for buffer, words in self._recorded.items()}
+
+    def intact(self, also: Written) -> dict[ir.BufferId, Words]:
+        """Per buffer the words that hold their pointers, even if `also` is written."""
+        if not also:
+            return self._intact
+        changed = {b: self._without(self._intact[b], b, also) for b in also if b in self._intact}
+        return self._intact | changed
+
+    def spoiled(self, also: Written) -> Written:
+        """The bytes of buffers with pointers that may have been written, or are in `also`."""
+        return merged(self._written, also)
+
+    def _spoiled(self, buffer: ir.BufferId, also: Written) -> Array:
+        known = [found[buffer] for found in (self._written, also) if buffer in found]
+        return intervals.union(known)
+
+    def _without(self, words: Words, buffer: ir.BufferId, also: Written) -> Words:
+        hit = _hits(self._spoiled(buffer, also), words)
+        return {o: pointer for o, pointer in words.items() if o not in hit} if hit else words
+
+    def written_by(self, accesses: Iterable[Access]) -> Written:
+        """What accesses may write in buffers with pointers."""
+        parts: dict[ir.BufferId, list[Array]] = {}
+        for access in accesses:
+            if access.kind.writes and access.buffer in self._first:
+                size = self.program.buffers[access.buffer].bytes
+                parts.setdefault(access.buffer, []).append(region_bytes(access.region, size))
+        return {buffer: intervals.union(found) for buffer, found in parts.items()}
+
+    def overwrite(self, accesses: Iterable[Access]) -> list[Access]:
+        """Note what a step may write; the accesses that are the first at words of records."""
+        lost: list[Access] = []
+        for access in accesses:
+            if not access.kind.writes or access.buffer not in self._first:
+                continue
+            new = self.written_by([access])
+            self._intact = self.intact(new)
+            self._written = self._written | {access.buffer: self._spoiled(access.buffer, new)}
+            untold = self._untold.get(access.buffer, set())
+            hit = _hits(new[access.buffer], untold)
+            if hit:
+                self._untold[access.buffer] = untold - hit
+                lost.append(access)
+        return lost
+
+    def restart(self) -> bool:
+        """Whether the next request finds bytes overwritten that this walk has taken for intact.
+
+        Another walk then begins with them unknown.
+        """
+        left = {
+            buffer: found
+            for buffer, found in self._written.items()
+            if self.program.buffers[buffer].role in _LASTING and len(found)
+        }
+        grown = grows(self._left, left)
+        self._walks += 1
+        if self._walks >= _MOST_WALKS:
+            for buffer in left:
+                left[buffer] = intervals.interval(0, self.program.buffers[buffer].bytes)
+        self._left = left
+        self._begin()
+        return grown
+
+
+def moved_words(program: ir.Program, graph: KernelGraph) -> Iterator[tuple[Node, ir.Buffer]]:
+    """The steps that may overwrite addresses which a `pointers` record puts into a state.
+
+    What they leave there is carried to the next request.
+    """
+    states = {
+        table.buffer: [word.offset for word in table.words]
+        for table in program.pointer_tables
+        if program.buffers[table.buffer].role is ir.Role.STATE
+    }
+    for node in graph.nodes if states else ():
+        for access in node.accesses:
+            if access.kind.writes and access.buffer in states:
+                buffer = program.buffers[access.buffer]
+                if _hits(region_bytes(access.region, buffer.bytes), states[access.buffer]):
+                    yield node, buffer
+
+
+def merged(first: Written, second: Written) -> Written:
+    """The bytes of both."""
+    both = first.keys() | second.keys()
+    return {
+        buffer: intervals.union([found[buffer] for found in (first, second) if buffer in found])
+        for buffer in sorted(both)
+    }
+
+
+def grows(old: Written, new: Written) -> bool:
+    """Whether some of the new bytes are not among the old."""
+    return any(
+        not intervals.covers(old.get(buffer, intervals.EMPTY), found)
+        for buffer, found in new.items()
+    )
+
+
+def _hits(found: Array, offsets: Iterable[int]) -> set[int]:
+    """The offsets of words that some of the bytes lie in."""
+    starts = np.array(sorted(offsets), dtype=np.int64)
+    if len(found) == 0 or len(starts) == 0:
+        return set()
+    place = np.searchsorted(found[:, 1], starts, side="right")
+    near = np.minimum(place, len(found) - 1)
+    hit = (place < len(found)) & (found[near, 0] < starts + ir.POINTER_BYTES)
+    return set(starts[hit].tolist())

@@ -1,0 +1,38 @@
+"""How many bytes would cross each cut of a program into a first and a second part.
+
+In: a kernel graph. Out: per cut (after step 0, after step 1, ...) the bytes that steps before it
+write and steps after it need: a version of a byte counts once, however many steps read it. What a
+request starts with (inputs, weights, state) is not counted.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.graph.graph import Edge, KernelGraph
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+
+
+def prefix_cuts(graph: KernelGraph) -> tuple[int, ...]:
+    """Bytes that cross the cut after each step but the last."""
+    changes = [0] * (len(graph.nodes) + 1)
+    groups: dict[tuple[int, int], list[Edge]] = {}
+    for edge in graph.edges:
+        if edge.moves_bytes and not edge.carried:
+            groups.setdefault((edge.source, edge.buffer), []).append(edge)
+    for (source, buffer), edges in groups.items():
+        needed = intervals.EMPTY
+        size = graph.buffers[buffer].bytes
+        # From the last reader back: what is needed after each cut only grows.
+        counted = 0
+        for edge in sorted(edges, key=lambda e: -e.target):
+            needed = intervals.union([needed, region_bytes(edge.region, size)])
+            grown = intervals.size(needed) - counted
+            changes[source] += grown
+            changes[edge.target] -= grown
+            counted += grown
+    total = 0
+    found: list[int] = []
+    for change in changes[: max(len(graph.nodes) - 1, 0)]:
+        total += change
+        found.append(total)
+    return tuple(found)

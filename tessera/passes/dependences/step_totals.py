@@ -1,0 +1,100 @@
+"""The accesses of a step added up: per buffer what it reads, updates, may write and must write.
+
+In: a step's accesses. Out: `Total`s, each with its bytes and the accesses behind it. A kernel's
+unrolled loop can make a hundred accesses that add up to one interval, so whoever walks over many
+steps walks over totals.
+
+Steps of one `pattern` differ in nothing but their buffers, so their totals are added up once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.graph.region import Affine, Interval
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes, regions_bytes
+from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.lane_values.lanes import Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """All bytes of one buffer that accesses of one kind touch; `places` are these accesses.
+
+    `ends` says that they are written whatever the data, so that nothing of what was there is left.
+    """
+
+    buffer: ir.BufferId
+    kind: AccessKind
+    ends: bool
+    found: Array
+    places: tuple[int, ...]
+
+    def behind(self, step: StepAccesses, found: Array) -> int:
+        """The first access that touches some of these bytes."""
+        if len(self.places) > 1:
+            for place in self.places:
+                if _touches(step.accesses[place], found):
+                    return place
+        return self.places[0]
+
+
+class StepTotals:
+    """The totals of the steps of a program, remembered by pattern."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.program = program
+        self._known: dict[int, tuple[Total, ...]] = {}
+
+    def of(self, step: StepAccesses) -> tuple[Total, ...]:
+        """The totals of one step; empty ones are left out."""
+        if step.pattern is None:
+            return self._add_up(step)
+        known = self._known.get(step.pattern)
+        if known is None:
+            known = self._known[step.pattern] = self._add_up(step)
+            return known
+        return tuple(_for_buffer(total, step.accesses[total.places[0]].buffer) for total in known)
+
+    def _add_up(self, step: StepAccesses) -> tuple[Total, ...]:
+        groups: dict[tuple[ir.BufferId, AccessKind, bool], list[int]] = {}
+        for place, access in enumerate(step.accesses):
+            ends = access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST
+            groups.setdefault((access.buffer, access.kind, ends), []).append(place)
+        totals: list[Total] = []
+        for (buffer, kind, ends), places in groups.items():
+            size = self.program.buffers[buffer].bytes
+            regions = {id(a.region): a.region for a in (step.accesses[place] for place in places)}
+            found = intervals.clip(regions_bytes(regions.values(), size), 0, size)
+            if len(found):
+                totals.append(
+                    Total(buffer=buffer, kind=kind, ends=ends, found=found, places=tuple(places))
+                )
+        return tuple(totals)
+
+
+def _for_buffer(total: Total, buffer: ir.BufferId) -> Total:
+    return total if total.buffer == buffer else replace(total, buffer=buffer)
+
+
+def _touches(access: Access, found: Array) -> bool:
+    """Whether an access touches some of these bytes."""
+    match access.region:
+        case Interval(start, end):
+            return _overlaps(start, end, found)
+        case Affine(pieces):
+            first = pieces[0]
+            if _overlaps(first.offset, first.offset + first.width, found):
+                return True
+            # No size is needed: all its bytes are inside the buffer.
+            return len(intervals.intersect(region_bytes(access.region, 0), found)) > 0
+        case _:
+            return True
+
+
+def _overlaps(start: int, end: int, found: Array) -> bool:
+    place = int(found[:, 1].searchsorted(start, side="right"))
+    return place < len(found) and bool(found[place, 0] < end)

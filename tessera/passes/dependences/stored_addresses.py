@@ -1,0 +1,164 @@
+"""Steps that store addresses as data which reaches an output or a state.
+
+In: a program and its graph. Out: warnings. An address is another one on every device and in every
+slot, so a result that holds one differs from run to run, and `--verify` finds it. What a launch
+stores is known from its code (`base_words`); a copy and a library call take words of `pointers`
+records for data. Where the bytes go is followed along the graph, from step to step, but not through
+steps that take loaded words for pointers: those use an address as one. Words of `pointers` records
+may hold addresses: they are compared by what they point at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from tessera.diagnostics import Diagnostic, Label, Span, warning
+from tessera.ir.gather_findings import Finding, gather_findings
+from tessera.ir.graph.access import Access, AddressClass
+from tessera.ir.graph.graph import Edge, EdgeKind, KernelGraph, Node
+from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.syntax import Instruction
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
+from tessera.passes.kernel_facts.base_words import Word, stored_words
+from tessera.passes.lane_values.lanes import Array
+
+_RESULTS = (ir.Role.OUTPUT, ir.Role.STATE)
+Stored = list[tuple[Instruction, frozenset[Word]]]
+
+
+def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
+    """A warning for each instruction whose address gets into a result, and one for copies."""
+    return (*_by_launches(program, graph), *gather_findings(_by_copies(program, graph)))
+
+
+def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
+    for step in program.work() if program.pointer_tables else ():
+        node = graph.nodes[step.id]
+        if isinstance(step, ir.Memcpy | ir.LibraryCall) and any(
+            access.kind.reads and _has_words(program, access) for access in node.accesses
+        ):
+            result = _result(program, graph, node, None)
+            if result is not None:
+                told = _finding(node, node.span, result, "copies")
+                yield Finding(told, (node.name,), node.span)
+
+
+def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
+    known: dict[tuple[int, str], Stored] = {}
+    found: dict[tuple[int, str, int], Diagnostic] = {}
+    for step in program.launches():
+        module = program.modules[step.module].variants[0].ptx
+        key = (int(step.module), step.kernel)
+        if key not in known:
+            function = next(f for f in module.functions() if f.name == step.kernel)
+            known[key] = stored_words(module, function)
+        node = graph.nodes[step.id]
+        for instruction, words in known[key]:
+            if (*key, instruction.at) in found or not _holds_address(module, step, words):
+                continue
+            result = _result(program, graph, node, module.span(instruction.at))
+            if result is not None:
+                span = module.span(instruction.at, len(str(instruction.opcode)))
+                found[*key, instruction.at] = _finding(node, span, result, "stores")
+    return tuple(found.values())
+
+
+def _holds_address(module: ptx.Module, step: ir.Launch, words: frozenset[Word]) -> bool:
+    """Whether one of the words is an address in this launch."""
+    function = next(f for f in module.functions() if f.name == step.kernel)
+    places = {parameter.name: n for n, parameter in enumerate(function.parameters)}
+    for name, offset in words:
+        argument = step.arguments[places[name]] if places[name] < len(step.arguments) else None
+        match argument:
+            case ir.Pointer() if offset in (0, None):
+                return True
+            case ir.ByValue(_, pointers) if any(offset in (None, p.offset) for p in pointers):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _result(
+    program: ir.Program, graph: KernelGraph, node: Node, span: Span | None
+) -> ir.Buffer | None:
+    """The first output or state that bytes stored by an instruction may get into."""
+    stores = [
+        number
+        for number, access in enumerate(node.accesses)
+        if access.kind.writes
+        and access.address is not AddressClass.POINTER
+        and _is_at(access, span)
+    ]
+    readers: dict[int, list[Edge]] = {}
+    for edge in graph.edges:
+        if edge.kind is EdgeKind.RAW:
+            readers.setdefault(int(edge.source), []).append(edge)
+    pending = deque([(node, stores)])
+    seen = {node.id}
+    while pending:
+        here, numbers = pending.popleft()
+        for number in numbers:
+            buffer = program.buffers[here.accesses[number].buffer]
+            if buffer.role in _RESULTS and not _are_words(program, here.accesses[number]):
+                return buffer
+        for edge in readers.get(int(here.id), ()):
+            reader = graph.nodes[edge.target]
+            if edge.source_access in numbers and reader.id not in seen:
+                seen.add(reader.id)
+                words = _are_words(program, reader.accesses[edge.target_access])
+                if not words and not _takes_pointers(reader):
+                    pending.append((reader, list(_writes(reader))))
+    return None
+
+
+def _is_at(access: Access, span: Span | None) -> bool:
+    return access.span is None or span is None or access.span.start == span.start
+
+
+def _takes_pointers(node: Node) -> bool:
+    return bool(node.pins) or any(a.address is AddressClass.POINTER for a in node.accesses)
+
+
+def _writes(node: Node) -> Iterator[int]:
+    return (number for number, access in enumerate(node.accesses) if access.kind.writes)
+
+
+def _are_words(program: ir.Program, access: Access) -> bool:
+    """Whether an access stays within words of `pointers` records."""
+    return not len(intervals.subtract(_touched(program, access), _words(program, access)))
+
+
+def _has_words(program: ir.Program, access: Access) -> bool:
+    """Whether an access touches words of `pointers` records."""
+    return bool(len(intervals.intersect(_touched(program, access), _words(program, access))))
+
+
+def _touched(program: ir.Program, access: Access) -> Array:
+    return regions_bytes([access.region], program.buffers[access.buffer].bytes)
+
+
+def _words(program: ir.Program, access: Access) -> Array:
+    return intervals.from_pairs(
+        (word.offset, word.offset + ir.POINTER_BYTES)
+        for table in program.pointer_tables
+        if table.buffer == access.buffer
+        for word in table.words
+    )
+
+
+def _finding(node: Node, span: Span | None, result: ir.Buffer, how: str) -> Diagnostic:
+    launch = () if node.span is None or span is node.span else (Label(node.span, "in this launch"),)
+    return warning(
+        "TSR2015",
+        f"`{node.name}` {how} an address as data, which may get into {result.role.value} "
+        f"`{result.name}`",
+        span or node.span,
+        "an address is another one on every device",
+        secondary=launch,
+        notes=("results that hold it differ from device to device, and from slot to slot",),
+        hint="store an offset into the buffer, or declare the words with a `pointers` record",
+    )

@@ -1,0 +1,142 @@
+"""Calls that stay calls, in a slice: functions of the driver, and those that cannot be followed.
+
+- A failed assertion ends the launch; launches end normally, so it never happens.
+- `vprintf` reads its format and the values in local memory. Where the format is a literal of the
+  module without `%s`, that is all; a string argument is a pointer that it follows, so that pins.
+- A function that touches no memory outside the CTA (`call_reach`) has unknown results.
+- Everything else pins the launch, with the reason and the line of the call. Where no pointer is
+  loaded on the way, only what the launch was given may be touched.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.layout import size_bytes
+from tessera.passes.footprint.zones import LOCAL
+from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
+from tessera.passes.kernel_facts.inline_calls import call_parts
+from tessera.passes.kernel_facts.kernel_code import Step
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.passes.lane_values.masks import NONE, Mask
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.steps import StepRunner
+
+CALL_READ = -1
+"""The number that stands for what a call reads, where others have the number of an effect."""
+
+_PINNED = {
+    "malloc": "it allocates memory on the device by `malloc`, which is no buffer of the trace",
+    "free": "it frees memory on the device by `free`, which is no buffer of the trace",
+    **dict.fromkeys(
+        ("cudaLaunchDevice", "cudaLaunchDeviceV2", "cudaLaunchDevice_ptsz",
+         "cudaLaunchDeviceV2_ptsz", "cudaCDP2LaunchDevice", "cudaCDP2LaunchDeviceV2",
+         "cudaGetParameterBuffer", "cudaGetParameterBufferV2", "cudaCDP2GetParameterBufferV2",
+         "cudaGraphLaunch"),
+        "it launches kernels from the device",
+    ),
+}  # fmt: skip
+# Names that compilers give to string literals: nothing else can name them, so nothing writes them.
+_LITERAL = re.compile(r"\$str(\$?\d+)?|__unnamed_\d+|printfFormat_\d+|_\$_str(_\d+)?")
+_CONVERSION = re.compile(rb"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?([a-zA-Z%])")
+
+
+def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
+    """What a call that stayed does to registers, local words and memory."""
+    callee, results, arguments = call_parts(step.instruction)
+    name = callee or "?"
+    if name in NEVER_RETURNS:
+        return
+    if name == "vprintf" and arguments:
+        why = _print(runner, step, arguments[0], mask)
+        if why is None:
+            runner.unknown_results(step, mask)
+            _forget_results(runner, results)
+            return
+        runner.pins[step.index] = why
+    elif name not in runner.code.calls.quiet:
+        runner.pins[step.index] = _reason(runner, name)
+        if name in runner.code.calls.bounded:
+            runner.recorder.bounded.add(step.index)
+    runner.unknown_results(step, mask)
+    runner.forget_words()
+    if runner.shared is not None:
+        runner.shared.call()
+
+
+def _reason(runner: StepRunner, name: str) -> str:
+    if name in _PINNED:
+        return _PINNED[name]
+    if name in runner.code.widths:
+        return f"it calls a function through the register `{name}`"
+    known = {f.name: f for f in runner.code.module.functions()}
+    if name not in known or known[name].body is None:
+        return f"it calls `{name}`, which the module does not define"
+    return f"it calls `{name}`, which calls itself or is too deep to follow, and touches memory"
+
+
+def _print(runner: StepRunner, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
+    """Record the read of the format; or say why more may be read."""
+    value = _argument(runner, argument, step.index)
+    value = None if value is None else lanes.exact_in(value, mask.may)
+    chosen = None if value is None or value.span is not None else _selected(value, mask)
+    zone = None if chosen is None else runner.scene.zones.common(chosen)
+    names = {z: n for n, z in runner.scene.symbols.items()}
+    name = names.get(zone[0], "") if zone is not None else ""
+    text = _literal(runner, name)
+    if value is None or text is None:
+        return "it prints by a format that is not known"
+    if any(found == b"s" for found in _CONVERSION.findall(text)):
+        return "it prints strings through pointers"
+    runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
+    return None
+
+
+def _selected(value: Lanes, mask: Mask) -> Array:
+    """The numbers of the threads that may be here."""
+    shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
+    return np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)]
+
+
+def _argument(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes | None:
+    """The value of an argument: of a parameter variable, what was stored there."""
+    if isinstance(operand, ptx.Name) and operand.name in runner.symbols:
+        base = runner.scene.zones.address(LOCAL)
+        return runner.registers.get((runner.symbols[operand.name] - base, 8))
+    return runner.value(operand, 64, index)
+
+
+def _literal(runner: StepRunner, name: str) -> bytes | None:
+    """The text of a string literal of the module."""
+    if not _LITERAL.fullmatch(name):
+        return None
+    for variable in runner.code.module.variables():
+        listed = variable.initializer
+        if variable.name != name or not isinstance(listed, ptx.InitializerList):
+            continue
+        values = [e.value for e in listed.elements if isinstance(e, ptx.Integer)]
+        if len(values) == len(listed.elements) and all(0 <= v < 256 for v in values):
+            return bytes(values).split(b"\0")[0]
+    return None
+
+
+def _forget_results(runner: StepRunner, results: tuple[ptx.Operand, ...]) -> None:
+    base = runner.scene.zones.address(LOCAL)
+    sizes = {v.name: size_bytes(v) or 64 for v in runner.code.flat.variables}
+    for operand in results:
+        if not isinstance(operand, ptx.Name) or operand.name not in runner.symbols:
+            continue
+        start = runner.symbols[operand.name] - base
+        end = start + sizes.get(operand.name, 64)
+        for key in [k for k in runner.registers if not isinstance(k, str)]:
+            if key[0] < end and start < key[0] + key[1]:
+                del runner.registers[key]

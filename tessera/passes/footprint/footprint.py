@@ -1,0 +1,208 @@
+"""The bytes that one launch of a kernel touches, object by object.
+
+In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself, some
+CTAs at a time (exact as far as the data decides nothing). Where that takes more work than the
+budget allows, one row of threads stands for all CTAs and loops are widened after some rounds
+(`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tessera.passes.footprint.machine import OverBudget, SliceMachine
+from tessera.passes.footprint.made_maps import spoiled_maps
+from tessera.passes.footprint.recorder import Key, Recorder
+from tessera.passes.footprint.scene import Scene, boxes
+from tessera.passes.footprint.shared import SharedFollower
+from tessera.passes.footprint.shared_access import Follower
+from tessera.passes.footprint.shared_phases import SharedTrouble
+from tessera.passes.footprint.shared_roots import SharedRoots
+from tessera.passes.footprint.zones import LOADED
+from tessera.passes.kernel_facts.kernel_code import KernelCode
+from tessera.passes.lane_values.lanes import Array
+
+EXACT_BUDGET = 2_000_000_000
+COARSE_BUDGET = 1_000_000_000
+COARSE_ROUNDS = 64
+_LANES = 1 << 18
+_SHARE_FOR_INDICES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one effect of one instruction touches in one zone.
+
+    `may` and `sure` are intervals of offsets. `whole` is the instruction that makes the index
+    unknown where any byte may be touched, else None. `exact`: no address was an interval.
+    """
+
+    key: Key
+    may: Array
+    sure: Array
+    whole: int | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """All of a launch. Dictionaries go from instruction to reason.
+
+    `unresolved` holds the effects whose address points to nothing known, with the instruction
+    that its unknown part comes from. `nulls` says whether an access through a null pointer
+    surely happens. `looked_up` are the zones whose contents decided something, `asked` those whose
+    contents might have. `bounded` are the pins that concern the launch's own buffers only. `doubt`
+    says that addresses were computed from several (`pointer_steps`), `mixed` by which effects.
+    """
+
+    entries: tuple[Entry, ...]
+    unresolved: dict[tuple[int, int], int]
+    nulls: dict[int, bool]
+    pins: dict[int, str]
+    is_coarse: bool = False
+    gave_up: bool = False
+    looked_up: frozenset[int] = frozenset()
+    asked: frozenset[int] = frozenset()
+    bounded: frozenset[int] = frozenset()
+    doubt: int = 0
+    mixed: frozenset[tuple[int, int]] = frozenset()
+
+
+def find_footprint(
+    code: KernelCode,
+    scene: Scene,
+    exact_budget: int = EXACT_BUDGET,
+    coarse_budget: int = COARSE_BUDGET,
+) -> Footprint:
+    """Run the slice of a kernel for a launch."""
+    try:
+        return _Launch(code, scene, exact_budget, is_coarse=False).footprint()
+    except OverBudget:
+        pass
+    launch = _Launch(code, scene, coarse_budget, is_coarse=True)
+    try:
+        return launch.footprint()
+    except OverBudget:
+        looked_up = frozenset(launch.recorder.looked_up)
+        return Footprint(
+            entries=(), unresolved={}, nulls={}, pins={}, gave_up=True, looked_up=looked_up
+        )
+
+
+class _Launch:
+    """Runs of one launch, with all CTAs one by one or with one row for all."""
+
+    def __init__(self, code: KernelCode, scene: Scene, budget: int, *, is_coarse: bool) -> None:
+        self.code = code
+        self.scene = scene
+        self.budget = budget
+        self.is_coarse = is_coarse
+        self.recorder = Recorder(scene.zones)
+
+    def footprint(self) -> Footprint:
+        """Shared memory is followed exactly; failing that, by the objects that addresses in it
+        point into. Loads that may give something else than an address are unknown."""
+        use, alone = self.code.shared, self.code.unfollowed
+        if use is None or alone is None:
+            return self._collect(self._run(self.code, self.budget, lambda: None))
+        # Indices and flags are worth less than addresses.
+        budget = self.budget if use.has_addresses else self.budget // _SHARE_FOR_INDICES
+        try:
+            return self._collect(
+                self._run(self.code, budget, lambda: SharedFollower(use, self.scene))
+            )
+        except SharedTrouble:
+            pass
+        except OverBudget:
+            if use.has_addresses:
+                raise
+        unknown: frozenset[int] = frozenset()
+        is_mixed = False
+        while use.has_addresses and unknown != use.loads:
+            roots = SharedRoots(use, self.scene, unknown, is_mixed)
+            pins = self._run(self.code, self.budget, roots.follower)
+            more = roots.resolve(self.recorder)
+            if not more and roots.is_mixed == is_mixed:
+                return self._collect(pins)
+            is_mixed = roots.is_mixed
+            if more:
+                unknown = use.loads if unknown else more
+        if is_mixed:
+            roots = SharedRoots(use, self.scene, use.loads, is_mixed)
+            return self._collect(self._run(self.code, self.budget, roots.follower))
+        return self._collect(self._run(alone, self.budget, lambda: None))
+
+    def _run(
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
+    ) -> dict[int, str]:
+        """Run everything; the reasons for which the launch is pinned."""
+        self.recorder = Recorder(self.scene.zones)
+        if self.is_coarse:
+            return self._run_coarse(code, budget, follower())
+        return self._run_all(code, budget, follower)
+
+    def _run_coarse(self, code: KernelCode, budget: int, shared: Follower | None) -> dict[int, str]:
+        machine = SliceMachine(code, self.scene, None, self.recorder, budget, COARSE_ROUNDS, shared)
+        machine.start()
+        self.recorder.finish()
+        return machine.pins
+
+    def _run_all(
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
+    ) -> dict[int, str]:
+        scene, recorder = self.scene, self.recorder
+        pins: dict[int, str] = {}
+        most = max(1, _LANES // max(1, scene.threads))
+        spent = done = 0
+        for box in boxes(scene.grid, most):
+            machine = SliceMachine(code, scene, box, recorder, budget - spent, shared=follower())
+            machine.start()
+            pins.update(machine.pins)
+            recorder.finish()
+            spent += machine.work
+            done += prod(last - first for first, last in box)
+            # The work so far tells early that the rest will not fit.
+            if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
+                raise OverBudget
+        return pins
+
+    def _collect(self, pins: dict[int, str]) -> Footprint:
+        pins = pins | spoiled_maps(self.code, self.recorder)
+        return _collect(self.recorder, pins, is_coarse=self.is_coarse)
+
+
+def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Footprint:
+    nothing = np.zeros((0, 2), dtype=np.int64)
+    for key in [key for key in recorder.touched if key.zone >= LOADED]:
+        # Nothing is left there of what a load gave: it is no object.
+        recorder.unresolved.setdefault((key.at, key.effect), key.at)
+    entries = tuple(
+        Entry(
+            key,
+            found.may[0],
+            # One row stands for all CTAs: nobody is sure.
+            nothing if is_coarse else found.sure[0],
+            found.whole,
+            found.always and not is_coarse,
+        )
+        for key, found in sorted(recorder.touched.items())
+    )
+    return Footprint(
+        entries=entries,
+        unresolved=dict(sorted(recorder.unresolved.items())),
+        nulls=dict(sorted(recorder.nulls.items())),
+        pins=dict(sorted(pins.items())),
+        is_coarse=is_coarse,
+        looked_up=frozenset(recorder.looked_up),
+        asked=frozenset(recorder.asked),
+        bounded=frozenset(recorder.bounded),
+        doubt=recorder.doubt,
+        mixed=frozenset(recorder.mixed),
+    )

@@ -1,0 +1,228 @@
+"""Local memory and parameters in a slice.
+
+Local memory and the parameters of inlined calls are kept word by word, under (offset, width). A
+store where every thread uses the same address keeps its word; one to different words of one width
+(an element of an array, by thread) is put into each of these words, for the threads that store
+there. Any other store forgets all words. Loads may be of different words by thread.
+Parameters of the kernel are bytes that every thread sees.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.ir.opcodes import type_bits
+from tessera.ir.opcodes.types import is_type
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint.pointer_steps import BITS
+from tessera.passes.footprint.scene import parameter_bytes
+from tessera.passes.footprint.zones import LOCAL, PARAMETER
+from tessera.passes.kernel_facts.kernel_code import Step
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_ops import extend
+from tessera.passes.lane_values.lanes import (
+    HARD,
+    MASK,
+    MIXED,
+    MOST_OPTIONS,
+    NUMBER,
+    POINTER,
+    Array,
+    Lanes,
+)
+from tessera.passes.lane_values.masks import Mask
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.steps import StepRunner
+
+_MOST_STORES = 16
+_MOST_LOADS = 512
+_MOST_ELEMENTS = 1 << 19
+_PLACE_COST = 20_000
+
+
+def local_access(runner: StepRunner, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
+    """A load or store of local memory or of a parameter."""
+    opcode = step.instruction.opcode
+    types = [m for m in opcode.modifiers if is_type(m)]
+    if opcode.name not in {"ld", "st"} or len(types) != 1:
+        runner.forget_words()
+        runner.unknown_results(step, mask, kind=_forgotten(runner))
+        return
+    width = (type_bits(types[0]) + 7) // 8
+    if writes:
+        _store_words(runner, step, address, width, mask)
+    else:
+        _load_words(runner, step, address, types[0], mask)
+
+
+def _load_words(runner: StepRunner, step: Step, address: Lanes, type: str, mask: Mask) -> None:
+    width = (type_bits(type) + 7) // 8
+    address = lanes.only_in(address, mask.may)
+    zones, offsets = runner.scene.zones.decode(address.lo)
+    exact = address.span is None
+    for place, name in enumerate(step.targets):
+        if name not in runner.code.needed:
+            continue
+        value: Lanes | None = None
+        if exact and width <= 8 and (zones == PARAMETER).all():
+            value = _parameter(runner, offsets + place * width, width)
+        elif exact and width <= 8 and (zones == LOCAL).all():
+            value = _local_word(runner, offsets + place * width, width, step.index)
+        elif not exact and width <= 8:
+            value = _any_word(runner, address, place * width, width, step.index)
+        bits = runner.code.widths.get(name, 64)
+        if value is None:
+            value = lanes.of_kind(any_of_type(type, bits, step.index), _forgotten(runner))
+        elif bits > 8 * width:
+            value = lanes.truncate(extend(value, type), bits)
+        runner.write(step, name, value, mask)
+
+
+def _forgotten(runner: StepRunner) -> int:
+    """The kind of a word of which nothing is known any more: a distance, if one was stored."""
+    return HARD if runner.local_kind >= MIXED else NUMBER
+
+
+def _parameter(runner: StepRunner, offsets: Array, width: int) -> Lanes | None:
+    """Bytes of the parameters; part of an address is a number that says little."""
+    found = parameter_bytes(runner.scene, offsets, width)
+    if found is None:
+        return None
+    words = runner.scene.pointer_words
+    kind = NUMBER
+    for start in np.unique(offsets).tolist():
+        if any(start < word + 8 and word < start + width for word in words):
+            whole = width == 8 and start in words
+            kind = max(kind, POINTER if whole else HARD)
+            runner.recorder.doubt = max(runner.recorder.doubt, 0 if whole else BITS)
+    return Lanes(found, kind=kind)
+
+
+def _any_word(
+    runner: StepRunner, address: Lanes, offset: int, width: int, index: int
+) -> Lanes | None:
+    """One of the words that an address may mean, in the variable that it starts in."""
+    zone = runner.common_zone(address)
+    if zone not in (LOCAL, PARAMETER):
+        return None
+    low, high = _bounds(runner, address, zone, width)
+    if (high - low) // width >= MOST_OPTIONS:
+        return None
+    found: list[Lanes] = []
+    for start in range(low + offset, high + offset + 1, width):
+        places = np.array([[start]], dtype=np.int64)
+        word = (
+            _parameter(runner, places, width)
+            if zone == PARAMETER
+            else _local_word(runner, places, width, index)
+        )
+        if word is None:
+            return None
+        found.append(word)
+    if not found:
+        return None
+    result = found[0]
+    for word in found[1:]:
+        result = lanes.join(result, word, 8 * width)
+    if result.why < 0:
+        result = lanes.copied(result)
+        result.why = index
+    return result
+
+
+def _bounds(runner: StepRunner, address: Lanes, zone: int, width: int) -> tuple[int, int]:
+    """The least and the greatest offset of a word that an address may mean: loads are aligned."""
+    base = runner.scene.zones.address(zone)
+    lowest, highest = address.bounds()
+    start, end = _variable(runner, lowest - base, zone)
+    reach = int(lanes.spans(address).max())
+    high = end - width if reach >= lanes.WIDE else min(highest - base + reach, end - width)
+    low = start if reach >= lanes.WIDE else max(lowest - base, start)
+    return -(-low // width) * width, high
+
+
+def _variable(runner: StepRunner, offset: int, zone: int) -> tuple[int, int]:
+    """Where the variable around an offset starts and ends."""
+    variables = runner.local_variables
+    if zone == PARAMETER:
+        starts = sorted({*runner.scene.parameter_offsets.values(), len(runner.scene.parameters)})
+        variables = list(pairwise(starts))
+    return next((v for v in variables if v[0] <= offset < v[1]), (offset, offset))
+
+
+def _local_word(runner: StepRunner, offsets: Array, width: int, index: int) -> Lanes | None:
+    """The words that threads load; unknown for those whose word is not known."""
+    if offsets.size == 1:
+        return runner.registers.get((int(offsets.flat[0]), width))
+    found: Lanes | None = None
+    places = np.unique(offsets).tolist()
+    if len(places) > _MOST_LOADS or len(places) * offsets.size > _MOST_ELEMENTS:
+        return None
+    runner.work += _PLACE_COST * len(places)
+    for start in places:
+        word = runner.registers.get((start, width))
+        if word is None:
+            word = lanes.of_kind(lanes.unknown(8 * width, index), _forgotten(runner))
+        runner.work += word.size + offsets.size
+        found = word if found is None else lanes.merge(offsets == start, word, found)
+    return found
+
+
+def _store_words(runner: StepRunner, step: Step, address: Lanes, width: int, mask: Mask) -> None:
+    address = lanes.only_in(address, mask.may)
+    zones, offsets = runner.scene.zones.decode(address.lo)
+    source = step.instruction.operands[1]
+    elements = source.elements if isinstance(source, ptx.Vector) else (source,)
+    values = [runner.value(element, 8 * width, step.index) for element in elements]
+    runner.local_kind = max(runner.local_kind, *(value.kind for value in values))
+    places = np.unique(offsets)
+    known = address.span is None and bool((zones == LOCAL).all()) and width <= 8
+    # Words side by side, or one: two that overlap would have to be forgotten for each other.
+    apart = len(places) == 1 or bool((np.diff(places) % width == 0).all())
+    few = len(places) == 1 or (width == 8 and len(places) <= _MOST_STORES)
+    if not known or not apart or not few:
+        runner.forget_words()
+        return
+    runner.work += _PLACE_COST * (len(places) - 1)
+    for start in places.tolist():
+        here = mask if len(places) == 1 else mask.narrow(_equal(offsets, start))
+        for place, value in enumerate(values if here is not None else ()):
+            assert here is not None
+            _store_word(runner, step, (start + place * width, width), value, here)
+
+
+def _equal(offsets: Array, start: int) -> Lanes:
+    return Lanes((offsets == start).astype(np.uint64))
+
+
+def _store_word(
+    runner: StepRunner, step: Step, key: tuple[int, int], value: Lanes, mask: Mask
+) -> None:
+    registers, (start, width) = runner.registers, key
+    known = key in registers
+    for other in [k for k in registers if not isinstance(k, str) and k != key]:
+        if other[0] < start + width and start < other[0] + other[1]:
+            del registers[other]
+    if known or mask.strong.all():
+        runner.assign(key, value, mask)
+    elif mask.strong.any():
+        # Words of the other threads are not known.
+        nothing = lanes.of_kind(lanes.unknown(8 * width, step.index), _forgotten(runner))
+        registers[key] = lanes.merge(mask.strong, value, nothing)
+
+
+def any_of_type(type: str, bits: int, index: int) -> Lanes:
+    """Any value that a load of a type can give."""
+    width = type_bits(type)
+    if width >= bits or width > 32:
+        return lanes.unknown(bits, index)
+    if type[0] == "s":
+        return lanes.between(-(1 << (width - 1)), (1 << (width - 1)) - 1, bits, index)
+    return lanes.between(0, MASK[width] if width in MASK else (1 << width) - 1, bits, index)

@@ -1,0 +1,368 @@
+"""Runs the slice of a kernel over all threads of some CTAs at once.
+
+In: a `KernelCode` and a `Scene`. Out: the accesses, in a `Recorder`, and what could not be
+followed (`pins`).
+
+Three sets of threads travel with control: those that *may* be here; the *strong* ones among
+them, for which registers hold what they would hold on the way here; and the *sure* ones among
+those, which come here whatever the data. A branch whose condition is known per thread splits
+the sets. Nobody takes a way that ends in a trap: launches end normally. A branch whose condition
+is not known:
+- inside an `if`: both sides run one after the other on a copy of the registers, and the
+  registers are joined where the sides meet again (the post-dominator). Being sure counts for the
+  side only; what a thread surely writes on both sides, it surely writes (`both_ways`);
+- as a way out of a loop: the threads go both ways and are no longer strong. Assignments then
+  join with the old value instead of replacing it, and a block is not run again once nothing
+  changed; what still changes after a few rounds becomes unknown. At the post-dominator of the
+  branch they are strong, and as sure as before: launches end, so all of them come there.
+
+The lowest block in the order of the control flow always runs first, so loops finish before what
+follows them. Work is counted in nanoseconds, roughly: one per element and some thousands per
+step. `OverBudget` is raised when it passes the budget; nothing was concluded then.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from tessera.ir.opcodes import Flow
+from tessera.ir.ptx.control_flow import EXIT, branch_targets
+from tessera.passes.footprint.both_ways import Side
+from tessera.passes.footprint.operands import Key
+from tessera.passes.footprint.recorder import Recorder
+from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.shared_access import Follower
+from tessera.passes.footprint.steps import StepRunner
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_ops import invert
+from tessera.passes.lane_values.lanes import HARD, U64, Array, Lanes
+from tessera.passes.lane_values.masks import ALL, NONE, Mask
+
+_ROUNDS = 3
+# By then every object that a loop brings in one after the other has come.
+_MOST_ROUNDS = 24
+_STEP_COST = 15_000
+_DEEPEST_FORK = 24
+# A fork that only meets at the end runs the rest of the kernel twice.
+_DEEPEST_EXIT = 4
+
+
+class OverBudget(Exception):
+    """The work that was allowed is used up."""
+
+
+class SliceMachine(StepRunner):
+    """One run; see the module's text."""
+
+    def __init__(
+        self,
+        code: KernelCode,
+        scene: Scene,
+        box: Box | None,
+        recorder: Recorder,
+        budget: int,
+        most_rounds: int | None = None,
+        shared: Follower | None = None,
+    ) -> None:
+        super().__init__(code, scene, box, recorder, shared)
+        self.rank = {block: i for i, block in enumerate(code.flow.order)}
+        self.budget = budget
+        self.most_rounds = most_rounds
+        self.visits: dict[int, int] = {}
+        self.depth = 0
+        self.loop_of = _innermost_loops(code)
+        self.labels = _label_blocks(code)
+
+    def start(self) -> None:
+        """Run the kernel from its entry to its end."""
+        self.run({0: Mask(ALL, ALL, ALL)}, EXIT)
+
+    def run(self, pending: dict[int, Mask], stop: int) -> None:
+        """Run until nothing is left, or everybody has come to block `stop`."""
+        seen: dict[int, tuple[Array, dict[Key, Lanes], int]] = {}
+        while pending:
+            block = min(pending, key=self.rank.__getitem__)
+            if block == stop:
+                return
+            mask = self._skip_settled(block, pending.pop(block), seen)
+            if mask is None:
+                continue
+            mask = self._limit_rounds(block, mask, pending)
+            self._run_block(block, mask, pending)
+            self._check_budget()
+
+    def _check_budget(self) -> None:
+        if self.work + self.recorder.work > self.budget:
+            raise OverBudget
+
+    # --- blocks --------------------------------------------------------------------------
+
+    def _run_block(self, block: int, mask: Mask, pending: dict[int, Mask]) -> None:
+        self.work += _STEP_COST * (1 + len(self.code.blocks[block]))
+        leaves = False
+        for step in self.code.blocks[block]:
+            flow = step.meaning.flow
+            if flow is Flow.NEXT or flow is Flow.CALL:
+                self.step(step, mask)
+                self._check_budget()
+            else:
+                self._leave(block, step, mask, pending)
+                leaves = True
+        if not leaves:
+            for target in self.code.flow.blocks[block].successors:
+                self._pend(pending, target, mask)
+
+    def _leave(self, block: int, step: Step, mask: Mask, pending: dict[int, Mask]) -> None:
+        """The branch at the end of a block."""
+        instruction = step.instruction
+        if step.meaning.flow is Flow.INDEXED_BRANCH:
+            self._indexed_branch(block, step, mask, pending)
+            return
+        target = EXIT
+        if step.meaning.flow is Flow.BRANCH:
+            target = self.labels.get(branch_targets(self.code.flat, instruction)[0], EXIT)
+        following = self._next_block(block)
+        if instruction.guard is None:
+            self._pend(pending, target, mask)
+            return
+        taken = self.predicate(instruction.guard)
+        if step.meaning.flow is Flow.TRAP or target in self.code.doomed:
+            self._pend(pending, following, mask.unless(taken))
+            return
+        if following in self.code.doomed:
+            self._pend(pending, target, mask.unless(invert(taken)))
+            return
+        if taken.span is not None:
+            mask = self._open_branch(block, (target, following), mask, taken, pending)
+        self._pend(pending, target, mask.narrow(taken))
+        self._pend(pending, following, mask.narrow(invert(taken)))
+
+    def _next_block(self, block: int) -> int:
+        return block + 1 if block + 1 < len(self.code.flow.blocks) else EXIT
+
+    def _indexed_branch(self, block: int, step: Step, mask: Mask, pending: dict[int, Mask]) -> None:
+        names = branch_targets(self.code.flat, step.instruction)
+        targets = [self.labels.get(name, EXIT) for name in names]
+        here = self.guarded(step.instruction, mask)
+        if step.instruction.guard is not None:
+            away = invert(self.predicate(step.instruction.guard))
+            self._pend(pending, self._next_block(block), mask.narrow(away))
+        if here is None:
+            return
+        index = self.value(step.instruction.operands[0], 32, step.index)
+        if index.span is not None:
+            every = np.ones((1, 1), dtype=np.bool_)
+            self._scatter(block, tuple(targets), here, every, pending)
+            return
+        for place, target in enumerate(targets):
+            chosen = Lanes((index.lo == U64(place)).astype(U64))
+            self._pend(pending, target, here.narrow(chosen))
+
+    def _pend(self, pending: dict[int, Mask], target: int, mask: Mask | None) -> None:
+        if mask is None or target == EXIT or not mask.any():
+            return
+        old = pending.get(target)
+        pending[target] = mask if old is None else old.union(mask)
+
+    # --- branches that the data decides ----------------------------------------------------
+
+    def _open_branch(
+        self,
+        block: int,
+        ways: tuple[int, int],
+        mask: Mask,
+        taken: Lanes,
+        pending: dict[int, Mask],
+    ) -> Mask:
+        """Deal with the strong threads whose condition is unknown; the others are left."""
+        chosen = mask.strong & lanes.spans(taken).astype(np.bool_)
+        if not chosen.any():
+            return mask
+        meet = self.code.meets[block]
+        deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
+        if self._is_forward(block, ways) and self.depth < deepest:
+            self._fork(block, ways, mask, chosen, taken, pending)
+            return mask.without(chosen)
+        self._scatter(block, ways, mask, chosen, pending)
+        return mask.without(chosen)
+
+    def _is_forward(self, block: int, ways: tuple[int, ...]) -> bool:
+        """Whether both ways stay in the innermost loop and meet again before its next round."""
+        rank, loop = self.rank[block], self.loop_of[block]
+        if any(way != EXIT and self.rank[way] <= rank for way in ways):
+            return False
+        meet = self.code.meets[block]
+        if loop is None:
+            return meet is not None
+        inside = self.code.flow.loops[loop].blocks
+        if meet is None or meet == EXIT or meet not in inside or self.rank[meet] <= rank:
+            return False
+        return all(way in inside for way in ways)
+
+    def _fork(
+        self,
+        block: int,
+        ways: tuple[int, int],
+        mask: Mask,
+        chosen: Array,
+        taken: Lanes,
+        pending: dict[int, Mask],
+    ) -> None:
+        meet = self.code.meets[block]
+        assert meet is not None
+        elected = self._elected_sides(mask, chosen, taken)
+        before, outer, guarded = self.registers, self.side, self.guarded_writes
+        sides: list[dict[Key, Lanes]] = []
+        writes = (Side(), Side())
+        self.depth += 1
+        for way, side, here in zip(ways, writes, elected, strict=True):
+            self.registers, self.side = dict(before), side
+            self.guarded_writes = {name: known.copy() for name, known in guarded.items()}
+            if way not in (meet, EXIT):
+                start = Mask(chosen, chosen, mask.sure & chosen)
+                self.run({way: start.with_election(*here)}, meet)
+            sides.append(self.registers)
+        self.depth -= 1
+        self.side, self.guarded_writes = outer, guarded
+        self.registers = self._join_sides(sides[0], sides[1], chosen)
+        self.settle_writes(*writes)
+        self._pend(pending, meet, Mask(chosen, chosen, mask.sure & chosen))
+
+    def _elected_sides(
+        self, mask: Mask, chosen: Array, taken: Lanes
+    ) -> tuple[tuple[int, Array], tuple[int, Array]]:
+        """Who is on each side if an election that the branch hangs on elects them."""
+        choice = taken.choice
+        if choice is None or self.side is not None or mask.election not in (-1, choice.election):
+            return (-1, NONE), (-1, NONE)
+        before = (mask.sure if mask.election == -1 else mask.elected) & chosen & choice.valid
+        hit = choice.hit.astype(np.bool_)
+        return (choice.election, before & hit), (choice.election, before & ~hit)
+
+    def _join_sides(
+        self, first: dict[Key, Lanes], second: dict[Key, Lanes], chosen: Array
+    ) -> dict[Key, Lanes]:
+        joined: dict[Key, Lanes] = {}
+        for key in first.keys() | second.keys():
+            a, b = first.get(key), second.get(key)
+            if a is b or b is None or a is None:
+                found = a if a is not None else b
+                # A word of memory that one side does not know is unknown; a register that one
+                # side has not written holds nothing there.
+                if found is not None and (a is b or isinstance(key, str)):
+                    joined[key] = found
+                continue
+            self.work += a.size
+            joined[key] = lanes.merge(chosen, lanes.join(a, b, self.bits(key)), a)
+        return joined
+
+    def _scatter(
+        self,
+        block: int,
+        ways: tuple[int, ...],
+        mask: Mask,
+        chosen: Array,
+        pending: dict[int, Mask],
+    ) -> None:
+        """All ways at once; strong again where all ways meet."""
+        weak = mask.may & chosen
+        for way in dict.fromkeys(ways):
+            self._pend(pending, way, Mask(weak, NONE, NONE))
+        meet = self.code.meets[block]
+        if meet is not None and meet != EXIT and self.rank[meet] <= self.rank[block]:
+            meet = self._after_loop(block)
+        strong = mask.strong & chosen
+        if meet is not None and meet != EXIT:
+            self._pend(pending, meet, Mask(strong, strong, mask.sure & chosen))
+
+    # --- rounds ----------------------------------------------------------------------------
+
+    def _skip_settled(
+        self, block: int, mask: Mask, seen: dict[int, tuple[Array, dict[Key, Lanes], int]]
+    ) -> Mask | None:
+        """Drop threads that are not strong and for which nothing changed since the last time."""
+        weak = mask.may & ~mask.strong
+        if mask.strong.any():
+            # Entered anew: rounds of an earlier time do not count.
+            seen.pop(block, None)
+        if not weak.any():
+            return mask
+        last = seen.get(block)
+        rounds = 0
+        if last is not None:
+            covered, before, rounds = last
+            # Until the last round it matters only whether anything has changed.
+            changed = list(islice(self._changed(before, weak), None if rounds >= _ROUNDS else 1))
+            if not changed and not (weak & ~covered).any():
+                return mask.without(weak) if mask.strong.any() else None
+            if rounds >= _ROUNDS:
+                for key in changed:
+                    self._forget(key, weak, keeps_objects=rounds < _MOST_ROUNDS)
+            weak = weak | covered
+        seen[block] = (weak, dict(self.registers), rounds + 1)
+        return mask
+
+    def _changed(self, before: dict[Key, Lanes], weak: Array) -> Iterator[Key]:
+        for key, value in self.registers.items():
+            old = before.get(key)
+            if old is value:
+                continue
+            if old is None:
+                yield key
+                continue
+            self.work += value.size
+            if lanes.differ(old, value, weak):
+                yield key
+        yield from (key for key in before if key not in self.registers)
+
+    def _forget(self, key: Key, weak: Array, *, keeps_objects: bool) -> None:
+        """What keeps changing can be anything; the anchor stays, unless it keeps changing too."""
+        value = self.registers.get(key)
+        if value is None:
+            return
+        why = value.why if value.why >= 0 else self.origin(key)
+        wide = lanes.widened(value, self.bits(key), why)
+        if not keeps_objects and value.kind:
+            wide = lanes.of_kind(lanes.unknown(self.bits(key), why), HARD)
+        self.registers[key] = lanes.merge(weak, wide, value)
+
+    def _limit_rounds(self, block: int, mask: Mask, pending: dict[int, Mask]) -> Mask:
+        """Past the limit on rounds, a loop that the data does not decide is widened too."""
+        if self.most_rounds is None or self.loop_of[block] is None or not mask.strong.any():
+            return mask
+        self.visits[block] = self.visits.get(block, 0) + 1
+        if self.visits[block] <= self.most_rounds:
+            return mask
+        meet = self._after_loop(block)
+        if meet is not None and meet != EXIT:
+            self._pend(pending, meet, Mask(mask.strong, mask.strong, mask.sure))
+        return Mask(mask.may, NONE, NONE)
+
+    def _after_loop(self, block: int) -> int | None:
+        """Where everybody comes who is in a loop around this block: outside all loops."""
+        meet: int | None = block
+        while meet is not None and meet != EXIT and self.loop_of[meet] is not None:
+            meet = self.code.meets[meet]
+        return meet
+
+
+def _innermost_loops(code: KernelCode) -> dict[int, int | None]:
+    """The smallest loop around each block."""
+    found: dict[int, int | None] = dict.fromkeys(range(len(code.flow.blocks)))
+    by_size = sorted(range(len(code.flow.loops)), key=lambda i: -len(code.flow.loops[i].blocks))
+    for index in by_size:
+        for block in code.flow.loops[index].blocks:
+            found[block] = index
+    return found
+
+
+def _label_blocks(code: KernelCode) -> dict[str, int]:
+    at = {block.start: block.index for block in code.flow.blocks}
+    return {label.name: at.get(label.index, EXIT) for label in code.flat.labels}

@@ -1,0 +1,183 @@
+"""Tensor maps that a kernel makes itself: field by field in shared memory, then copied out.
+
+In: `tensormap.replace` and `tensormap.cp_fenceproxy` as they are met. Out: the 128 bytes of the map
+at an address of global memory, for tensor copies that use it.
+
+A map counts only where nothing is left open: every field is set between its first `replace` and
+the copy, in one block, by threads that surely are there, with values that are the same for all
+CTAs; nothing else writes shared memory meanwhile; each CTA copies to an address of its own. At the
+end (`spoiled_maps`) no other instruction of the launch may write the bytes of a map that was used.
+As everywhere, threads of a CTA are taken to synchronise what they share.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.ir.program.tensor_map import FIELDS, SIZE, replace_field
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.passes.byte_sets import intervals
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import U64, Array
+from tessera.passes.lane_values.masks import Mask
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.recorder import Recorder
+    from tessera.passes.footprint.steps import StepRunner
+
+_PER_AXIS = ("box_dim", "global_dim", "element_stride")
+_ONCE = ("global_address", "rank", "elemtype", "interleave_layout")
+Field = tuple[str, int]
+
+
+@dataclass(slots=True)
+class MadeMaps:
+    """The map being made, and those that were copied to global memory."""
+
+    first: int = -1
+    place: str = ""
+    fields: dict[Field, int] = field(default_factory=dict)
+    copies: list[tuple[Array, Array, bytes]] = field(default_factory=list)
+
+    def drop(self) -> None:
+        """Forget the map being made."""
+        self.first, self.place, self.fields = -1, "", {}
+
+    def content_at(self, addresses: Array, here: Array) -> bytes | None:
+        """The map that all threads here find at their addresses: the latest copied there."""
+        for known, ctas, content in reversed(self.copies):
+            shape = np.broadcast_shapes(known.shape, ctas.shape, addresses.shape, here.shape)
+            same = np.broadcast_to((known == addresses) & ctas, shape)[np.broadcast_to(here, shape)]
+            if same.any():
+                # Made anew for some CTAs only: there is no one map.
+                return content if same.all() else None
+        return None
+
+
+def is_map_step(instruction: ptx.Instruction) -> bool:
+    """Whether an instruction makes a map in shared memory."""
+    return instruction.opcode.name == "tensormap"
+
+
+def map_step(runner: StepRunner, step: Step, mask: Mask) -> None:
+    """Follow an instruction that makes a map, as far as it leaves nothing open."""
+    modifiers = step.instruction.opcode.modifiers
+    made = runner.made_maps
+    whole = runner.side is None and bool((mask.sure == mask.may).all())
+    if "replace" in modifiers:
+        if not whole or not _set_field(runner, step, mask):
+            made.drop()
+    elif "cp_fenceproxy" in modifiers:
+        if not whole or not _copy(runner, step, mask):
+            runner.recorder.map_conflict = True
+        made.drop()
+
+
+def _set_field(runner: StepRunner, step: Step, mask: Mask) -> bool:
+    made, operands = runner.made_maps, step.instruction.operands
+    modifiers = step.instruction.opcode.modifiers
+    name = next((m for m in modifiers if m in FIELDS), None)
+    if name is None or not any(m.startswith("shared") for m in modifiers):
+        return False
+    axis = operands[1] if len(operands) == 3 else None
+    ordinal = integer_value(axis) if isinstance(axis, ptx.Integer) else 0 if axis is None else None
+    value = lanes.exact_in(runner.value(operands[-1], 64, step.index), mask.may)
+    place = str(operands[0])
+    if value.span is not None or ordinal is None:
+        return False
+    shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
+    numbers = np.unique(np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)])
+    if len(numbers) != 1:
+        return False
+    if made.first < 0:
+        made.first, made.place = step.index, place
+    made.fields[name, ordinal] = int(numbers[0])
+    return made.place == place
+
+
+def _copy(runner: StepRunner, step: Step, mask: Mask) -> bool:
+    """Note a map that is copied to global memory; False where something is left open."""
+    made, operands = runner.made_maps, step.instruction.operands
+    content = _content(made.fields)
+    if runner.box is None and runner.scene.cta_count > 1:
+        return False
+    if content is None or made.place != str(operands[1]):
+        return False
+    names = frozenset(registers_in(operands[1]))
+    if not _is_undisturbed(runner.code, made.first, step.index, names):
+        return False
+    target = lanes.exact_in(runner.address(operands[0], step.index), mask.may)
+    if target.span is not None:
+        return False
+    shape = np.broadcast_shapes(target.lo.shape, mask.may.shape, (1, 1))
+    here = np.broadcast_to(mask.may, shape)
+    addresses = np.broadcast_to(target.lo, shape)
+    low = np.where(here, addresses, U64(lanes.MASK[64])).min(axis=-1, keepdims=True)
+    high = np.where(here, addresses, U64(0)).max(axis=-1, keepdims=True)
+    ctas = np.asarray(here.any(axis=-1))[..., None]
+    if bool((low != high)[ctas].any()):
+        return False
+    runner.recorder.own_maps(*runner.by_cta(low, ctas))
+    made.copies.append((low, ctas, content))
+    return True
+
+
+def _content(fields: dict[Field, int]) -> bytes | None:
+    """The bytes of a map all of whose fields are set."""
+    if any((name, 0) not in fields for name in _ONCE):
+        return None
+    axes = fields["rank", 0] + 1
+    wanted = [(name, axis) for name in _PER_AXIS for axis in range(axes)]
+    wanted += [("global_stride", axis) for axis in range(axes - 1)]
+    if not 1 <= axes <= 5 or any(one not in fields for one in wanted):
+        return None
+    content = bytes(SIZE)
+    for (name, ordinal), value in fields.items():
+        if ordinal > 4:
+            return None
+        content = replace_field(content, name, ordinal, value)
+    return content
+
+
+def _is_undisturbed(code: KernelCode, first: int, last: int, names: frozenset[str]) -> bool:
+    """Whether from one instruction to another nothing but `replace` writes shared memory, and
+    nothing the registers of the map's address."""
+    block = next(b for b in code.flow.blocks if b.start <= first < b.end)
+    if not first < last < block.end:
+        return False
+    for index in range(first, last):
+        instruction = code.flat.instructions[index]
+        if is_map_step(instruction):
+            continue
+        if instruction.opcode.name == "call" or index in code.shared_writes:
+            return False
+        if any(names & set(registers_in(operand)) for operand in instruction.operands[:1]):
+            return False
+    return True
+
+
+def spoiled_maps(code: KernelCode, recorder: Recorder) -> dict[int, str]:
+    """Tensor copies whose map, made by the kernel, something else may write."""
+    effects = {s.index: s.effects for block in code.blocks for s in block}
+    spoiled: dict[int, str] = {}
+    for index, (zone, used) in recorder.used_maps.items():
+        if recorder.map_conflict:
+            spoiled[index] = "its tensor map may be overwritten"
+        for key, found in recorder.touched.items():
+            opcode = code.flat.instructions[key.at].opcode
+            if key.zone != zone or key.effect < 0 or "cp_fenceproxy" in opcode.modifiers:
+                continue
+            if not effects[key.at][key.effect].access.writes:
+                continue
+            if found.whole is not None or len(intervals.intersect(found.may[0], used)):
+                spoiled[index] = "its tensor map may be overwritten"
+    return spoiled

@@ -1,0 +1,178 @@
+"""Instructions on addresses, in a slice: what their results may be, wherever objects lie.
+
+In: an instruction that computes, with operands of which one is made of addresses (`lane_kinds`) or
+is one of several values. Out: its results.
+
+- One of several values: the instruction is run for each of them.
+- A comparison of two addresses counts where both are in one object, where one is null, and of
+  distances in one object. Which of two objects lies first in memory is not known.
+- A sum of addresses of which one address is left is that address, and a sum that is small is a
+  distance in one object: all addresses in it cancel out. That is seen from the numbers; so the
+  launch is doubtful, and run again with other addresses (`launches.draws`).
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.passes.kernel_facts.kernel_code import Step
+from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_kinds import TESTS, result_kind
+from tessera.passes.lane_values.lanes import (
+    HARD,
+    MIXED,
+    MOST_OPTIONS,
+    NUMBER,
+    POINTER,
+    U64,
+    Array,
+    Lanes,
+)
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.operands import Operands
+
+Results = tuple[Lanes, ...]
+Evaluate = Callable[[Step, Sequence[Lanes]], Results]
+
+SUMS, BITS = 1, 2
+"""Doubts: addresses came out of sums, or out of something else."""
+_SMALL = 1 << 40
+_FEW = 3
+_FACTORS = frozenset({"and", "mad", "mul", "shl"})
+
+
+def pointer_results(
+    runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate
+) -> Results:
+    """The results of an instruction on addresses; `evaluate` runs it on numbers."""
+    if step.instruction.opcode.name in _FACTORS:
+        values = [_spelled_out(value) for value in values]
+    if not any(value.options for value in values):
+        return _results(runner, step, values, evaluate)
+    choices = [value.options or (value,) for value in values]
+    if prod(map(len, choices)) > MOST_OPTIONS**2:
+        why = lanes.reason(*values)
+        return tuple(
+            lanes.of_kind(lanes.unknown(runner.bits(name), why), HARD) for name in step.targets
+        )
+    rows = [_results(runner, step, given, evaluate) for given in product(*choices)]
+    return tuple(_one_of(column, step) for column in zip(*rows, strict=True))
+
+
+def _spelled_out(value: Lanes) -> Lanes:
+    """A flag or a mask of which little is open, as one of its values."""
+    if value.kind or value.span is None or int(value.span.max()) > _FEW:
+        return value
+    numbers = [
+        Lanes(value.lo + np.minimum(value.span, U64(more)))
+        for more in range(int(value.span.max()) + 1)
+    ]
+    copy = lanes.copied(value)
+    copy.options = tuple(numbers)
+    return copy
+
+
+def _one_of(values: Sequence[Lanes], step: Step) -> Lanes:
+    why = lanes.reason(*values)
+    if any(value.kind and not value.options for value in values):
+        wide = all(value.kind in (NUMBER, POINTER, MIXED) for value in values)
+        if wide:
+            return lanes.one_of(values, why if why >= 0 else step.index)
+    result = values[0]
+    bits = 64 if len(step.targets) == 1 and not _is_test(step) else 1
+    for value in values[1:]:
+        result = lanes.join(result, value, bits)
+    result.why = result.why if result.why >= 0 else step.index
+    return result
+
+
+def _is_test(step: Step) -> bool:
+    return step.instruction.opcode.name == "setp"
+
+
+def _results(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
+    if not any(value.kind for value in values):
+        return evaluate(step, values)
+    if step.instruction.opcode.name in TESTS:
+        return _tested(runner, step, values, evaluate)
+    (result,) = evaluate(step, values)
+    bits = runner.bits(step.targets[0])
+    kind = result_kind(step.instruction.opcode, values, bits)
+    return (settled(runner, lanes.of_kind(result, kind), bits),)
+
+
+def settled(runner: Operands, value: Lanes, bits: int) -> Lanes:
+    """A value of the least kind that its numbers show it to be."""
+    if value.kind <= POINTER or value.options or bits != 64:
+        return value
+    if value.span is not None and (value.span >= U64(lanes.WIDE)).any():
+        return value
+    zones = runner.scene.zones
+    if zones.between(*value.bounds()) is not None or zones.decode(value.lo)[0].all():
+        doubt = SUMS if value.kind == MIXED else BITS
+        runner.recorder.doubt = max(runner.recorder.doubt, doubt)
+        return lanes.of_kind(value, POINTER)
+    is_distance = value.kind == MIXED and bool(_is_small(value.lo).all())
+    return lanes.of_kind(value, NUMBER) if is_distance else value
+
+
+def _is_small(numbers: Array) -> Array:
+    return numbers + U64(_SMALL) < U64(2 * _SMALL)
+
+
+def _tested(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
+    """Of a comparison, a minimum or a maximum."""
+    first, second = values[0], values[1]
+    results = evaluate(step, values)
+    open_ = ~_comparable(runner, first, second)
+    if open_.any():
+        runner.recorder.doubt = max(runner.recorder.doubt, SUMS)
+    if step.instruction.opcode.name in {"min", "max"}:
+        bits = runner.bits(step.targets[0])
+        if open_.any():
+            return (lanes.join(first, second, bits),)
+        return (lanes.of_kind(results[0], max(first.kind, second.kind)),)
+    if not open_.any():
+        return results
+    anything = [lanes.unknown(runner.bits(name), step.index) for name in step.targets]
+    while len(anything) < len(results):
+        anything.append(lanes.unknown(1, step.index))
+    return tuple(
+        lanes.merge(open_, other, result) for other, result in zip(anything, results, strict=True)
+    )
+
+
+def _comparable(runner: Operands, first: Lanes, second: Lanes) -> Array:
+    """Where the order of two values hangs on no address."""
+    if max(first.kind, second.kind) > MIXED:
+        return np.zeros((1, 1), dtype=np.bool_)
+    zones = [runner.scene.zones.decode(value.lo)[0] for value in (first, second)]
+    small = [_is_small(value.lo) for value in (first, second)]
+    null = [(value.lo == 0) & (lanes.spans(value) == 0) for value in (first, second)]
+    return (
+        ((zones[0] == zones[1]) & (zones[0] != 0))
+        | (small[0] & small[1])
+        | (null[0] & (zones[1] != 0))
+        | (null[1] & (zones[0] != 0))
+    )
+
+
+def hidden_kind(runner: Operands, step: Step) -> int:
+    """The kind of the unknown results of an instruction that computes: what was computed from
+    addresses may be a distance between objects."""
+    for operand in step.instruction.operands:
+        for name in registers_in(operand):
+            value = runner.registers.get(name)
+            if value is not None and value.kind:
+                return HARD
+    return NUMBER

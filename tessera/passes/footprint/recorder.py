@@ -1,0 +1,343 @@
+"""What a kernel's accesses add up to: bytes per instruction and zone, as they are met.
+
+In: one access at a time, an address per thread with the threads that may and that surely make
+it. Out: per instruction and zone the bytes it may touch and those it surely touches.
+
+In a loop the addresses of an instruction mostly move by one distance each time. Such a run is
+kept as its first set with distances, and put together at the end.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tessera.passes.byte_sets import intervals
+from tessera.passes.footprint.zones import REACH, Zones
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Array, Lanes
+
+_MERGE_ABOVE = 4096
+_SORT_COST = 40
+_NULL_REACH = 1 << 32
+_RUN_REACH = REACH // 4
+
+
+class Key(NamedTuple):
+    """An instruction, one of its effects, and the zone of the object."""
+
+    at: int
+    effect: int
+    zone: int
+
+
+@dataclass(slots=True)
+class Touched:
+    """Bytes of one object by one effect of one instruction; `whole`: maybe any byte of it."""
+
+    may: list[Array] = field(default_factory=list)
+    sure: list[Array] = field(default_factory=list)
+    whole: int | None = None
+    always: bool = True
+
+    def compact(self) -> None:
+        """Merge what was collected."""
+        same = len(self.may) == len(self.sure) and all(
+            a is b for a, b in zip(self.may, self.sure, strict=True)
+        )
+        self.may = [intervals.union(self.may)]
+        self.sure = self.may[:] if same else [intervals.union(self.sure)]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Addresses that move by a distance: the last ones, and the distances so far."""
+
+    address: Lanes
+    may: Array
+    sure: Array
+    width: int
+    pieces: list[tuple[int, Array, Array]]
+    moves: list[int]
+
+
+class Recorder:
+    """Collects the accesses of a launch."""
+
+    def __init__(self, zones: Zones) -> None:
+        self.zones = zones
+        self.touched: dict[Key, Touched] = {}
+        self.unresolved: dict[tuple[int, int], int] = {}
+        self.nulls: dict[int, bool] = {}
+        # Zones that values of the slice are loaded from: with known contents, and without.
+        self.looked_up: set[int] = set()
+        self.asked: set[int] = set()
+        # Who copied a tensor map to an address, and the bytes of maps that copies used.
+        self.map_owners: dict[int, int] = {}
+        self.map_conflict = False
+        self.used_maps: dict[int, tuple[int, Array]] = {}
+        # Pinned calls that can touch nothing but what the launch was given.
+        self.bounded: set[int] = set()
+        # Whether addresses came out of sums of several, or out of their bits (`pointer_steps`).
+        self.doubt = 0
+        # The effects whose addresses are made of several, and in no object for sure.
+        self.mixed: set[tuple[int, int]] = set()
+        self._runs: dict[tuple[int, int], _Run] = {}
+        self.work = 0
+
+    def add(
+        self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
+    ) -> None:
+        """An access of `width` bytes per thread."""
+        if address.kind > POINTER:
+            self.doubt = max(self.doubt, 1)
+            if address.kind == MIXED or address.span is None:
+                self.mixed.add((index, effect))
+        if address.options:
+            for option in address.options:
+                # One of several: even where it is exact, it is not certain.
+                span = np.zeros((1, 1), dtype=U64) if option.span is None else option.span
+                why = option.why if option.why >= 0 else address.why
+                self._add_open(index, effect, Lanes(option.lo, span, why, option.kind), width, may)
+        elif address.span is None:
+            self._add_exact(index, effect, address, width, may, sure)
+        else:
+            self._add_open(index, effect, address, width, may)
+
+    def add_sure(self, index: int, effect: int, lo: Array, width: int, sure: Array) -> None:
+        """Bytes that were added as uncertain, and turn out to be certain."""
+        chosen, _ = _select(lo, sure, sure)
+        self.work += 4 * chosen.size
+        for zone, found, _ in self._pieces(chosen, None, width, index, effect):
+            self._entry(index, effect, zone).sure.append(found)
+
+    def own_maps(self, addresses: Array, ctas: Array) -> None:
+        """Note which CTA writes a tensor map where; two at one place are a conflict."""
+        for address, cta in zip(addresses.tolist(), ctas.tolist(), strict=True):
+            if self.map_owners.setdefault(address, cta) != cta:
+                self.map_conflict = True
+
+    def use_map(self, index: int, zone: int, found: Array) -> None:
+        """Note the bytes of a tensor map in memory that a copy uses."""
+        old = self.used_maps.get(index)
+        parts = [found] if old is None or old[0] != zone else [found, old[1]]
+        self.used_maps[index] = (zone, intervals.union(parts))
+
+    def add_bytes(
+        self, index: int, effect: int, zone: int, may: Array, sure: Array, *, exact: bool
+    ) -> None:
+        """Bytes of one object that were found in another way than thread by thread."""
+        entry = self._entry(index, effect, zone)
+        entry.always = entry.always and exact
+        entry.may.append(may)
+        entry.sure.append(sure)
+        self.work += 8 * may.size
+        self._compact_large(entry)
+
+    def _compact_large(self, entry: Touched) -> None:
+        parts = len(entry.may)
+        if parts > 512 or (parts > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE):
+            entry.compact()
+
+    def _add_exact(
+        self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
+    ) -> None:
+        run = self._runs.get((index, effect))
+        if run is not None and run.width == width and _same(run.may, may) and _same(run.sure, sure):
+            step = self._distance(run.address, address)
+            if step is not None:
+                moved = run.moves[-1] + (step - (1 << 64) if step >> 63 else step)
+                # Further away is another object, or none.
+                if -_RUN_REACH < moved < _RUN_REACH:
+                    run.moves.append(moved)
+                    run.address = address
+                    return
+        self._close(index, effect)
+        chosen, certain = _select(address.lo, may, sure)
+        self.work += 4 * chosen.size
+        pieces = self._pieces(chosen, certain, width, index, effect)
+        self._runs[index, effect] = _Run(address, may, sure, width, pieces, [0])
+
+    def _distance(self, old: Lanes, new: Lanes) -> int | None:
+        """By how much every thread's address moved, modulo 2**64; None where they differ."""
+        if new.base is old.base:
+            return (new.shift - old.shift) & MASK[64]
+        self.work += new.size
+        moved = new.lo - old.lo
+        first = moved.flat[0]
+        return int(first) if moved.shape == old.lo.shape and (moved == first).all() else None
+
+    def _pieces(
+        self, chosen: Array, certain: Array | None, width: int, index: int, effect: int
+    ) -> list[tuple[int, Array, Array]]:
+        """Per zone the bytes that may and that surely are touched."""
+        if not intervals.is_sorted(chosen):
+            self.work += _SORT_COST * chosen.size
+        common = self.zones.common(chosen)
+        if common is not None:
+            offset = (chosen - U64(common[1])).view(np.int64)
+            may = intervals.words(offset, width)
+            sure = may if certain is None else intervals.words(offset[certain], width)
+            return [(common[0], may, sure)]
+        zone, offset = self.zones.decode(chosen)
+        found: list[tuple[int, Array, Array]] = []
+        for place in np.unique(zone):
+            here = zone == place
+            if place == 0:
+                self._note_nowhere(index, effect, chosen[here], certain, here)
+                continue
+            may = intervals.words(offset[here], width)
+            if certain is None:
+                found.append((int(place), may, may))
+            else:
+                sure = intervals.words(offset[here & certain], width)
+                found.append((int(place), may, sure))
+        return found
+
+    def _note_nowhere(
+        self, index: int, effect: int, addresses: Array, certain: Array | None, here: Array
+    ) -> None:
+        """Addresses in no object: next to zero they are a null pointer's, else a number's."""
+        signed = addresses.view(np.int64)
+        if ((signed > -_NULL_REACH) & (signed < _NULL_REACH)).all():
+            known = certain is None or bool(certain[here].any())
+            self.nulls[index] = self.nulls.get(index, False) or known
+        else:
+            self.unresolved.setdefault((index, effect), index)
+
+    def _close(self, index: int, effect: int) -> None:
+        run = self._runs.pop((index, effect), None)
+        if run is None:
+            return
+        moves = np.unique(np.array(run.moves, dtype=np.int64))
+        for zone, may, sure in run.pieces:
+            entry = self._entry(index, effect, zone)
+            everywhere = _spread(may, moves)
+            certain = everywhere if sure is may else _spread(sure, moves)
+            self.work += 2 * len(moves)
+            if len(moves) > 1 and _leaves_zone(everywhere):
+                self.unresolved.setdefault((index, effect), index)
+            entry.may.append(everywhere)
+            entry.sure.append(certain)
+            self._compact_large(entry)
+
+    def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Array) -> None:
+        span = lanes.spans(address)
+        common = self.zones.between(*address.bounds())
+        self.work += address.size + may.size
+        hides = address.kind > POINTER and bool(((span == U64(MASK[64])) & may).any())
+        if hides:
+            # The unknown part may lead from one object to another.
+            self.unresolved.setdefault((index, effect), address.why)
+            return
+        if common is not None and (span == U64(MASK[64])).all() and may.any():
+            entry = self._entry(index, effect, common[0])
+            entry.always, entry.whole = False, address.why
+            return
+        shape = np.broadcast_shapes(address.lo.shape, span.shape, may.shape)
+        chosen = np.broadcast_to(may, shape)
+        lo = np.broadcast_to(address.lo, shape)[chosen]
+        reach = np.broadcast_to(span, shape)[chosen]
+        self.work += 8 * lo.size
+        if common is not None:
+            offset = (lo - U64(common[1])).view(np.int64)
+            self._open_bytes(index, effect, common[0], offset, reach, width, address.why)
+            return
+        self.work += 16 * lo.size
+        zone, offset = self.zones.decode(lo)
+        for place in np.unique(zone):
+            here = zone == place
+            if place == 0:
+                self._note_open_nowhere(index, effect, lo[here], reach[here], address.why)
+            else:
+                self._open_bytes(
+                    index, effect, int(place), offset[here], reach[here], width, address.why
+                )
+
+    def _note_open_nowhere(
+        self, index: int, effect: int, lo: Array, reach: Array, why: int
+    ) -> None:
+        """Intervals that start in no object; a null pointer among several values is none."""
+        if reach.any():
+            self.unresolved.setdefault((index, effect), why)
+        else:
+            self._note_nowhere(index, effect, lo, np.zeros(lo.shape, np.bool_), lo == lo)
+
+    def _open_bytes(
+        self, index: int, effect: int, zone: int, start: Array, reach: Array, width: int, why: int
+    ) -> None:
+        """Bytes of one object, as far as each thread may reach from its start."""
+        if start.size == 0:
+            return
+        entry = self._entry(index, effect, zone)
+        entry.always = False
+        full = reach == U64(MASK[64])
+        if full.any():
+            entry.whole = why
+        near = ~full
+        start, end = start[near], start[near] + reach[near].astype(np.int64) + width
+        if len(start):
+            entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
+
+    def move_zone(self, zone: int, objects: frozenset[int], why: int) -> None:
+        """What was touched in a zone was touched somewhere in one of these objects."""
+        if zone in self.asked:
+            self.asked.update(objects)
+        for key in [key for key in self.touched if key.zone == zone]:
+            del self.touched[key]
+            for place in sorted(objects):
+                entry = self._entry(key.at, key.effect, place)
+                entry.always = False
+                entry.whole = why
+                entry.compact()
+
+    def _entry(self, index: int, effect: int, zone: int) -> Touched:
+        key = Key(index, effect, zone)
+        entry = self.touched.get(key)
+        if entry is None:
+            entry = self.touched[key] = Touched()
+        return entry
+
+    def finish(self) -> None:
+        """Put all runs together and merge."""
+        for index, effect in list(self._runs):
+            self._close(index, effect)
+        for entry in self.touched.values():
+            entry.compact()
+
+
+def _same(left: Array, right: Array) -> bool:
+    if left is right:
+        return True
+    return left.shape == right.shape and bool((left == right).all())
+
+
+def _select(lo: Array, may: Array, sure: Array) -> tuple[Array, Array | None]:
+    """Addresses of the threads that may make an access; which are sure, None for all."""
+    shape = np.broadcast_shapes(lo.shape, may.shape)
+    if sure is not may:
+        shape = np.broadcast_shapes(shape, sure.shape)
+    addresses = np.broadcast_to(lo, shape)
+    chosen = np.broadcast_to(may, shape)
+    picked = addresses.ravel() if may.size == 1 and may.flat[0] else addresses[chosen]
+    if sure is may or _same(may, sure):
+        return picked, None
+    return picked, np.broadcast_to(sure, shape)[chosen]
+
+
+def _spread(found: Array, moves: Array) -> Array:
+    if len(moves) == 1:
+        return intervals.shift(found, int(moves[0]))
+    if len(found) == 0:
+        return found
+    spread = found[None, :, :] + moves[:, None, None]
+    return intervals.union([spread.reshape(-1, 2)])
+
+
+def _leaves_zone(found: Array) -> bool:
+    return len(found) > 0 and (found[0, 0] < -REACH or found[-1, 1] > REACH)

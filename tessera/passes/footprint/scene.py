@@ -1,0 +1,174 @@
+"""What a launch gives to a kernel's address arithmetic, as numbers.
+
+In: sizes, the bytes of the parameters with made-up addresses in them (`zones`), the zones of
+module variables, and the `pointers` tables that still hold. Out: the values of special
+registers, parameters and symbols as `Lanes`, for some CTAs or for all of them at once.
+
+Without a box of CTAs, one row stands for every CTA: `%ctaid` is then an interval.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tessera.passes.footprint.zones import WORKSPACE, Zones
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import U64, Array, Lanes
+
+Triple = tuple[int, int, int]
+Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+"""First and last (exclusive) CTA along x, y and z."""
+WARP = 32
+_AXES = "xyz"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Words of an object that are addresses: offsets, sorted, and the made-up targets.
+
+    `written` are the bytes of the object that may hold something else by now, an address too.
+    """
+
+    offsets: Array
+    targets: Array
+    zone: int
+    written: Array = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One launch as its kernel sees it."""
+
+    zones: Zones
+    grid: Triple
+    block: Triple
+    cluster: Triple | None
+    dynamic_shared: int
+    parameters: bytes
+    parameter_offsets: dict[str, int]
+    symbols: dict[str, int]
+    tables: dict[int, Table] = field(default_factory=dict)
+    cooperative: bool = False
+    contents: dict[int, Array] = field(default_factory=dict)
+    pointer_words: tuple[int, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cta_count(self) -> int:
+        """CTAs of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+def _split(linear: Array, extent: Triple) -> tuple[Array, Array, Array]:
+    x, y = extent[0], extent[1]
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+def _row(values: Array) -> Lanes:
+    return Lanes(values.astype(U64).reshape(1, -1))
+
+
+def _along(values: Array, axis: int) -> Lanes:
+    """Values along x (0), y (1) or z (2) of the CTA; threads are the last axis."""
+    return Lanes(values.astype(U64).reshape(-1, *([1] * (axis + 1))))
+
+
+def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
+    """Special registers by name with component; those missing can hold anything."""
+    linear = np.arange(scene.threads, dtype=np.int64)
+    lane = linear % WARP
+    found = {
+        "%laneid": _row(lane),
+        "%lanemask_eq": _row(1 << lane),
+        "%lanemask_lt": _row((1 << lane) - 1),
+        "%lanemask_le": _row((2 << lane) - 1),
+        "%lanemask_gt": _row(0xFFFFFFFF & ~((2 << lane) - 1)),
+        "%lanemask_ge": _row(0xFFFFFFFF & ~((1 << lane) - 1)),
+        "%dynamic_smem_size": lanes.scalar(scene.dynamic_shared),
+        "WARP_SZ": lanes.scalar(WARP),
+        "%tid.w": lanes.scalar(0),
+        "%ctaid.w": lanes.scalar(0),
+        "%ntid.w": lanes.scalar(1),
+        "%nctaid.w": lanes.scalar(1),
+    }
+    for axis, values in zip(_AXES, _split(linear, scene.block), strict=True):
+        found[f"%tid.{axis}"] = _row(values)
+    for axis, threads, count in zip(_AXES, scene.block, scene.grid, strict=True):
+        found[f"%ntid.{axis}"] = lanes.scalar(threads)
+        found[f"%nctaid.{axis}"] = lanes.scalar(count)
+    if scene.cooperative:
+        # Two halves of the address of the driver's memory for barriers over the grid.
+        workspace = scene.zones.address(WORKSPACE)
+        found["%envreg1"] = lanes.scalar(workspace >> 32)
+        found["%envreg2"] = lanes.scalar(workspace & 0xFFFFFFFF)
+    found.update(_cta_values(scene, box))
+    return {name: _shrink(value) for name, value in found.items()}
+
+
+def _shrink(value: Lanes) -> Lanes:
+    """An axis along which nothing changes has length 1."""
+    lo = value.lo
+    for axis in range(lo.ndim):
+        if lo.shape[axis] > 1:
+            first = lo.take([0], axis=axis)
+            lo = first if (lo == first).all() else lo
+    return Lanes(lo, value.span, value.why)
+
+
+def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
+    found: dict[str, Lanes] = {}
+    if box is None:
+        for name, count in zip(_AXES, scene.grid, strict=True):
+            found[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
+        return found
+    places = [np.arange(first, last, dtype=np.int64) for first, last in box]
+    for axis, name in enumerate(_AXES):
+        found[f"%ctaid.{name}"] = _along(places[axis], axis)
+    if scene.cluster is None:
+        return found
+    rank = lanes.scalar(0)
+    step = 1
+    for axis, (name, size) in enumerate(zip(_AXES, scene.cluster, strict=True)):
+        inside = _along(places[axis] % size, axis)
+        found[f"%cluster_ctaid.{name}"] = inside
+        found[f"%clusterid.{name}"] = _along(places[axis] // size, axis)
+        found[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
+        found[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
+        rank = lanes.add(rank, lanes.mul(inside, lanes.scalar(step), 32), 32)
+        step *= size
+    found["%cluster_ctarank"] = rank
+    found["%cluster_nctarank"] = lanes.scalar(step)
+    return found
+
+
+def boxes(grid: Triple, most: int) -> Iterator[Box]:
+    """The grid in boxes of at most `most` CTAs: whole rows, or whole layers, where they fit."""
+    x, y, z = grid
+    wide = max(1, min(x, most))
+    high = max(1, min(y, most // x)) if wide == x else 1
+    deep = max(1, min(z, most // (x * y))) if high == y and wide == x else 1
+    for k in range(0, z, deep):
+        for j in range(0, y, high):
+            for i in range(0, x, wide):
+                yield (i, min(i + wide, x)), (j, min(j + high, y)), (k, min(k + deep, z))
+
+
+def parameter_bytes(scene: Scene, offsets: Array, width: int) -> Array | None:
+    """The numbers of `width` bytes at offsets of the parameters; None outside them."""
+    if offsets.size and (offsets.min() < 0 or offsets.max() + width > len(scene.parameters)):
+        return None
+    image = np.frombuffer(scene.parameters, dtype=np.uint8)
+    found = np.zeros(offsets.shape, dtype=U64)
+    for place in range(width):
+        found |= image[offsets + place].astype(U64) << U64(8 * place)
+    return found

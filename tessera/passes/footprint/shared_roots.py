@@ -1,0 +1,235 @@
+"""Which objects the addresses that a kernel keeps in shared memory point into.
+
+In: every store to shared memory of a run, wherever and whenever it happens, and the loads of 8
+bytes. Out: per load the objects that any store may have put an address of where it loads, or None
+where something else may be there. This is what is left when shared memory cannot be followed cell
+by cell (`slices.shared`): threads without barriers between them, stores at unknown places, loops
+that data ends.
+
+During the run the result of each load is in a zone of its own (`zones.LOADED`); afterwards what was
+touched there was touched in the objects that the load stands for (`resolve`). A load that turns out
+to give something else (`numbers`) is unknown when the launch is run again.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.ir.opcodes import MemoryEffect, UnknownExtent, type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint.local import any_of_type
+from tessera.passes.footprint.scene import Scene
+from tessera.passes.footprint.shared_access import (
+    SharedSpace,
+    load_address,
+    load_type,
+    words_of_store,
+    write_address,
+)
+from tessera.passes.footprint.zones import END, FIRST, LOADED, SHARED, Zones
+from tessera.passes.kernel_facts.kernel_code import Step
+from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import HARD, MASK, POINTER, U64, Array, Lanes
+from tessera.passes.lane_values.masks import Mask
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.recorder import Recorder
+    from tessera.passes.footprint.steps import StepRunner
+
+Span = tuple[int, int]
+_EVERYWHERE: Span = (0, 1 << 33)
+Roots = frozenset[int] | None
+"""Zones of objects; None: something else, too."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """All that one instruction stores: where, and addresses of which objects."""
+
+    where: Span
+    zones: set[int] = field(default_factory=set)
+    is_other: bool = False
+
+
+class SharedRoots:
+    """Collects stores and loads over all runs of a launch; see the module's text."""
+
+    def __init__(
+        self, use: SharedUse, scene: Scene, numbers: frozenset[int], is_mixed: bool = False
+    ) -> None:
+        self.use = use
+        # Whether distances between objects may be there (`lane_kinds`): known before, seen now.
+        self.was_mixed = self.is_mixed = is_mixed
+        self.space = SharedSpace(use, scene)
+        self.numbers = numbers
+        self.stores: dict[int, Stored] = {}
+        self.loads: dict[int, Span] = {}
+        self.zone_of: dict[int, int] = {}
+
+    def follower(self) -> SharedRoots:
+        """This one, for every run of the launch."""
+        return self
+
+    # --- as the slice runs -----------------------------------------------------------------
+
+    def step(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+        """Note what an instruction may store."""
+        for effect in step.meaning.effects:
+            if effect.access.writes and effect.space.startswith(("shared", "generic")):
+                self._write(runner, step, effect, mask)
+
+    def call(self) -> None:
+        """A call that cannot be followed may store anything anywhere."""
+        self._note(-1, _EVERYWHERE).is_other = True
+
+    def _write(self, runner: StepRunner, step: Step, effect: MemoryEffect, mask: Mask) -> None:
+        address = write_address(runner, step, effect, mask)
+        if address is None:
+            return
+        words = words_of_store(step)
+        low, high = self._reach(address, mask)
+        if words is None:
+            known = not isinstance(effect.extent, UnknownExtent)
+            where = (low, _variable_end(high)) if known else _EVERYWHERE
+            self._note(step.index, where).is_other = True
+            return
+        width, elements = words
+        stored = self._note(step.index, (low, high + width * len(elements)))
+        for element in elements:
+            self._value(runner, step, stored, width, element, mask)
+
+    def _value(
+        self,
+        runner: StepRunner,
+        step: Step,
+        stored: Stored,
+        width: int,
+        element: ptx.Operand,
+        mask: Mask,
+    ) -> None:
+        value = runner.value(element, 8 * width, step.index) if width <= 8 else None
+        self.is_mixed = self.is_mixed or (value is not None and value.kind > POINTER)
+        if width != 8 or value is None or step.index in self.use.opaque:
+            stored.is_other = True
+            return
+        zones: set[int] = set()
+        for option in value.options or (value,):
+            exact = lanes.exact_in(option, mask.may)
+            zones.update(_zones(runner.scene.zones, exact, mask.may))
+        stored.zones.update(zones)
+        stored.is_other = stored.is_other or any(zone < FIRST and zone != SHARED for zone in zones)
+
+    def load(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+        """Let a load of 8 bytes point into whatever was stored; every other load is unknown."""
+        type = load_type(step)
+        if type is None:
+            runner.unknown_results(step, mask)
+            return
+        followed = type_bits(type) == 64 and step.index not in self.numbers
+        zone = self.zone_of.setdefault(step.index, LOADED + len(self.zone_of)) if followed else END
+        if zone < END:
+            low, high = self._reach(load_address(runner, step), mask)
+            old = self.loads.get(step.index, (low, high))
+            self.loads[step.index] = _hull(old, (low, high + 8 * len(step.targets)))
+        for name in step.targets:
+            if name in runner.code.needed:
+                bits = runner.code.widths.get(name, 64)
+                value = any_of_type(type, bits, step.index)
+                value = lanes.of_kind(value, HARD if self.was_mixed else value.kind)
+                if zone < END:
+                    anchor = runner.scene.zones.address(zone)
+                    value = lanes.unknown(64, step.index, anchor)
+                runner.write(step, name, value, mask)
+
+    def _note(self, index: int, where: Span) -> Stored:
+        old = self.stores.get(index)
+        if old is None:
+            old = self.stores[index] = Stored(where)
+        old.where = _hull(old.where, where)
+        return old
+
+    def _reach(self, address: Lanes, mask: Mask) -> Span:
+        """The least and the greatest address of threads of a mask, in one variable."""
+        shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
+        chosen = np.broadcast_to(mask.may, shape)
+        low = np.broadcast_to(address.lo, shape)[chosen]
+        span = np.broadcast_to(lanes.spans(address), shape)[chosen]
+        if low.size == 0:
+            return _EVERYWHERE
+        ends = np.array([low.min(), (low + span).max()], dtype=U64)
+        inside = self.space.place(ends, 0)[2]
+        if not inside.all() or len(set(((ends - U64(BASE)) // U64(SPACING)).tolist())) > 1:
+            return _EVERYWHERE
+        return int(ends[0]), int(ends[1])
+
+    # --- afterwards ------------------------------------------------------------------------
+
+    def solve(self) -> dict[int, Roots]:
+        """The objects behind each load."""
+        load_of = {zone: index for index, zone in self.zone_of.items()}
+        found: dict[int, Roots] = dict.fromkeys(self.loads, frozenset())
+        changed = True
+        while changed:
+            changed = False
+            for index, where in self.loads.items():
+                new = self._roots(where, found, load_of)
+                changed = changed or new != found[index]
+                found[index] = new
+        # What nothing was stored to holds anything.
+        return {index: roots or None for index, roots in found.items()}
+
+    def _roots(self, where: Span, found: dict[int, Roots], load_of: dict[int, int]) -> Roots:
+        roots: set[int] = set()
+        for stored in self.stores.values():
+            if stored.where[0] >= where[1] or where[0] >= stored.where[1]:
+                continue
+            if stored.is_other:
+                return None
+            for zone in stored.zones:
+                behind = found[load_of[zone]] if zone >= LOADED else frozenset({zone})
+                if behind is None:
+                    return None
+                roots |= behind
+        return frozenset(roots)
+
+    def resolve(self, recorder: Recorder) -> frozenset[int]:
+        """Move what was touched through loaded addresses to the objects; loads that give no
+        addresses are returned, and nothing counts then."""
+        solved = self.solve()
+        wrong = frozenset(index for index, roots in solved.items() if roots is None)
+        for index, roots in solved.items():
+            if roots is not None:
+                recorder.move_zone(self.zone_of[index], roots - {SHARED}, index)
+        return wrong
+
+
+def _zones(zones: Zones, value: Lanes, may: Array) -> list[int]:
+    """The zones that the threads' values point into; 0 among them where one points nowhere."""
+    span = lanes.spans(value)
+    if value.kind > POINTER and (span == U64(MASK[64])).any():
+        return [0]
+    near = np.where(span == U64(MASK[64]), U64(0), span)
+    shape = np.broadcast_shapes(value.lo.shape, near.shape, may.shape)
+    chosen = np.broadcast_to(may, shape)
+    first = np.broadcast_to(value.lo, shape)[chosen]
+    last = first + np.broadcast_to(near, shape)[chosen]
+    start, end = zones.decode(first)[0], zones.decode(last)[0]
+    return [int(zone) for zone in np.unique(np.where(start == end, start, 0))]
+
+
+def _hull(left: Span, right: Span) -> Span:
+    return min(left[0], right[0]), max(left[1], right[1])
+
+
+def _variable_end(address: int) -> int:
+    """The end of the part of the address space that a variable has to itself."""
+    if address >= _EVERYWHERE[1]:
+        return address
+    return BASE + ((address - BASE) // SPACING + 1) * SPACING

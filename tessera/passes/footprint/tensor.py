@@ -1,0 +1,195 @@
+"""Tensor copies (`cp.async.bulk.tensor`) in a slice: from a map and coordinates to bytes.
+
+A map that is a parameter is decoded (`ir.program.tensor_map`, the layout that the CUDA driver
+writes). In tile mode a copy then touches the box at its coordinates, clipped to the tensor; where a
+coordinate is an interval, every box in it. Other modes (im2col, gather, scatter), interleaved
+layouts and element types of less than a byte may touch all of the tensor, or all of the object that
+the map points to. A store surely writes the elements of an exact box that lie inside the tensor.
+
+A map that the kernel made itself is known as far as `made_maps` followed it. A map anywhere else
+is not known: such a copy is pinned.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessera.ir.opcodes import Access, MemoryEffect
+from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.byte_sets import intervals
+from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
+from tessera.passes.footprint.zones import PARAMETER
+from tessera.passes.kernel_facts.kernel_code import Step
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import U64, Array, Lanes
+from tessera.passes.lane_values.masks import NONE, Mask
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.steps import StepRunner
+
+MAP_READ = -2
+"""The number that stands for reading the map itself, where others have that of an effect."""
+_MOST_MAPS = 64
+_NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
+
+
+def tensor_access(
+    runner: StepRunner, step: Step, number: int, effect: MemoryEffect, mask: Mask
+) -> str | None:
+    """Record what a tensor copy touches; or say why that cannot be known."""
+    if effect.access is Access.PREFETCH:
+        return None
+    operand = step.instruction.operands[effect.operand]
+    if not isinstance(operand, ptx.Address):
+        return "its tensor map is no address"
+    at = lanes.exact_in(runner.address(ptx.Address(operand.parts[:1]), step.index), mask.may)
+    if at.span is not None:
+        return "its tensor map is not known"
+    shape = np.broadcast_shapes(at.lo.shape, mask.may.shape)
+    chosen = np.broadcast_to(mask.may, shape)
+    addresses = np.unique(np.broadcast_to(at.lo, shape)[chosen])
+    made = runner.made_maps.content_at(at.lo, mask.may)
+    if made is not None:
+        _use_made(runner, step, addresses, at, mask)
+        return _Copy(runner, step, number, effect, mask).record(made, coordinates_of(operand))
+    if len(addresses) > _MOST_MAPS:
+        return "it chooses among too many tensor maps"
+    for address in addresses:
+        content = _map_content(runner, int(address))
+        if content is None:
+            return "its tensor map is in memory"
+        here = mask.narrow(Lanes((at.lo == address).astype(U64)))
+        if here is not None:
+            copy = _Copy(runner, step, number, effect, here)
+            why = copy.record(content, coordinates_of(operand))
+            if why is not None:
+                return why
+    return None
+
+
+def _use_made(runner: StepRunner, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
+    """Note that a copy reads a map which the kernel made."""
+    zones, offsets = runner.scene.zones.decode(addresses)
+    for zone in np.unique(zones):
+        found = intervals.words(np.sort(offsets[zones == zone]), SIZE)
+        runner.recorder.use_map(step.index, int(zone), found)
+    runner.recorder.add(step.index, MAP_READ, at, SIZE, mask.may, NONE)
+
+
+def coordinates_of(operand: ptx.Address) -> tuple[ptx.Operand, ...]:
+    """The coordinates behind a tensor map."""
+    if len(operand.parts) < 2:
+        return ()
+    part = operand.parts[1]
+    return part.elements if isinstance(part, ptx.Vector) else (part,)
+
+
+def _map_content(runner: StepRunner, address: int) -> bytes | None:
+    """The bytes of a map that is a parameter."""
+    zone, offset = runner.scene.zones.decode(np.array([address], dtype=U64))
+    start = int(offset[0])
+    if int(zone[0]) != PARAMETER or start < 0 or start + SIZE > len(runner.scene.parameters):
+        return None
+    return runner.scene.parameters[start : start + SIZE]
+
+
+class _Copy:
+    """One copy with one map."""
+
+    def __init__(
+        self, runner: StepRunner, step: Step, number: int, effect: MemoryEffect, mask: Mask
+    ) -> None:
+        self.runner = runner
+        self.step = step
+        self.number = number
+        # A store, which leaves alone only what lies outside the tensor; reductions read too.
+        self.is_plain = effect.access is Access.ASYNC_UPDATE
+        self.mask = mask
+
+    def record(self, content: bytes, coordinates: Sequence[ptx.Operand]) -> str | None:
+        """Add the bytes to the recorder."""
+        base = np.frombuffer(content[:8], dtype="<u8").astype(U64)
+        zone, offset = self.runner.scene.zones.decode(base)
+        place, start = int(zone[0]), int(offset[0])
+        if place == 0:
+            return "its tensor map holds no address that the trace declares"
+        found = _tiled(content)
+        if found is None:
+            anchored = lanes.unknown(64, self.step.index, int(base[0]))
+            self.runner.recorder.add(
+                self.step.index, self.number, anchored, 1, self.mask.may, np.zeros((1, 1), bool)
+            )
+            return None
+        boxes = self._boxes(found, coordinates)
+        if boxes is None:
+            may, sure, exact = tensor_bytes(found), intervals.EMPTY, False
+        else:
+            may, sure, exact = boxes
+        self.runner.recorder.add_bytes(
+            self.step.index,
+            self.number,
+            place,
+            intervals.shift(may, start),
+            intervals.shift(sure, start),
+            exact=exact,
+        )
+        return None
+
+    def _boxes(
+        self, found: TensorMap, coordinates: Sequence[ptx.Operand]
+    ) -> tuple[Array, Array, bool] | None:
+        """Bytes that may and that surely are touched; None where it may be all of the tensor."""
+        modifiers = self.step.instruction.opcode.modifiers
+        if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(found.dims):
+            return None
+        given = (self.runner.value(c, 32, self.step.index) for c in coordinates)
+        values = [lanes.exact_in(value, self.mask.may) for value in given]
+        may = self._bytes(found, values, self.mask.may)
+        if may is None:
+            return None
+        exact = all(value.span is None for value in values)
+        steps = set(found.element_strides) == {1}
+        sure: Array | None = None
+        if exact and steps and self.is_plain:
+            same = [self.mask.may, *(value.lo for value in values)]
+            certain = self.runner.elected(same) & self.mask.may
+            if self.runner.side is None:
+                certain = certain | self.mask.sure
+            sure = self._bytes(found, values, certain)
+        return may, intervals.EMPTY if sure is None else sure, exact and steps
+
+    def _bytes(self, found: TensorMap, values: Sequence[Lanes], threads: Array) -> Array | None:
+        """The bytes of the boxes of some threads; None where they have too many rows to list."""
+        bounds = [lanes.biased_bounds(value, 32) for value in values]
+        sizes = [array.shape for pair in bounds for array in pair]
+        if all(size[-1] == 1 for size in sizes):
+            # All threads of a CTA have the same box.
+            threads = np.asarray(threads.any(axis=-1))[..., None]
+        shape = np.broadcast_shapes(threads.shape, *sizes)
+        chosen = np.broadcast_to(threads, shape).ravel()
+        first = _table([low for low, _ in bounds], shape)[chosen]
+        last = _table([high for _, high in bounds], shape)[chosen]
+        self.runner.work += 20 * first.size
+        return box_bytes(found, first, last + np.array(found.box, dtype=np.int64))
+
+
+def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:
+    """Biased 32-bit bounds per axis as signed numbers: a row per thread, a column per axis."""
+    columns = [np.broadcast_to(b, shape).ravel().astype(np.int64) - (1 << 31) for b in bounds]
+    return np.stack(columns, axis=1)
+
+
+def _tiled(content: bytes) -> TensorMap | None:
+    """A map whose boxes are boxes of rows of bytes, or None."""
+    try:
+        found = decode(content)
+    except BadTensorMap:
+        return None
+    return None if found.interleave else found

@@ -1,1 +1,0 @@
-"""The parts of `passes/check_plan.py`, the judge of plans."""

@@ -1,0 +1,241 @@
+"""The 64-bit words of a kernel's parameters that it uses as a base of addresses.
+
+In: a module and a kernel. Out: per parameter the byte offsets of such words; None where any word
+may be one. For whoever has to tell pointers from numbers in raw argument bytes: a word that holds
+an address but never gets near one in the code is a number.
+
+A word is followed through copies, sums, selections and bit operations to the address operand of an
+access; one that is stored counts too, since it may come back as an address. Products and shifts end
+it: a stride is no base; so does arithmetic on floats. That errs towards "base", so a caller also
+asks whether the value points into an allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.opcodes.types import is_type, type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.passes.kernel_facts.inline_calls import inline_calls
+from tessera.passes.kernel_facts.kernel_code import known_meaning
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+
+Word = tuple[str, int | None]
+"""A parameter and an offset; None: somewhere in it."""
+
+_ADDRESSES = frozenset({Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE})
+_SEEN = frozenset({"global", "generic"})
+_MOVERS = frozenset({"st", "atom", "red", "tensormap", "mov", "cvt", "ld"})
+_ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "popc", "clz"})
+
+
+def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozenset[int] | None]:
+    """The words of each parameter that reach an address."""
+    flat = inline_calls(module, function)
+    names = frozenset(parameter.name for parameter in function.parameters)
+    taints, reached = _carried(flat.instructions, names, floats=False)
+    used: set[Word] = set()
+    for index, meaning in reached.items():
+        used.update(_addressed(flat.instructions[index], meaning, names, taints))
+    return {
+        name: None
+        if (name, None) in used
+        else frozenset(o for n, o in used if n == name and o is not None)
+        for name in (parameter.name for parameter in function.parameters)
+    }
+
+
+def stored_words(
+    module: ptx.Module, function: ptx.Function
+) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
+    """The instructions that put words of parameters into memory which others see, and the words.
+
+    The same words as above, sums with them included: stored, they are data.
+    """
+    body = function.body or ()
+    written = [one for one in ptx.walk_statements(body) if isinstance(one, ptx.Instruction)]
+    has_calls = any(one.opcode.name == "call" for one in written)
+    # As it stands, registers of equal name count as one: what is not found so is not there.
+    if not has_calls and not (_moves_words(written, function) and _stored(written, function)):
+        return []
+    return _stored(inline_calls(module, function).instructions, function)
+
+
+def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function) -> bool:
+    """Whether a word of 64 bits can get out of its kernel at all: as one, or cut into parts.
+
+    Quick to see, and most kernels do neither.
+    """
+    narrow = frozenset(
+        p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
+    )
+    return any(_moves_word(one, narrow) for one in instructions if one.opcode.name in _MOVERS)
+
+
+def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:
+    """Stores 64 bits at a time, or makes something shorter of a longer value."""
+    types = [type_bits(m) for m in instruction.opcode.modifiers if is_type(m)]
+    match instruction.opcode.name:
+        case "st" | "atom" | "red" | "tensormap":
+            return not types or types[-1] > 32
+        case "mov":
+            return isinstance(instruction.operands[0], ptx.Vector)
+        case "cvt":
+            return len(types) < 2 or types[-2] < types[-1] == 64
+        case "ld" if any(m.startswith("param") for m in instruction.opcode.modifiers):
+            is_short = not types or types[-1] < 64
+            return is_short and _named(instruction.operands[1], narrow)[0] is None
+        case _:
+            return False
+
+
+def _stored(
+    instructions: Sequence[ptx.Instruction], function: ptx.Function
+) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
+    names = frozenset(parameter.name for parameter in function.parameters)
+    taints, reached = _carried(instructions, names)
+    found = []
+    for index, meaning in sorted(reached.items()):
+        if not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
+            continue
+        instruction = instructions[index]
+        words: frozenset[Word] = frozenset()
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role is Role.SOURCE and not isinstance(operand, ptx.Address):
+                words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
+        if words:
+            found.append((instruction, words))
+    return found
+
+
+def _carried(
+    instructions: Sequence[ptx.Instruction], names: frozenset[str], *, floats: bool = True
+) -> tuple[dict[str, frozenset[Word]], dict[int, Meaning]]:
+    """The words that each register may carry, and the instructions that they get to.
+
+    Without `floats` a number that was made a float carries none: it is no address any more, though
+    it depends on one.
+    """
+    users: dict[str, list[int]] = {}
+    for index, instruction in enumerate(instructions):
+        for operand in instruction.operands:
+            for name in registers_in(operand):
+                users.setdefault(name, []).append(index)
+    taints: dict[str, frozenset[Word]] = {}
+    reached: dict[int, Meaning] = {}
+    pending = [index for name in names for index in users.get(name, ())]
+    while pending:
+        index = pending.pop()
+        instruction = instructions[index]
+        if index not in reached:
+            reached[index] = known_meaning(instruction)
+        if not floats and _makes_float(instruction):
+            continue
+        for name, found in _flow(instruction, reached[index], names, taints):
+            old = taints.get(name, frozenset())
+            if not found <= old:
+                taints[name] = old | found
+                pending += users[name]
+    return taints, reached
+
+
+def _makes_float(instruction: ptx.Instruction) -> bool:
+    types = [one for one in instruction.opcode.modifiers if is_type(one)]
+    moves = instruction.opcode.name in ("mov", "ld", "st")
+    return bool(types) and not moves and types[0].startswith(("f", "bf", "tf"))
+
+
+def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:
+    return instruction.opcode.name == "ld" and any(
+        effect.space.startswith("param") for effect in meaning.effects
+    )
+
+
+def _flow(
+    instruction: ptx.Instruction,
+    meaning: Meaning,
+    names: frozenset[str],
+    taints: dict[str, frozenset[Word]],
+) -> Iterator[tuple[str, frozenset[Word]]]:
+    """What each register that is written may carry."""
+    if _is_parameter_load(instruction, meaning):
+        yield from _loaded(instruction, names, taints)
+        return
+    opcode = instruction.opcode.name
+    if opcode in _ENDS or meaning.effects:
+        return
+    sources = [
+        operand
+        for place, (role, operand) in enumerate(
+            zip(meaning.roles, instruction.operands, strict=False)
+        )
+        if role in {Role.SOURCE, Role.DESTINATION_SOURCE, Role.ADDRESS, Role.UNKNOWN}
+        and not (opcode == "mad" and place < 3)
+    ]
+    found: frozenset[Word] = frozenset()
+    for operand in sources:
+        for name in registers_in(operand):
+            found |= taints.get(name, frozenset())
+            if name in names:
+                found |= {(name, None)}
+    if found:
+        for name in written_registers(instruction, meaning):
+            yield name, found
+
+
+def _loaded(
+    instruction: ptx.Instruction, names: frozenset[str], taints: dict[str, frozenset[Word]]
+) -> Iterator[tuple[str, frozenset[Word]]]:
+    """`ld.param`: the word at a known offset, or any word of what the address names."""
+    target, source = instruction.operands[:2]
+    width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
+    registers = list(registers_in(target))
+    direct, offset = _named(source, names)
+    for place, register in enumerate(registers):
+        if direct is not None and offset is not None:
+            yield register, frozenset({(direct, offset + place * width)})
+        elif direct is not None:
+            yield register, frozenset({(direct, None)})
+        else:
+            through: frozenset[Word] = frozenset()
+            for name in registers_in(source):
+                through |= taints.get(name, frozenset())
+            yield register, frozenset((name, None) for name, _ in through)
+
+
+def _named(source: ptx.Operand, names: frozenset[str]) -> tuple[str | None, int | None]:
+    """The parameter that an address names, and the offset into it."""
+    if not isinstance(source, ptx.Address) or len(source.parts) != 1:
+        return None, None
+    part = source.parts[0]
+    if isinstance(part, ptx.Name) and part.name in names:
+        return part.name, 0
+    if isinstance(part, ptx.Offset) and part.base.name in names:
+        moved = integer_value(part.displacement)
+        return part.base.name, moved
+    return None, None
+
+
+def _addressed(
+    instruction: ptx.Instruction,
+    meaning: Meaning,
+    names: frozenset[str],
+    taints: dict[str, frozenset[Word]],
+) -> Iterator[Word]:
+    """The words behind the address operands of an instruction, and those that it stores."""
+    if _is_parameter_load(instruction, meaning):
+        return
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        whole = role is Role.TENSOR_MAP
+        kept = instruction.opcode.name == "st" and role is Role.SOURCE
+        if role not in _ADDRESSES and not kept and not (role is Role.UNKNOWN and meaning.effects):
+            continue
+        first = operand.parts[:1] if isinstance(operand, ptx.Address) else (operand,)
+        for part in first:
+            for name in registers_in(part):
+                for word, offset in taints.get(name, ()):
+                    yield word, 0 if whole and offset is None else offset
+                if name in names and whole:
+                    yield name, 0

@@ -1,0 +1,60 @@
+"""Blocks that lead to a trap and to nothing else, and where control meets again without them.
+
+In: a function and its control flow. Out: the blocks that no thread of a launch that ends normally
+comes to, and the post-dominator of every block over the ways that are left: an assertion inside an
+`if` does not keep its sides from meeting.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.ptx.control_flow import EXIT, ControlFlow, post_dominators
+from tessera.ir.ptx.flatten import FlatFunction
+from tessera.passes.kernel_facts.inline_calls import call_parts
+
+NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
+
+
+def doomed_blocks(flat: FlatFunction, flow: ControlFlow) -> frozenset[int]:
+    """The blocks from which every way ends in a trap."""
+    doomed = {block.index for block in flow.blocks if _traps(flat, block.start, block.end)}
+    changed = bool(doomed)
+    while changed:
+        more = {
+            block.index
+            for block in flow.blocks
+            if block.index not in doomed and doomed.issuperset(_ways(flat, flow, block.index))
+        }
+        changed = bool(more)
+        doomed |= more
+    return frozenset(doomed)
+
+
+def meeting_blocks(
+    flat: FlatFunction, flow: ControlFlow, doomed: frozenset[int]
+) -> tuple[int | None, ...]:
+    """Where all ways from each block that do not trap meet; EXIT where that is the end."""
+    if not doomed and not any(i.opcode.name == "trap" for i in flat.instructions):
+        return flow.post_dominators
+    edges = [
+        [] if b.index in doomed else [w for w in _ways(flat, flow, b.index) if w not in doomed]
+        for b in flow.blocks
+    ]
+    return post_dominators(edges, {b.index for b in flow.blocks if b.reachable})
+
+
+def _traps(flat: FlatFunction, start: int, end: int) -> bool:
+    for instruction in flat.instructions[start:end]:
+        if instruction.guard is not None:
+            continue
+        name = instruction.opcode.name
+        if name == "trap" or (name == "call" and call_parts(instruction)[0] in NEVER_RETURNS):
+            return True
+    return False
+
+
+def _ways(flat: FlatFunction, flow: ControlFlow, index: int) -> list[int]:
+    """Where control goes from a block, EXIT included, a trap left out."""
+    block = flow.blocks[index]
+    last = flat.instructions[block.end - 1] if block.end > block.start else None
+    traps = last is not None and last.opcode.name == "trap"
+    return [*block.successors, *([EXIT] if index in flow.leaving and not traps else [])]

@@ -1,0 +1,312 @@
+"""What single instructions do to the values of `fragment_values`.
+
+In: an instruction and the values of registers before it. Out: the values after it, and whether it
+uses the layout of a fragment. Local memory and parameters of calls are followed where the address
+is the same text or made in the same way; what is printed is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tessera.ir.opcodes import Meaning, Role, Scope, Varies, special_register
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.flatten import FlatFunction
+from tessera.passes.kernel_facts.fragment_values import (
+    JOINED,
+    UNKNOWN,
+    Holds,
+    Shape,
+    Value,
+    combine,
+    fragment_shapes,
+    join,
+)
+from tessera.passes.kernel_facts.kernel_code import known_meaning
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+
+State = dict[str, Value]
+Use = tuple[int, str]
+
+_WARP_BITS = 5
+_OF_LAYOUT = (Holds.FRAGMENT, Holds.LAYOUT)
+_OWN_SPACES = ("local", "param")
+_COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "fma", "mad"})
+# Votes whose result is the same whichever lane holds what.
+_AGREED = frozenset({"any", "all", "uni"})
+_SPECIFIED = frozenset({"mma", "wgmma", "stmatrix", "movmatrix"})
+
+
+class Steps:
+    """The instructions of a kernel, with a number for each recipe."""
+
+    def __init__(self, flat: FlatFunction) -> None:
+        self.flat = flat
+        self.meanings = [known_meaning(one) for one in flat.instructions]
+        self.recipes: dict[tuple[object, ...], int] = {("joined",): JOINED}
+        self.locals = frozenset(one.name for one in flat.variables if one.space == "local")
+
+    def held(self, state: State, name: str) -> Value:
+        """What a register, a symbol or a special register holds."""
+        known = state.get(name)
+        if known is not None:
+            return known
+        return Value(_special(name), self.recipe("name", name), local=name in self.locals)
+
+    def recipe(self, *parts: object) -> int:
+        """The number of a recipe."""
+        return self.recipes.setdefault(parts, len(self.recipes))
+
+    def step(self, index: int, state: State, condition: Value, found: list[Use]) -> None:
+        """Run one instruction on `state`; what uses the layout goes to `found`."""
+        instruction, meaning = self.flat.instructions[index], self.meanings[index]
+        how = self._use(instruction, meaning, state)
+        if how is not None:
+            found.append((index, how))
+        written = dict(self._written(index, state))
+        guard = instruction.guard
+        if guard is not None:
+            condition = combine((condition, self.held(state, guard.register)), JOINED)
+        for name, value in written.items():
+            state[name] = self._under(condition, guard, self.held(state, name), value)
+
+    def _under(self, condition: Value, guard: ptx.Guard | None, old: Value, new: Value) -> Value:
+        """A value that is written only where a condition holds."""
+        if guard is not None:
+            new = join(old, new)
+        if condition.holds is Holds.UNIFORM:
+            return new
+        touches = new.holds in _OF_LAYOUT or condition.holds in _OF_LAYOUT
+        if not touches:
+            return combine((condition, new), new.recipe)
+        return combine((condition, new), self.recipe("under", condition.recipe, new.recipe))
+
+    # --- uses of the layout ----------------------------------------------------------------
+
+    def _use(self, instruction: ptx.Instruction, meaning: Meaning, state: State) -> str | None:
+        opcode, name = instruction.opcode, instruction.opcode.name
+        if name == "wmma":
+            return self._wmma_use(instruction, state)
+        sources = [value for _, value in self._sources(instruction, meaning, state)]
+        if name == "call":
+            sources += self._passed(instruction, state)
+        if not any(value.holds in _OF_LAYOUT for value in sources):
+            return None
+        if name == "call":
+            return "a call gets elements of one"
+        if any(e.access.writes for e in meaning.effects):
+            own = any(e.space in _OWN_SPACES for e in meaning.effects)
+            return None if own or self._is_local(instruction, state) else f"`{opcode}` stores it"
+        if name in _SPECIFIED or name.startswith("tcgen05"):
+            return f"`{opcode}` takes its registers in an order of its own"
+        agreed = name == "vote" and _AGREED & set(opcode.modifiers)
+        if meaning.scope is Scope.WARP and not agreed:
+            return f"`{opcode}` hands it to other lanes"
+        return None
+
+    def _wmma_use(self, instruction: ptx.Instruction, state: State) -> str | None:
+        modifiers = instruction.opcode.modifiers
+        shapes = fragment_shapes(modifiers)
+        if modifiers[0] == "load" or not shapes:
+            return None
+        wanted: Sequence[tuple[Shape, ptx.Operand]] = (
+            list(zip(shapes[1:], instruction.operands[1:], strict=False))
+            if modifiers[0] == "mma"
+            else [(shapes[0], instruction.operands[1])]
+        )
+        for shape, operand in wanted:
+            values = [self._operand(one, state) for one in _elements(operand)]
+            if how := _misfit(shape, values):
+                return f"`{instruction.opcode}` takes {how}"
+        return None
+
+    def _passed(self, instruction: ptx.Instruction, state: State) -> Iterator[Value]:
+        names = {name for operand in instruction.operands for name in registers_in(operand)}
+        for key, value in state.items():
+            if key.startswith("[") and key[1:].split("+")[0] in names:
+                yield value
+
+    def _is_local(self, instruction: ptx.Instruction, state: State) -> bool:
+        return any(
+            self._operand(operand, state).local
+            for operand in instruction.operands
+            if isinstance(operand, ptx.Address)
+        )
+
+    # --- values ----------------------------------------------------------------------------
+
+    def _sources(
+        self, instruction: ptx.Instruction, meaning: Meaning, state: State
+    ) -> Iterator[tuple[ptx.Operand, Value]]:
+        """The operands that are read as data, with what they hold."""
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            is_read = role in (Role.SOURCE, Role.PREDICATE, Role.DESTINATION_SOURCE, Role.UNKNOWN)
+            if is_read and not isinstance(operand, ptx.Address):
+                yield operand, self._operand(operand, state)
+
+    def _operand(self, operand: ptx.Operand, state: State) -> Value:
+        values = [self.held(state, name) for name in registers_in(operand)]
+        if isinstance(operand, ptx.Name) and operand.component is not None:
+            return Value(_special(f"{operand.name}.{operand.component}"),
+                         self.recipe("name", operand))  # fmt: skip
+        if isinstance(operand, ptx.Name):
+            return values[0]
+        kind = type(operand).__name__
+        text = "" if values else repr(operand)
+        return combine(values, self.recipe(kind, text, *(one.recipe for one in values)))
+
+    def _written(self, index: int, state: State) -> Iterator[tuple[str, Value]]:
+        instruction, meaning = self.flat.instructions[index], self.meanings[index]
+        name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
+        targets = written_registers(instruction, meaning)
+        if name == "wmma":
+            shapes = fragment_shapes(modifiers)
+            for number, target in enumerate(targets if modifiers[0] != "store" else ()):
+                shape = shapes[0] if shapes else None
+                yield target, Value(Holds.FRAGMENT, self.recipe("made", index), shape, number)
+            return
+        if name in ("ld", "st") and (cell := self._cell(instruction, meaning, state)):
+            yield from self._cell_step(instruction, cell, state)
+            return
+        if name == "mov" and len(instruction.operands) == 2:
+            yield from self._moved(instruction, state)
+            return
+        value = self._result(index, state)
+        for target in targets:
+            yield target, value
+
+    def _result(self, index: int, state: State) -> Value:
+        """What an instruction computes of its sources."""
+        instruction, meaning = self.flat.instructions[index], self.meanings[index]
+        opcode, name = instruction.opcode, instruction.opcode.name
+        if any(effect.access.reads for effect in meaning.effects):
+            values = [self._operand(one, state) for one in instruction.operands
+                      if isinstance(one, ptx.Address)]  # fmt: skip
+            loaded = combine(values, self.recipe("loaded", index))
+            varies = loaded.holds is not Holds.UNIFORM or name in ("atom", "ldmatrix")
+            return Value(max(loaded.holds, Holds.LANES) if varies else Holds.UNIFORM, loaded.recipe)
+        values = [value for _, value in self._sources(instruction, meaning, state)]
+        recipes = [value.recipe for value in values]
+        if name in _COMMUTE:
+            recipes[:2] = sorted(recipes[:2])
+        found = combine(values, self.recipe(str(opcode), *recipes))
+        if name in _SPECIFIED:
+            return Value(Holds.LANES, found.recipe)
+        if meaning.scope is Scope.WARP:
+            return _from_warp(instruction, found)
+        if found.holds is Holds.LANE_ID:
+            return Value(_of_lane_id(instruction, values), found.recipe)
+        return found
+
+    def _moved(self, instruction: ptx.Instruction, state: State) -> Iterator[tuple[str, Value]]:
+        """A copy, a register cut into parts, or parts put together."""
+        target, source = instruction.operands
+        value = self._operand(source, state)
+        if isinstance(target, ptx.Vector):
+            recipe = self.recipe("part", value.recipe)
+            for part, one in enumerate(target.elements):
+                for name in registers_in(one):
+                    yield name, Value(value.holds, recipe, value.shape, value.number, part)
+            return
+        if isinstance(source, ptx.Vector):
+            value = self._put_together([self._operand(one, state) for one in source.elements])
+        for name in registers_in(target):
+            yield name, value
+
+    def _put_together(self, parts: list[Value]) -> Value:
+        recipe = self.recipe("whole", *(part.recipe for part in parts))
+        if all(part.holds is not Holds.FRAGMENT for part in parts):
+            return combine(parts, recipe)
+        first = parts[0]
+        fits = all(
+            part.element == (first.shape, first.number, place) and part.recipe == first.recipe
+            for place, part in enumerate(parts)
+        )
+        if not fits:
+            return Value(Holds.LAYOUT, recipe)
+        return Value(Holds.FRAGMENT, recipe, first.shape, first.number)
+
+    # --- memory of a thread's own ----------------------------------------------------------
+
+    def _cell(self, instruction: ptx.Instruction, meaning: Meaning, state: State) -> str | None:
+        """A name for what is behind an address of local memory or of a parameter."""
+        spaces = {effect.space.partition("::")[0] for effect in meaning.effects}
+        address = next((o for o in instruction.operands if isinstance(o, ptx.Address)), None)
+        if address is None or not (spaces & set(_OWN_SPACES) or self._is_local(instruction, state)):
+            return None
+        part = address.parts[0]
+        base = part.base if isinstance(part, ptx.Offset) else part
+        moved = integer_value(part.displacement) if isinstance(part, ptx.Offset) else 0
+        if not isinstance(base, ptx.Name):
+            return None
+        known = state.get(base.name)
+        return f"[{base.name if known is None else known.recipe}+{moved}"
+
+    def _cell_step(
+        self, instruction: ptx.Instruction, cell: str, state: State
+    ) -> Iterator[tuple[str, Value]]:
+        stores = instruction.opcode.name == "st"
+        operand = instruction.operands[1 if stores else 0]
+        for place, one in enumerate(_elements(operand)):
+            key = cell if place == 0 else f"{cell}+{place}"
+            if stores:
+                yield key, self._operand(one, state)
+                continue
+            for name in registers_in(one):
+                yield name, state.get(key, Value(recipe=UNKNOWN))
+
+
+def _elements(operand: ptx.Operand) -> tuple[ptx.Operand, ...]:
+    return operand.elements if isinstance(operand, ptx.Vector) else (operand,)
+
+
+def _misfit(shape: Shape, values: Sequence[Value]) -> str | None:
+    """Why registers are no fragment of a shape, if they are none."""
+    for number, value in enumerate(values):
+        if value.holds is Holds.LAYOUT:
+            return "elements that were changed lane by lane or mixed"
+        if value.holds in (Holds.LANES, Holds.LANE_ID):
+            return "values that no `wmma.load` or `wmma.mma` made"
+        if value.holds is Holds.FRAGMENT and value.element != (shape, number, -1):
+            return "elements of another fragment, or in another order"
+    if len({value.recipe for value in values} - {UNKNOWN}) > 1:
+        return "elements that were not all treated alike"
+    return None
+
+
+def _special(name: str) -> Holds:
+    """What a special register holds; blocks are taken to be a multiple of a warp wide."""
+    if name in ("%tid.x", "%laneid"):
+        return Holds.LANE_ID
+    special = special_register(name) if name.startswith("%") else None
+    if special is None or name in ("%tid.y", "%tid.z"):
+        return Holds.UNIFORM
+    return Holds.LANES if special.varies is Varies.LANE else Holds.UNIFORM
+
+
+def _of_lane_id(instruction: ptx.Instruction, values: Sequence[Value]) -> Holds:
+    """What an instruction makes of the number of a lane: the number of the warp is uniform."""
+    last = instruction.operands[-1]
+    by = integer_value(last) if isinstance(last, ptx.Integer) else None
+    name = instruction.opcode.name
+    if name in ("add", "cvt") or (name == "mad" and values[-1].holds is Holds.LANE_ID):
+        return Holds.LANE_ID
+    if by is None:
+        return Holds.LANES
+    drops_lane = name == "shr" and by >= _WARP_BITS
+    drops_lane |= name in ("div", "and") and by % (1 << _WARP_BITS) == 0
+    return Holds.UNIFORM if drops_lane else Holds.LANES
+
+
+def _from_warp(instruction: ptx.Instruction, found: Value) -> Value:
+    """The result of an instruction of a whole warp."""
+    name, modifiers = instruction.opcode.name, set(instruction.opcode.modifiers)
+    if name == "elect":
+        return Value(Holds.LANES, found.recipe)
+    if name in ("redux", "vote") or found.holds is Holds.UNIFORM:
+        return Value(Holds.UNIFORM, found.recipe)
+    lane = instruction.operands[2] if len(instruction.operands) > 2 else None
+    if name == "shfl" and "idx" in modifiers and isinstance(lane, ptx.Integer):
+        return Value(Holds.UNIFORM, found.recipe)
+    return Value(Holds.LANES, found.recipe)

@@ -1,0 +1,69 @@
+"""Parameters whose value no access hangs on: seeds, factors, epsilons.
+
+In: the steps of a kernel. Out: the names of these parameters, and a launch without their values.
+Launches that differ in them only have the same accesses, and so need one footprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tessera.ir.opcodes import Bytes
+from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.layout import size_bytes
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.kernel_facts.operand_names import registers_in
+
+
+def idle_parameters(code: KernelCode) -> frozenset[str]:
+    """The parameters that are loaded by nothing that matters."""
+    sizes = {p.name: size_bytes(p) for p in code.function.parameters}
+    used: set[str] = set()
+    for step in (step for block in code.blocks for step in block):
+        named = sizes.keys() & _names(step.instruction.operands)
+        if not named:
+            continue
+        if not _stays_inside(step, sizes):
+            # With an address made of it, any parameter could be read.
+            return frozenset()
+        if any(name in code.needed for name in step.targets):
+            used |= named
+    return frozenset(sizes.keys() - used)
+
+
+def without_values(launch: ir.Launch, function: ptx.Function, idle: frozenset[str]) -> ir.Launch:
+    """The launch with zeros for the scalars among these parameters."""
+    if not idle:
+        return launch
+    named = zip(function.parameters, launch.arguments, strict=False)
+    arguments = tuple(
+        replace(argument, bits=0)
+        if isinstance(argument, ir.Scalar) and variable.name in idle
+        else argument
+        for variable, argument in named
+    )
+    return replace(launch, arguments=arguments)
+
+
+def _names(operands: Iterable[ptx.Operand]) -> set[str]:
+    return {name for operand in operands for name in registers_in(operand)}
+
+
+def _stays_inside(step: Step, sizes: dict[str, int | None]) -> bool:
+    """Whether this is a load from a constant place inside one parameter."""
+    if step.instruction.opcode.name != "ld" or len(step.effects) != 1:
+        return False
+    effect = step.effects[0]
+    operand = step.instruction.operands[effect.operand]
+    if not isinstance(effect.extent, Bytes) or not isinstance(operand, ptx.Address):
+        return False
+    part = operand.parts[0]
+    offset: int | None = 0
+    if isinstance(part, ptx.Offset):
+        offset = integer_value(part.displacement)
+        part = part.base
+    size = sizes.get(part.name) if isinstance(part, ptx.Name) else None
+    return size is not None and offset is not None and 0 <= offset <= size - effect.extent.count

@@ -1,0 +1,63 @@
+"""Accesses whose address depends on loaded data, and how much of that a launch leaves.
+
+In: the accesses of kernels and of steps. Out: `IndirectAccesses`: for every step the accesses that
+are indexed or through a pointer *with its arguments*; a kernel that gathers only when an optional
+pointer is given is direct where it is null, and a pointer that a `pointers` record resolves is an
+address like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from tessera.diagnostics import Span
+from tessera.ir.graph.access import AddressClass
+from tessera.ir.program import program as ir
+from tessera.passes.base import Facts
+from tessera.passes.dependences.access_regions import AccessRegions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndirectAccess:
+    """One access of one step whose address contains data; `reason` says where it comes from."""
+
+    step: ir.LaunchId
+    buffer: ir.BufferId
+    address: AddressClass
+    text: str
+    reason: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectAccesses:
+    """All of them in program order; `pinned` are the steps that may touch anything.
+
+    Example: `{a.address for a in AnalysisManager(program).get(IndirectAccesses).accesses}`.
+    """
+
+    name: ClassVar[str] = "indirect"
+    needs: ClassVar[tuple[type[Any], ...]] = (AccessRegions,)
+
+    accesses: tuple[IndirectAccess, ...]
+    pinned: tuple[ir.LaunchId, ...]
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Pick them out of the accesses of every step."""
+        steps = facts.get(AccessRegions).steps
+        found = tuple(
+            IndirectAccess(
+                step=step.id,
+                buffer=access.buffer,
+                address=access.address,
+                text=access.text,
+                reason=getattr(access.region, "reason", "the address contains data"),
+                span=access.span,
+            )
+            for step in steps
+            for access in step.accesses
+            if access.address is not AddressClass.DIRECT
+        )
+        return cls(found, tuple(step.id for step in steps if step.pins))

@@ -1,0 +1,260 @@
+"""The part of a kernel that decides which memory it touches.
+
+In: a module and one of its kernels. Out: a `KernelCode`: the blocks of the kernel, calls
+followed, each with only the instructions that addresses, guards of accesses, sizes and branches
+are computed from (a backward slice, blind to the order of definitions), and the accesses.
+
+What floating-point or matrix code computes is not followed: a register that it writes can hold
+anything. So most instructions of a kernel drop out.
+
+Invariant: an instruction that may write a register in `needed` is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tessera.ir.opcodes import (
+    Flow,
+    Meaning,
+    MemoryEffect,
+    Role,
+    meaning_of,
+    type_bits,
+    widened_meaning,
+)
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.control_flow import ControlFlow, build_control_flow
+from tessera.ir.ptx.flatten import FlatFunction
+from tessera.passes.kernel_facts.call_reach import CallReach, call_reach
+from tessera.passes.kernel_facts.doomed_blocks import doomed_blocks, meeting_blocks
+from tessera.passes.kernel_facts.inline_calls import inline_calls
+from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.pointer_uses import odd_parameters
+from tessera.passes.kernel_facts.shared_use import (
+    SharedUse,
+    may_write_shared,
+    shared_loads,
+    shared_roots,
+    shared_steps,
+    shared_use,
+)
+from tessera.passes.lane_values.lane_ops import Function, lane_function
+
+TRACKED = frozenset({"global", "const", "generic", "local", "param", "param::entry", "param::func"})
+_FOLLOWED_LOADS = frozenset({"ld", "ldu"})
+_MOVES = frozenset({"mov", "cvta", "shfl", "elect"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One instruction that matters. `targets` are the registers it writes, in operand order."""
+
+    index: int
+    instruction: ptx.Instruction
+    meaning: Meaning
+    effects: tuple[MemoryEffect, ...]
+    targets: tuple[str, ...]
+    function: Function | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCode:
+    """A kernel cut down to what its accesses hang on.
+
+    `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
+    `shared` says what happens in shared memory, where something needed is loaded from it;
+    `unfollowed` is then the kernel without that.
+    """
+
+    module: ptx.Module
+    function: ptx.Function
+    flat: FlatFunction
+    flow: ControlFlow
+    blocks: tuple[tuple[Step, ...], ...]
+    widths: dict[str, int]
+    needed: frozenset[str]
+    odd_parameters: frozenset[str]
+    doomed: frozenset[int]
+    meets: tuple[int | None, ...]
+    needs: tuple[KernelNeed, ...]
+    calls: CallReach
+    shared_writes: frozenset[int]
+    shared: SharedUse | None = None
+    unfollowed: KernelCode | None = None
+
+    def opcode_text(self, index: int) -> str:
+        """The opcode of an instruction, for messages."""
+        return str(self.flat.instructions[index].opcode)
+
+
+def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
+    """Follow the calls of a kernel, cut it into blocks, and keep what matters."""
+    flat = inline_calls(module, function)
+    flow = build_control_flow(flat)
+    # What is in 128 bits is not followed.
+    widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
+    meanings = [known_meaning(instruction) for instruction in flat.instructions]
+    needed = _needed_registers(flat, meanings)
+    doomed = doomed_blocks(flat, flow)
+    code = KernelCode(
+        module=module,
+        function=function,
+        flat=flat,
+        flow=flow,
+        blocks=_blocks(flat, flow, meanings, needed),
+        widths=widths,
+        needed=frozenset(needed),
+        odd_parameters=odd_parameters(flat, meanings),
+        doomed=doomed,
+        meets=meeting_blocks(flat, flow, doomed),
+        needs=kernel_needs(flat, flow, meanings),
+        calls=call_reach(module, flat),
+        shared_writes=frozenset(
+            i for i, meaning in enumerate(meanings) if may_write_shared(meaning)
+        ),
+    )
+    return _with_shared(code, meanings) if shared_loads(flat, meanings, needed) else code
+
+
+def _with_shared(code: KernelCode, meanings: list[Meaning]) -> KernelCode:
+    """The kernel with what happens in shared memory, since something needed is loaded from it."""
+    flat = code.flat
+    steps = shared_steps(flat, meanings)
+    needed = _needed_registers(flat, meanings, steps)
+    return replace(
+        code,
+        blocks=_blocks(flat, code.flow, meanings, needed, steps),
+        needed=frozenset(needed),
+        shared=shared_use(code.module, flat, meanings, needed, steps),
+        unfollowed=code,
+    )
+
+
+def _blocks(
+    flat: FlatFunction,
+    flow: ControlFlow,
+    meanings: list[Meaning],
+    needed: set[str],
+    kept: frozenset[int] = frozenset(),
+) -> tuple[tuple[Step, ...], ...]:
+    """The instructions that matter, and those to be `kept` in any case, block by block."""
+    return tuple(
+        tuple(
+            step
+            for index in range(block.start, block.end)
+            if (step := _step(flat, index, meanings[index], needed, kept)) is not None
+        )
+        for block in flow.blocks
+    )
+
+
+def known_meaning(instruction: ptx.Instruction) -> Meaning:
+    """What the table says, or, where it has no such form, the most that it may do."""
+    found = meaning_of(instruction)
+    return found if found is not None and found.fits else widened_meaning(instruction)
+
+
+def _needed_registers(
+    flat: FlatFunction, meanings: list[Meaning], steps: frozenset[int] = frozenset()
+) -> set[str]:
+    """What accesses and branches are computed from, and what `steps` on shared memory are."""
+    writers: dict[str, list[int]] = {}
+    needed: set[str] = set()
+    for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
+        for name in written_registers(instruction, meaning):
+            writers.setdefault(name, []).append(index)
+        needed.update(_roots(instruction, meaning))
+        if index in steps:
+            needed.update(shared_roots(instruction, meaning))
+    pending = list(needed)
+    while pending:
+        for index in writers.get(pending.pop(), ()):
+            for name in _sources(flat.instructions[index], meanings[index]):
+                if name not in needed:
+                    needed.add(name)
+                    pending.append(name)
+    return needed
+
+
+def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """What accesses and branches use directly."""
+    tracked = tracked_effects(meaning)
+    if instruction.opcode.name == "tensormap":
+        for operand in instruction.operands:
+            yield from registers_in(operand)
+    elif not tracked and meaning.flow is Flow.NEXT:
+        return
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    if meaning.flow is Flow.INDEXED_BRANCH:
+        yield from registers_in(instruction.operands[0])
+    for effect in tracked:
+        yield from registers_in(instruction.operands[effect.operand])
+    if tracked:
+        sizes = {Role.SIZE, Role.SOURCE_SIZE}
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role in sizes or (role is Role.SOURCE and instruction.opcode.name == "wmma"):
+                yield from registers_in(operand)
+    if any(e.space == "local" or e.space.startswith("param") for e in tracked) or any(
+        e.space == "generic" and e.access.writes for e in tracked
+    ):
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+            if role is Role.SOURCE and instruction.opcode.name == "st":
+                yield from registers_in(operand)
+
+
+def tracked_effects(meaning: Meaning) -> tuple[MemoryEffect, ...]:
+    """The effects on memory that outlives a CTA, or that values may come back from."""
+    return tuple(
+        e for e in meaning.effects if e.space in TRACKED or e.space in {"tex", "surf", "fabric"}
+    )
+
+
+def _is_followed(instruction: ptx.Instruction) -> bool:
+    return (
+        instruction.opcode.name in _MOVES
+        or instruction.opcode.name in _FOLLOWED_LOADS
+        or lane_function(instruction.opcode) is not None
+    )
+
+
+def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """What the written registers depend on, as far as it is followed."""
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    if not _is_followed(instruction):
+        return
+    written = {Role.DESTINATION, Role.PREDICATE_DESTINATION}
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        if role not in written:
+            yield from registers_in(operand)
+
+
+def _step(
+    flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], kept: frozenset[int]
+) -> Step | None:
+    instruction = flat.instructions[index]
+    targets = written_registers(instruction, meaning)
+    effects = tracked_effects(meaning)
+    matters = (
+        bool(effects)
+        or meaning.flow is not Flow.NEXT
+        or any(name in needed for name in targets)
+        or Role.TENSOR_MAP in meaning.roles
+        or instruction.opcode.name == "tensormap"
+        or index in kept
+    )
+    if not matters:
+        return None
+    return Step(
+        index=index,
+        instruction=instruction,
+        meaning=meaning,
+        effects=effects,
+        targets=targets,
+        # Of a form that the table lacks nobody knows what it computes, whatever its name.
+        function=lane_function(instruction.opcode) if meaning.fits else None,
+    )

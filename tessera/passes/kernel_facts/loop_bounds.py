@@ -1,0 +1,188 @@
+"""How often the loops of a kernel run.
+
+In: the kernels of a program. Out: `LoopBounds`: per kernel its loops, outermost first, each with
+what decides the number of rounds: a constant, the launch (parameters, sizes, the thread's place),
+or data; and where a counter is compared with a bound, the number itself as an expression. A loop
+that the compiler unrolled and its remainder are two loops.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from tessera.diagnostics import Span
+from tessera.ir.graph import expr
+from tessera.ir.graph.expr import Expression
+from tessera.ir.program import program as ir
+from tessera.ir.ptx.control_flow import Loop
+from tessera.passes.base import Facts
+from tessera.passes.dependences.launch_needs import instruction_span
+from tessera.passes.kernel_facts.describe_kernel import Condition, Describer
+from tessera.passes.kernel_facts.kernel_code import KernelCode
+from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
+
+
+class Decided(enum.Enum):
+    """What decides how often a loop runs; UNKNOWN where the code is not understood."""
+
+    CONSTANT = "constant"
+    LAUNCH = "launch"
+    DATA = "data"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBound:
+    """One loop. It goes on while `condition` holds; `rounds` is the count where it is known.
+
+    `parent` is the place of the loop around it, or None. A count is for threads that enter the
+    loop; division rounds up.
+    """
+
+    decided: Decided
+    rounds: str | None
+    condition: str
+    parent: int | None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBounds:
+    """The loops of all kernels.
+
+    Example: `AnalysisManager(program).get(LoopBounds).of("m", "rows")[0].rounds`.
+    """
+
+    name: ClassVar[str] = "loop-bounds"
+    needs: ClassVar[tuple[type[Any], ...]] = (KernelCodes,)
+
+    kernels: dict[KernelId, tuple[LoopBound, ...]]
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Bounds of every kernel."""
+        codes = facts.get(KernelCodes).codes
+        return cls({kernel: kernel_loops(code) for kernel, code in codes.items()})
+
+    def of(self, module: str, kernel: str, arch: str | None = None) -> tuple[LoopBound, ...]:
+        """The loops of one kernel."""
+        return self.kernels[find_kernel(self.kernels, module, kernel, arch)]
+
+
+def kernel_loops(code: KernelCode) -> tuple[LoopBound, ...]:
+    """The loops of one kernel."""
+    describer = Describer(code)
+    return tuple(_bound(code, describer, number) for number in range(len(code.flow.loops)))
+
+
+def _bound(code: KernelCode, describer: Describer, number: int) -> LoopBound:
+    loop = code.flow.loops[number]
+    span = instruction_span(code, code.flow.blocks[loop.header].start)
+    stays = list(_conditions(code, describer, loop))
+    text = " and ".join(str(condition) for condition in stays).replace("@", "?") or "always"
+    counter = describer.counters.get(number, "")
+    if len(stays) != 1:
+        decided = _worst([_decided(code, c, counter) for c in stays])
+        return LoopBound(
+            decided=decided, rounds=None, condition=text, parent=loop.parent, span=span
+        )
+    rounds = _rounds(stays[0], counter, _tests_first(code, loop))
+    decided = _decided(code, stays[0], counter)
+    if rounds is not None and rounds.isdigit():
+        decided = Decided.CONSTANT
+    return LoopBound(decided=decided, rounds=rounds, condition=text, parent=loop.parent, span=span)
+
+
+def _conditions(code: KernelCode, describer: Describer, loop: Loop) -> Iterator[Condition]:
+    """What has to hold at each way out for the loop to go on."""
+    for number in loop.blocks:
+        block = code.flow.blocks[number]
+        steps = code.blocks[number]
+        last = steps[-1] if steps else None
+        if last is None or last.instruction.guard is None:
+            continue
+        outside = [s for s in block.successors if s not in loop.blocks]
+        leaves = last.instruction.opcode.name in {"ret", "exit"}
+        if not outside and not leaves:
+            continue
+        jumps_out = leaves or block.successors[0] not in loop.blocks
+        yield describer.guard(last.instruction.guard, holds=not jumps_out)
+
+
+def _tests_first(code: KernelCode, loop: Loop) -> bool:
+    """Whether the way out is at the header, before the body, and not at the end of a round."""
+    ends = {source for source, _ in loop.exits}
+    return ends == {loop.header} and len(loop.blocks) > 1
+
+
+def _rounds(condition: Condition, counter: str, tests_first: bool) -> str | None:
+    """The count of `start + step*i sign bound`, as text."""
+    left, right, sign = condition.left, condition.right, condition.sign
+    if left is None or right is None or not counter:
+        return None
+    if _slope(right, counter) not in (None, 0):
+        mirror = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!=", "==": "=="}
+        left, right, sign = right, left, mirror[sign]
+    step = _slope(left, counter)
+    if not step or _slope(right, counter) != 0:
+        return None
+    start = expr.add(left, expr.multiply(expr.constant(step), expr.symbol(counter)), -1)
+    distance = expr.add(right, start, -1)
+    match sign, step > 0:
+        case ("<", True) | (">", False) | ("!=", _):
+            pass
+        case ("<=", True):
+            distance = expr.add(distance, expr.constant(1))
+        case (">=", False):
+            distance = expr.add(distance, expr.constant(-1))
+        case _:
+            return None
+    return _quotient(distance, step, 0 if tests_first else 1)
+
+
+def _quotient(distance: Expression, step: int, extra: int) -> str:
+    """distance / step rounded up, plus the round before the first test."""
+    total = expr.add(distance, expr.constant(step * extra))
+    if total.constant is not None:
+        return str(max(-(-total.constant // step), extra))
+    exact = expr.divide(total, step)
+    if exact is not None:
+        return str(exact)
+    shown = total if step > 0 else expr.multiply(total, expr.constant(-1))
+    return f"({shown})/{abs(step)}"
+
+
+def _slope(found: Expression, counter: str) -> int | None:
+    """The coefficient of a counter; None where it is not that simple."""
+    slope = 0
+    for term in found.terms:
+        if term.symbols == (counter,):
+            slope = term.coefficient
+        elif any(counter in symbol for symbol in term.symbols):
+            return None
+    return slope
+
+
+def _decided(code: KernelCode, condition: Condition, counter: str) -> Decided:
+    if condition.left is None or condition.right is None:
+        return Decided.UNKNOWN
+    symbols = [
+        symbol
+        for side in (condition.left, condition.right)
+        for term in side.terms
+        for symbol in term.symbols
+        if symbol != counter
+    ]
+    if any("data." in symbol for symbol in symbols):
+        return Decided.DATA
+    if any("?" in symbol or "@" in symbol for symbol in symbols):
+        return Decided.UNKNOWN
+    return Decided.LAUNCH if symbols else Decided.CONSTANT
+
+
+def _worst(found: list[Decided]) -> Decided:
+    order = [Decided.UNKNOWN, Decided.DATA, Decided.LAUNCH, Decided.CONSTANT]
+    return next((kind for kind in order if kind in found), Decided.UNKNOWN)

@@ -1,0 +1,106 @@
+"""Parameters whose value matters beyond being a base that offsets are added to.
+
+In: the instructions of a kernel. Out: the names of the parameters whose 64-bit value reaches
+something other than an addition, a copy, an address or a comparison with zero. For every other
+parameter, moving the pointer that is passed moves its accesses and changes nothing else, so one
+footprint serves all launches that differ in such pointers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.flatten import FlatFunction
+from tessera.passes.kernel_facts.operand_names import registers_in
+
+Taint = frozenset[str]
+_NONE: Taint = frozenset()
+
+
+def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str]:
+    """The parameters that are more than bases."""
+    names = frozenset(p.name for p in flat.function.parameters)
+    taints: dict[str, Taint] = {}
+    odd: set[str] = set()
+    changed = True
+    while changed:
+        changed = False
+        for instruction, meaning in zip(flat.instructions, meanings, strict=True):
+            passed, used = _flow(instruction, meaning, names, taints)
+            odd |= used
+            for name in _written(instruction, meaning):
+                old = taints.get(name, _NONE)
+                if not passed <= old:
+                    taints[name] = old | passed
+                    changed = True
+    return frozenset(odd)
+
+
+def _written(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
+        if role is Role.DESTINATION and not isinstance(operand, ptx.Address):
+            yield from registers_in(operand)
+
+
+def _flow(
+    instruction: ptx.Instruction, meaning: Meaning, names: Taint, taints: dict[str, Taint]
+) -> tuple[Taint, Taint]:
+    """What the results carry on, and what is used oddly."""
+    name = instruction.opcode.name
+    sources = [
+        _taint(operand, names, taints)
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False)
+        if role not in {Role.DESTINATION, Role.PREDICATE_DESTINATION, Role.ADDRESS}
+    ]
+    everything = frozenset().union(*sources)
+    if name == "ld" and any(e.space.startswith("param") for e in meaning.effects):
+        return _loaded(instruction, names, taints)
+    if not everything:
+        return _NONE, _NONE
+    if name in {"mov", "cvta", "selp"} and not _has_vector(instruction):
+        return everything, _NONE
+    if name == "add" and sum(map(bool, sources)) == 1:
+        return everything, _NONE
+    if name in {"sub", "mad"} and _only(sources, 0 if name == "sub" else 2):
+        return everything, _NONE
+    if name == "setp" and _compares_with_zero(instruction):
+        return _NONE, _NONE
+    return _NONE, everything
+
+
+def _loaded(
+    instruction: ptx.Instruction, names: Taint, taints: dict[str, Taint]
+) -> tuple[Taint, Taint]:
+    """A parameter by its name; through a register, or in parts, it is odd."""
+    target, source = instruction.operands[0], instruction.operands[1]
+    found = frozenset(n for n in registers_in(source) if n in names)
+    through = frozenset().union(*(taints.get(n, _NONE) for n in registers_in(source)))
+    whole = isinstance(target, ptx.Name) and instruction.opcode.modifiers[-1][1:] == "64"
+    return (found, through) if whole else (_NONE, found | through)
+
+
+def _taint(operand: ptx.Operand, names: Taint, taints: dict[str, Taint]) -> Taint:
+    found: Taint = _NONE
+    for name in registers_in(operand):
+        found |= taints.get(name, _NONE)
+        if name in names:
+            found |= {name}
+    return found
+
+
+def _has_vector(instruction: ptx.Instruction) -> bool:
+    return any(isinstance(operand, ptx.Vector) for operand in instruction.operands)
+
+
+def _only(sources: list[Taint], place: int) -> bool:
+    return all(not taint for i, taint in enumerate(sources) if i != place)
+
+
+def _compares_with_zero(instruction: ptx.Instruction) -> bool:
+    if not {"eq", "ne"} & set(instruction.opcode.modifiers):
+        return False
+    constants = [o for o in instruction.operands[1:] if isinstance(o, ptx.Integer)]
+    return any(integer_value(constant) == 0 for constant in constants)

@@ -1,0 +1,155 @@
+"""What every register that matters holds: where it comes from, an affine offset, range and bits.
+
+In: the kernels of a program. Out: `RegisterValues`: per kernel one `RegisterValue` for every
+register that an instruction writes on the way to an address, a guard or a branch. They hold for
+every launch.
+
+Provenance is that of the base of an address: a parameter, a module variable, shared or local
+memory, a word loaded from memory, or none (a number). The offset is for people and leaves wrapping
+out (`ir.graph.expr`); ranges and bits are exact about it (`value_ranges`, `known_bits`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from tessera.diagnostics import Span
+from tessera.ir.graph import expr
+from tessera.ir.graph.expr import Expression
+from tessera.ir.program import program as ir
+from tessera.passes.base import Facts
+from tessera.passes.dependences.launch_needs import instruction_span
+from tessera.passes.kernel_facts.describe_kernel import Describer
+from tessera.passes.kernel_facts.kernel_code import KernelCode
+from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
+from tessera.passes.kernel_facts.known_bits import KnownBits
+from tessera.passes.kernel_facts.value_ranges import ValueRanges
+
+
+class Provenance(enum.Enum):
+    """What an address is based on; INTEGER is no address, UNKNOWN may be any of the others."""
+
+    PARAMETER = "parameter"
+    VARIABLE = "variable"
+    SHARED = "shared"
+    LOCAL = "local"
+    LOADED = "loaded"
+    INTEGER = "integer"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A provenance, and the name of the object: a parameter, a variable, the loaded register."""
+
+    provenance: Provenance
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterValue:
+    """One register after one instruction. `low` and `high` are None where it can be anything."""
+
+    register: str
+    width: int
+    index: int
+    base: Base
+    offset: Expression
+    low: int | None
+    high: int | None
+    bits: KnownBits
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterValues:
+    """The values of all kernels, in the order of their instructions.
+
+    Example: `AnalysisManager(program).get(RegisterValues).of("m", "copy")[0].base`.
+    """
+
+    name: ClassVar[str] = "register-values"
+    needs: ClassVar[tuple[type[Any], ...]] = (KernelCodes,)
+
+    kernels: dict[KernelId, tuple[RegisterValue, ...]]
+
+    @classmethod
+    def compute(cls, program: ir.Program, facts: Facts) -> Self:
+        """Values of every kernel."""
+        codes = facts.get(KernelCodes).codes
+        return cls({kernel: kernel_values(code) for kernel, code in codes.items()})
+
+    def of(self, module: str, kernel: str, arch: str | None = None) -> tuple[RegisterValue, ...]:
+        """The values of one kernel."""
+        return self.kernels[find_kernel(self.kernels, module, kernel, arch)]
+
+
+def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
+    """The values of one kernel."""
+    describer = Describer(code)
+    found = ValueRanges(code).run()
+    values: list[RegisterValue] = []
+    for number, block in enumerate(code.blocks):
+        for step in block:
+            for name in step.targets:
+                value = found.get((step.index, name))
+                width = code.widths.get(name, 64)
+                if value is None or width == 1:
+                    continue
+                bounds = value.bounds(width)
+                base, offset = split_base(code, describer.written(number, step, name), width)
+                values.append(
+                    RegisterValue(
+                        register=name, width=width, index=step.index, base=base, offset=offset,
+                        low=bounds[0] if bounds else None, high=bounds[1] if bounds else None,
+                        bits=value.bits, span=instruction_span(code, step.index),
+                    )
+                )  # fmt: skip
+    return tuple(values)
+
+
+def split_base(code: KernelCode, found: Expression, width: int = 64) -> tuple[Base, Expression]:
+    """A value as the base of an address and an offset from it."""
+    if width < 64:
+        return Base(Provenance.INTEGER), found
+    objects = _objects(code)
+    bases = [
+        (objects[term.symbols[0]], term.symbols[0])
+        for term in found.terms
+        if term.coefficient == 1 and len(term.symbols) == 1 and term.symbols[0] in objects
+    ]
+    if len(bases) == 1:
+        return bases[0][0], expr.add(found, expr.symbol(bases[0][1]), -1)
+    loaded = [t.symbols[0] for t in found.terms if t.coefficient == 1 and _is_word(code, t.symbols)]
+    if not bases and len(loaded) == 1:
+        name = loaded[0].removeprefix("data.").removesuffix("?")
+        return Base(Provenance.LOADED, name), expr.add(found, expr.symbol(loaded[0]), -1)
+    if bases or any("?" in symbol for term in found.terms for symbol in term.symbols):
+        return Base(Provenance.UNKNOWN), found
+    return Base(Provenance.INTEGER), found
+
+
+def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
+    """Whether these symbols are one 64-bit word from memory."""
+    if len(symbols) != 1 or not symbols[0].startswith("data."):
+        return False
+    return code.widths.get(symbols[0].removeprefix("data.").removesuffix("?"), 0) == 64
+
+
+def _objects(code: KernelCode) -> dict[str, Base]:
+    """What can be the base of an address, by the name that expressions have for it."""
+    prefix = f"{code.function.name}_"
+    found = {
+        p.name.removeprefix(prefix): Base(Provenance.PARAMETER, p.name)
+        for p in code.function.parameters
+        if p.type in {"u64", "b64", "s64"} and not p.dimensions
+    }
+    for variable in (*code.module.variables(), *code.flat.variables):
+        kind = {"shared": Provenance.SHARED, "local": Provenance.LOCAL}.get(variable.space)
+        if variable.space in {"global", "const"}:
+            kind = Provenance.VARIABLE
+        if kind is not None:
+            found[variable.name] = Base(kind, variable.name)
+    return found

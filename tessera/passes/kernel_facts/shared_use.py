@@ -1,0 +1,243 @@
+"""What a kernel does with shared memory, as far as its addresses and branches hang on it.
+
+In: the instructions of a kernel and the registers that its slice needs. Out: a `SharedUse`, or None
+where nothing that the slice needs is loaded from shared memory: then no instruction on shared
+memory is part of the slice.
+
+Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address says which
+variable it points into. A kernel can tell a made-up address from a real one only by doing more
+with it than adding to it and using it: `is_plain` says that it does not. Bits below the alignment
+of the variable are the same in both, so `or` with 8 of an address that is a multiple of 16 is fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.flatten import FlatFunction
+from tessera.ir.ptx.layout import alignment, size_bytes
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+
+BASE = 0x5A000000
+SPACING = 1 << 20
+_MOST_VARIABLES = 64
+_COPIES = frozenset({"mov", "cvta", "selp"})
+_BITS = frozenset({"and", "or", "xor"})
+_WAITS = frozenset({"commit_group", "wait_group", "wait_all"})
+_ROOTS = frozenset({Role.SIZE, Role.BARRIER, Role.THREADS})
+
+
+@dataclass(frozen=True, slots=True)
+class SharedVariable:
+    """A variable at its made-up address; `size` None: as many bytes as the launch says."""
+
+    base: int
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedUse:
+    """The instructions that matter: `steps` may write shared memory or wait for others, `loads`
+    give what the slice needs; `has_addresses`: one of them gives words of 8 bytes. `opaque` stores
+    write an address of shared memory, which counts as unknown. Without `is_plain`, addresses of
+    shared memory are unknown."""
+
+    steps: frozenset[int]
+    loads: frozenset[int]
+    opaque: frozenset[int]
+    variables: dict[str, SharedVariable]
+    is_plain: bool
+    has_addresses: bool
+
+
+def may_write_shared(meaning: Meaning) -> bool:
+    """Whether an instruction may change shared memory."""
+    return any(
+        e.access.writes and (e.space.startswith("shared") or e.space == "generic")
+        for e in meaning.effects
+    )
+
+
+def shared_loads(flat: FlatFunction, meanings: list[Meaning], needed: set[str]) -> frozenset[int]:
+    """The loads that give a needed register and may be from shared memory."""
+    generic = any(
+        instruction.opcode.name in {"cvta", "mapa"}
+        and "to" not in instruction.opcode.modifiers
+        and any(m.startswith("shared") for m in instruction.opcode.modifiers)
+        for instruction in flat.instructions
+    )
+    found: list[int] = []
+    for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
+        if instruction.opcode.name != "ld" or len(meaning.effects) != 1:
+            continue
+        space = meaning.effects[0].space
+        if not space.startswith("shared") and not (space == "generic" and generic):
+            continue
+        if any(name in needed for name in written_registers(instruction, meaning)):
+            found.append(index)
+    return frozenset(found)
+
+
+def shared_steps(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[int]:
+    """The instructions that may write shared memory, or order what threads do with it."""
+    return frozenset(
+        index
+        for index, (instruction, meaning) in enumerate(
+            zip(flat.instructions, meanings, strict=True)
+        )
+        if may_write_shared(meaning) or is_barrier(instruction) or is_copy_wait(instruction)
+    )
+
+
+def is_barrier(instruction: ptx.Instruction) -> bool:
+    """Whether this is a barrier of threads of a CTA or of a warp."""
+    return (
+        instruction.opcode.name in {"bar", "barrier"}
+        and "cluster" not in instruction.opcode.modifiers
+    )
+
+
+def is_copy_wait(instruction: ptx.Instruction) -> bool:
+    """Whether this groups or waits for the thread's own `cp.async` copies."""
+    modifiers = instruction.opcode.modifiers
+    return (
+        instruction.opcode.name == "cp" and "bulk" not in modifiers and bool(_WAITS & {*modifiers})
+    )
+
+
+def shared_roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """The registers that decide what one of `shared_steps` does."""
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    takes_sources = instruction.opcode.name == "st" or is_barrier(instruction)
+    addresses = {effect.operand for effect in meaning.effects if effect.access.writes}
+    for place, (role, operand) in enumerate(zip(meaning.roles, instruction.operands, strict=False)):
+        if place in addresses or role in _ROOTS or (takes_sources and role is Role.SOURCE):
+            yield from registers_in(operand)
+
+
+def shared_use(
+    module: ptx.Module,
+    flat: FlatFunction,
+    meanings: list[Meaning],
+    needed: set[str],
+    steps: frozenset[int],
+) -> SharedUse:
+    """The whole account, given what the slice needs once `steps` are part of it."""
+    declared = [v for v in (*module.variables(), *flat.variables) if v.space == "shared"]
+    variables = _place(declared)
+    # Variables of a function that is inlined twice are one variable under two names.
+    renamed = any("@" in variable.name for variable in declared)
+    odd, opaque = _odd_uses(flat, meanings, needed, declared)
+    loads = shared_loads(flat, meanings, needed)
+    return SharedUse(
+        steps=steps,
+        loads=loads,
+        opaque=opaque,
+        variables=variables,
+        is_plain=not odd and not renamed and len(variables) <= _MOST_VARIABLES,
+        has_addresses=any(
+            flat.instructions[load].opcode.modifiers[-1].endswith("64") for load in loads
+        ),
+    )
+
+
+def _place(declared: Iterable[ptx.Variable]) -> dict[str, SharedVariable]:
+    """Each variable for itself; those of open size are all the launch's dynamic memory."""
+    found: dict[str, SharedVariable] = {}
+    for number, variable in enumerate(declared, start=1):
+        size = None if variable.linkage == "extern" else size_bytes(variable)
+        base = BASE if size is None else BASE + number * SPACING
+        found[variable.name] = SharedVariable(base, size)
+    return found
+
+
+def _odd_uses(
+    flat: FlatFunction,
+    meanings: list[Meaning],
+    needed: set[str],
+    declared: Iterable[ptx.Variable],
+) -> tuple[bool, frozenset[int]]:
+    """Whether the slice does more with shared addresses than adding to them, and the stores to
+    shared memory that store one."""
+    aligned = {variable.name: alignment(variable) for variable in declared}
+    carries: dict[str, int] = dict(aligned)
+    odd, opaque, changed = False, set[int](), True
+    while changed and not odd:
+        changed = False
+        for index, (instruction, meaning) in enumerate(
+            zip(flat.instructions, meanings, strict=True)
+        ):
+            least, kept = _flow(instruction, meaning, carries)
+            if least is None:
+                continue
+            if _is_store(instruction):
+                opaque.add(index)
+                odd = odd or not _stays_shared(meaning)
+                continue
+            for name in written_registers(instruction, meaning):
+                odd = odd or (name in needed and not kept)
+                if kept and carries.get(name, 1 << 62) > least:
+                    carries[name], changed = least, True
+    return odd, frozenset(opaque)
+
+
+def _is_store(instruction: ptx.Instruction) -> bool:
+    return instruction.opcode.name == "st"
+
+
+def _stays_shared(meaning: Meaning) -> bool:
+    """Whether what is stored can come back from shared memory only, or never."""
+    return all(e.space.startswith("shared") or e.space == "global" for e in meaning.effects)
+
+
+def _flow(
+    instruction: ptx.Instruction, meaning: Meaning, carries: dict[str, int]
+) -> tuple[int | None, bool]:
+    """The least alignment of the shared addresses among the sources, None where there is none;
+    and whether the result is such an address again."""
+    skipped = {Role.DESTINATION, Role.PREDICATE_DESTINATION, Role.ADDRESS, Role.MBARRIER}
+    if instruction.opcode.name == "cvta":
+        skipped.discard(Role.ADDRESS)
+    sources = [
+        [carries[name] for name in registers_in(operand) if name in carries]
+        for role, operand in zip(meaning.roles, instruction.operands, strict=False)
+        if role not in skipped
+    ]
+    found = [place for place, some in enumerate(sources) if some]
+    if not found:
+        return None, True
+    least = min(min(some) for some in sources if some)
+    return least, _keeps(instruction, found, least)
+
+
+def _keeps(instruction: ptx.Instruction, found: list[int], least: int) -> bool:
+    """Whether a sum or a copy of shared addresses (sources `found`) is all that this makes."""
+    name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
+    if any(isinstance(operand, ptx.Vector) for operand in instruction.operands):
+        return False
+    if name in _COPIES:
+        return name != "selp" or 2 not in found
+    if name == "cvt":
+        return all(m[1:] in {"32", "64"} and m[0] in "sub" for m in modifiers)
+    if name == "add":
+        return len(found) == 1 and not {"cc", "sat"} & {*modifiers}
+    if name in {"sub", "mad"}:
+        wanted = 0 if name == "sub" else 2
+        return found == [wanted] and not {"cc", "sat", "hi"} & {*modifiers}
+    return name in _BITS and found == [0] and _is_low(instruction, name, least)
+
+
+def _is_low(instruction: ptx.Instruction, name: str, least: int) -> bool:
+    """Whether `and`, `or`, `xor` with a constant change bits below the alignment only."""
+    mask = instruction.operands[-1]
+    value = integer_value(mask) if isinstance(mask, ptx.Integer | ptx.Unary) else None
+    if value is None:
+        return False
+    bits = 64 if instruction.opcode.modifiers[-1].endswith("64") else 32
+    changed = ~value if name == "and" else value
+    return changed & ((1 << bits) - 1) < least

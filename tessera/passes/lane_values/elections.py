@@ -1,0 +1,85 @@
+"""`elect.sync`: one thread of a warp goes on, and it is not known which.
+
+Nobody is sure to be elected, but somebody of every warp is. So a value that hangs on nothing but
+an election is kept twice (`lanes.Choice`): as an elected thread has it, and as another has it. A
+guard with such a value leaves, besides the threads that may be there, those that surely are if
+they are elected (`masks.Mask.elected`). If these are all threads of a warp, and all would access
+the same bytes, then the access happens.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import U64, Array, Choice, Lanes
+
+_WARP = 32
+_EVERYBODY = 0xFFFFFFFF
+Results = tuple[Lanes, ...]
+
+
+def elect(members: Lanes, sure: Array, may: Array, threads: int, election: int) -> Lanes:
+    """Whether a thread is elected; a choice where whole warps surely come here."""
+    found = lanes.unknown(1, election)
+    whole = members.span is None and bool((members.lo == U64(_EVERYBODY)).all())
+    full = _by_warp(sure, threads).all(axis=-1) | ~_by_warp(may, threads).any(axis=-1)
+    if whole and bool(full.all()):
+        one = np.ones((1, 1), dtype=U64)
+        found.choice = Choice(election, one, one - one, one.astype(np.bool_))
+    return found
+
+
+def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lanes]) -> Results:
+    """Results of an instruction, with their choices where all that is open is one election."""
+    results = evaluate(values)
+    choices = [v.choice for v in values if v.choice is not None]
+    if not choices or len({c.election for c in choices}) != 1:
+        return results
+    hits = evaluate([Lanes(v.choice.hit if v.choice else v.lo, kind=v.kind) for v in values])
+    misses = evaluate([Lanes(v.choice.miss if v.choice else v.lo, kind=v.kind) for v in values])
+    if any(r.span is not None for r in (*hits, *misses)):
+        return results
+    valid = np.ones((1, 1), dtype=np.bool_)
+    for value in values:
+        valid = valid & (value.choice.valid if value.choice else lanes.spans(value) == U64(0))
+    chosen: list[Lanes] = []
+    for result, hit, miss in zip(results, hits, misses, strict=True):
+        copy = lanes.copied(result)
+        copy.choice = Choice(choices[0].election, hit.lo, miss.lo, valid)
+        chosen.append(copy)
+    return tuple(chosen)
+
+
+def merged_choice(strong: Array, new: Lanes, old: Lanes) -> Choice | None:
+    """The choice of `new` in some threads; in the others `old` counts only where it is exact."""
+    if new.choice is None:
+        return None
+    hit = np.where(strong, new.choice.hit, old.lo)
+    miss = np.where(strong, new.choice.miss, old.lo)
+    exact = lanes.spans(old) == U64(0)
+    return Choice(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
+
+
+def agreeing(elected: Array, values: Sequence[Array], threads: int) -> Array:
+    """The threads of warps all of which would go on, with the same values."""
+    shape = np.broadcast_shapes(elected.shape, (1, threads), *(v.shape for v in values))
+    good = np.asarray(_by_warp(np.broadcast_to(elected, shape), threads).all(axis=-1))[..., None]
+    for value in values:
+        rows = _by_warp(np.broadcast_to(value, shape), threads)
+        good = good & (rows == rows[..., :1]).all(axis=-1, keepdims=True)
+    spread = np.repeat(good[..., 0], _WARP, axis=-1)
+    return spread[..., :threads]
+
+
+def _by_warp(values: Array, threads: int) -> Array:
+    """With warps and lanes as axes in place of threads; missing lanes repeat the last thread."""
+    shape = np.broadcast_shapes(values.shape, (1, threads))
+    wide = np.broadcast_to(values, shape)
+    places = np.minimum(np.arange(-(-threads // _WARP) * _WARP), threads - 1)
+    return wide[..., places].reshape(*shape[:-1], -1, _WARP)

@@ -1,0 +1,399 @@
+"""What integer instructions do to `Lanes`.
+
+In: an opcode. Out: a function from the values of its sources to those of its destinations, or
+None where the instruction computes nothing that an address is made of (floating point, matrix
+instructions, packed arithmetic): its results are then any value.
+
+Exact inputs give exact results. Otherwise each function gives an interval that holds every
+possible result; where no short rule does, the interval is everything.
+
+Source: PTX ISA 9.0, sections 9.7.1, 9.7.6 to 9.7.9.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tessera.ir.opcodes import is_type, type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_bits import (
+    by_value,
+    extract_field,
+    insert_field,
+    lookup3,
+    permute_bytes,
+    shift_funnel,
+)
+from tessera.passes.lane_values.lane_compare import compare_function
+from tessera.passes.lane_values.lanes import MASK, U64, Array, Lanes
+
+Values = Sequence[Lanes]
+Function = Callable[[Values], Lanes]
+Binary = Callable[[Lanes, Lanes, int, bool], Lanes]
+
+_INTEGERS = {f"{letter}{bits}" for letter in "bsu" for bits in (8, 16, 32, 64)}
+
+
+def lane_function(opcode: ptx.Opcode) -> Function | None:
+    """The function of an opcode with one destination and plain operands, or None."""
+    types = [m for m in opcode.modifiers if is_type(m)]
+    if not types or opcode.name in {"cvt", "setp", "set"}:
+        return _other_function(opcode, types)
+    kind = types[-1]
+    if kind == "pred":
+        return _predicate_function(opcode.name)
+    if opcode.name in {"mov", "selp"} and type_bits(kind) in MASK:
+        return _move if opcode.name == "mov" else _select(type_bits(kind))
+    if kind not in _INTEGERS or {"cc", "sat", "relu"} & set(opcode.modifiers):
+        return None
+    return _integer_function(opcode, type_bits(kind), kind.startswith("s"))
+
+
+def source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
+    """The width of a source; shift amounts, fields and selectors are 32-bit."""
+    name = opcode.name
+    if name in {"shl", "shr"} and place == 1:
+        return 32
+    if (name == "bfe" and place >= 1) or (name == "bfi" and place >= 2):
+        return 32
+    if name in {"shf", "prmt", "lop3"}:
+        return 32
+    if name == "mad" and "wide" in opcode.modifiers and place == 2:
+        return 2 * bits
+    return bits
+
+
+def _other_function(opcode: ptx.Opcode, types: list[str]) -> Function | None:
+    if opcode.name == "cvt":
+        return _conversion(opcode, types)
+    if opcode.name in {"setp", "set"}:
+        return compare_function(opcode, types)
+    return None
+
+
+def _move(values: Values) -> Lanes:
+    return values[0]
+
+
+def _select(bits: int) -> Function:
+    def select(values: Values) -> Lanes:
+        first, second, condition = values
+        chosen = lanes.merge(condition.lo.astype(np.bool_), first, second)
+        if condition.span is None:
+            return chosen
+        either = lanes.join(first, second, bits)
+        either.why = lanes.reason(condition, either)
+        return lanes.merge(condition.span.astype(np.bool_), either, chosen)
+
+    return select
+
+
+def _predicate_function(name: str) -> Function | None:
+    return PREDICATES.get(name)
+
+
+def _both(values: Values) -> Lanes:
+    a, b = values
+    low = a.lo & b.lo
+    high = (a.lo + lanes.spans(a)) & (b.lo + lanes.spans(b))
+    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
+
+
+def _either(values: Values) -> Lanes:
+    a, b = values
+    low = a.lo | b.lo
+    high = (a.lo + lanes.spans(a)) | (b.lo + lanes.spans(b))
+    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
+
+
+def _differ(values: Values) -> Lanes:
+    a, b = values
+    open_ = lanes.spans(a) | lanes.spans(b)
+    return lanes.settle((a.lo ^ b.lo) & ~open_, open_, 1, lanes.reason(a, b))
+
+
+def invert(value: Lanes) -> Lanes:
+    """The opposite of a predicate."""
+    span = lanes.spans(value)
+    return lanes.settle((U64(1) - value.lo) & ~span, span, 1, value.why)
+
+
+PREDICATES: dict[str, Function] = {
+    "mov": _move,
+    "and": _both,
+    "or": _either,
+    "xor": _differ,
+    "not": lambda values: invert(values[0]),
+}
+
+
+def _conversion(opcode: ptx.Opcode, types: list[str]) -> Function | None:
+    if len(types) != 2 or not set(types) <= _INTEGERS or "sat" in opcode.modifiers:
+        return None
+    target, source = types
+
+    def convert(values: Values) -> Lanes:
+        value = lanes.truncate(values[0], type_bits(source))
+        return extend(extend(value, source), target, truncate=True)
+
+    return convert
+
+
+def extend(value: Lanes, type: str, *, truncate: bool = False) -> Lanes:
+    """A value of a type as 64 bits; with `truncate`, its low bits as that type first."""
+    bits = type_bits(type)
+    if truncate:
+        value = lanes.truncate(value, bits)
+    return lanes.sign_extend(value, bits) if type[0] == "s" else lanes.zero_extend(value, bits)
+
+
+# --- integer arithmetic --------------------------------------------------------------------
+
+
+def _integer_function(opcode: ptx.Opcode, bits: int, signed: bool) -> Function | None:
+    name, modifiers = opcode.name, opcode.modifiers
+    if name in {"mul", "mad"}:
+        return _product(name == "mad", modifiers, bits, signed)
+    if name in {"min", "max"}:
+        return lambda v: _extreme(v, bits, signed, name == "max")
+    simple = _SIMPLE.get(name)
+    if simple is not None:
+        return lambda v: simple(v, bits)
+    binary = _BINARY.get(name)
+    if binary is not None:
+        return lambda v: binary(v[0], v[1], bits, signed)
+    if name in {"bfe", "bfi"}:
+        field = extract_field if name == "bfe" else insert_field
+        return lambda v: field(v, bits, signed)
+    if name == "shf":
+        return lambda v: shift_funnel(v, "l" in modifiers, "wrap" in modifiers)
+    if name == "prmt" and modifiers == ("b32",):
+        return permute_bytes
+    if name == "lop3" and modifiers == ("b32",):
+        return lookup3
+    if name in {"popc", "clz", "brev", "bfind"}:
+        return lambda v: by_value(v[0], name, bits, signed, "shiftamt" in modifiers)
+    return None
+
+
+def _product(
+    accumulates: bool, modifiers: tuple[str, ...], bits: int, signed: bool
+) -> Function | None:
+    part = next((m for m in modifiers if m in {"lo", "hi", "wide"}), "lo")
+    width = 2 * bits if part == "wide" else bits
+    if part == "wide" and bits > 32:
+        return None
+
+    def product(values: Values) -> Lanes:
+        a, b = values[0], values[1]
+        if part == "wide":
+            grow = lanes.sign_extend if signed else lanes.zero_extend
+            result = lanes.mul(grow(a, bits), grow(b, bits), 64)
+            result = lanes.truncate(result, width)
+        elif part == "hi":
+            result = _high_product(a, b, bits, signed)
+        else:
+            result = lanes.mul(a, b, bits)
+        return lanes.add(result, values[2], width) if accumulates else result
+
+    return product
+
+
+def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.span is not None or b.span is not None:
+        if bits <= 32 and not signed:
+            wide = lanes.mul(lanes.zero_extend(a, bits), lanes.zero_extend(b, bits), 64)
+            return _shift_right(wide, lanes.scalar(bits), 64, signed=False)
+        return lanes.unknown(bits, lanes.reason(a, b))
+    if bits <= 32:
+        grow = lanes.sign_extend if signed else lanes.zero_extend
+        return Lanes(((grow(a, bits).lo * grow(b, bits).lo) >> U64(bits)) & U64(MASK[bits]))
+    low, half = U64(0xFFFFFFFF), U64(32)
+    a0, a1, b0, b1 = a.lo & low, a.lo >> half, b.lo & low, b.lo >> half
+    middle = a1 * b0 + ((a0 * b0) >> half)
+    cross = a0 * b1 + (middle & low)
+    high = a1 * b1 + (middle >> half) + (cross >> half)
+    if signed:
+        top = U64(63)
+        high = high - np.where(a.lo >> top, b.lo, U64(0)) - np.where(b.lo >> top, a.lo, U64(0))
+    return Lanes(high)
+
+
+def _extreme(values: Values, bits: int, signed: bool, largest: bool) -> Lanes:
+    bounds = lanes.biased_bounds if signed else lanes.unsigned_bounds
+    pick = np.maximum if largest else np.minimum
+    low, high = bounds(values[0], bits)
+    for value in values[1:]:
+        other_low, other_high = bounds(value, bits)
+        low, high = pick(low, other_low), pick(high, other_high)
+    rebuild = lanes.from_biased if signed else lanes.from_bounds
+    return rebuild(low, high, bits, lanes.reason(*values))
+
+
+def _absolute(values: Values, bits: int) -> Lanes:
+    value = values[0]
+    if value.span is not None:
+        return lanes.unknown(bits, value.why)
+    negative = value.lo > U64(MASK[bits] >> 1)
+    return Lanes(np.where(negative, U64(0) - value.lo, value.lo) & U64(MASK[bits]))
+
+
+def _not(values: Values, bits: int) -> Lanes:
+    return lanes.sub(lanes.scalar(MASK[bits], bits), values[0], bits)
+
+
+def _sad(values: Values, bits: int) -> Lanes:
+    return lanes.unknown(bits, lanes.reason(*values))
+
+
+_SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
+    "abs": _absolute,
+    "neg": lambda values, bits: lanes.negate(values[0], bits),
+    "not": _not,
+    "sad": _sad,
+}
+
+
+def _divide(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if signed and not _never_negative((a, b), bits):
+        return _signed_divide(a, b, bits, remainder=False)
+    if b.span is not None:
+        return lanes.unknown(bits, lanes.reason(a, b))
+    low, high = lanes.unsigned_bounds(a, bits)
+    divisor = np.maximum(b.lo, U64(1))
+    result = lanes.from_bounds(low // divisor, high // divisor, bits, a.why)
+    return _unless_zero(result, b, bits)
+
+
+def _remainder(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if signed and not _never_negative((a, b), bits):
+        return _signed_divide(a, b, bits, remainder=True)
+    if b.span is not None:
+        return lanes.unknown(bits, lanes.reason(a, b))
+    divisor = np.maximum(b.lo, U64(1))
+    if a.span is None:
+        return _unless_zero(Lanes(a.lo % divisor), b, bits)
+    low, high = lanes.unsigned_bounds(a, bits)
+    same = low // divisor == high // divisor
+    low, high = (
+        np.where(same, low % divisor, U64(0)),
+        np.where(same, high % divisor, divisor - U64(1)),
+    )
+    return _unless_zero(lanes.from_bounds(low, high, bits, a.why), b, bits)
+
+
+def _never_negative(values: Values, bits: int) -> bool:
+    top = U64(MASK[bits] >> 1)
+    return all(bool((lanes.unsigned_bounds(v, bits)[1] <= top).all()) for v in values)
+
+
+def _signed_divide(a: Lanes, b: Lanes, bits: int, *, remainder: bool) -> Lanes:
+    if a.span is not None or b.span is not None:
+        return lanes.unknown(bits, lanes.reason(a, b))
+    top = U64(MASK[bits] >> 1)
+    a_negative, b_negative = a.lo > top, b.lo > top
+    size = np.where(a_negative, U64(0) - a.lo, a.lo) & U64(MASK[bits])
+    divisor = np.where(b_negative, U64(0) - b.lo, b.lo) & U64(MASK[bits])
+    divisor = np.maximum(divisor, U64(1))
+    if remainder:
+        result, flip = size % divisor, a_negative
+    else:
+        result, flip = size // divisor, a_negative ^ b_negative
+    signed = np.where(flip, U64(0) - result, result) & U64(MASK[bits])
+    return _unless_zero(Lanes(signed), b, bits)
+
+
+def _unless_zero(result: Lanes, divisor: Lanes, bits: int) -> Lanes:
+    """Division by zero gives a value that the machine chooses."""
+    zero = divisor.lo == U64(0)
+    if not zero.any():
+        return result
+    return lanes.merge(zero, lanes.unknown(bits, result.why), result)
+
+
+def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.span is None and b.span is None:
+        return Lanes(a.lo & b.lo)
+    if a.span is None:
+        a, b = b, a
+    low, high = lanes.unsigned_bounds(a, bits)
+    other_high = lanes.unsigned_bounds(b, bits)[1]
+    if b.span is None:
+        unmasked = ~b.lo & U64(MASK[bits])
+        rounds_down = (unmasked & (unmasked + U64(1))) == U64(0)
+        bottom = np.where(rounds_down, low & b.lo, U64(0))
+        top = np.where(rounds_down, high & b.lo, np.minimum(high, b.lo))
+        return lanes.from_bounds(bottom, top, bits, a.why)
+    top = np.minimum(high, other_high)
+    return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
+
+
+def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.span is None and b.span is None:
+        return Lanes(a.lo | b.lo)
+    alow, ahigh = lanes.unsigned_bounds(a, bits)
+    blow, bhigh = lanes.unsigned_bounds(b, bits)
+    return lanes.from_bounds(
+        np.maximum(alow, blow), _all_ones(ahigh | bhigh), bits, lanes.reason(a, b)
+    )
+
+
+def _xor(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.span is None and b.span is None:
+        return Lanes(a.lo ^ b.lo)
+    top = _all_ones(lanes.unsigned_bounds(a, bits)[1] | lanes.unsigned_bounds(b, bits)[1])
+    return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
+
+
+def _all_ones(values: Array) -> Array:
+    """The least 2**k - 1 that is no smaller."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        values = values | (values >> U64(shift))
+    return values
+
+
+def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if b.span is not None:
+        return lanes.unknown(bits, lanes.reason(a, b))
+    amount = np.minimum(b.lo, U64(63))
+    factor = np.where(b.lo >= U64(bits), U64(0), U64(1) << amount)
+    return lanes.mul(a, Lanes(factor & U64(MASK[bits])), bits)
+
+
+def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if b.span is not None:
+        return lanes.unknown(bits, lanes.reason(a, b))
+    amount = np.minimum(b.lo, U64(bits - 1))
+    if signed:
+        half = U64(1 << (bits - 1))
+        low, high = lanes.biased_bounds(a, bits)
+        bottom = _arithmetic_shift(low - half, amount)
+        top = _arithmetic_shift(high - half, amount)
+        return lanes.settle(bottom, top - bottom, bits, a.why)
+    low, high = lanes.unsigned_bounds(a, bits)
+    gone = b.lo >= U64(bits)
+    low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
+    return lanes.from_bounds(low, high, bits, a.why)
+
+
+def _arithmetic_shift(values: Array, amount: Array) -> Array:
+    return (values.view(np.int64) >> amount.astype(np.int64)).view(U64)
+
+
+_BINARY: dict[str, Binary] = {
+    "add": lambda a, b, bits, signed: lanes.add(a, b, bits),
+    "sub": lambda a, b, bits, signed: lanes.sub(a, b, bits),
+    "div": _divide,
+    "rem": _remainder,
+    "and": _and,
+    "or": _or,
+    "xor": _xor,
+    "shl": _shift_left,
+    "shr": _shift_right,
+}

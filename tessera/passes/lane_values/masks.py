@@ -1,0 +1,111 @@
+"""Sets of threads, three at a time: those that may be at a place, and how certain that is.
+
+`sure` is inside `strong`, `strong` inside `may`. Arrays have the axes of `Lanes`.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.passes.lane_values.lanes import Array, Lanes
+
+ALL: Array = np.ones((1, 1), dtype=np.bool_)
+NONE: Array = np.zeros((1, 1), dtype=np.bool_)
+
+
+class Mask:
+    """The threads at a place; see `slices.machine` for what the three sets mean."""
+
+    __slots__ = ("_everybody", "elected", "election", "may", "strong", "sure")
+
+    def __init__(self, may: Array, strong: Array, sure: Array) -> None:
+        self.may = may
+        self.strong = strong
+        self.sure = sure
+        self._everybody: bool | None = None
+        # Threads that surely are here if `election` elects them (`elections`); -1: none does.
+        self.elected = NONE
+        self.election = -1
+
+    @property
+    def everybody(self) -> bool:
+        """Whether all threads are here, and strong; asked for every instruction."""
+        if self._everybody is None:
+            self._everybody = bool(self.strong.all())
+        return self._everybody
+
+    def any(self) -> bool:
+        """Whether anybody may be here."""
+        return bool(self.may.any())
+
+    def narrow(self, condition: Lanes) -> Mask | None:
+        """Those for which a condition holds; where it is unknown they only may be here."""
+        holds = condition.lo.astype(np.bool_)
+        if condition.span is None:
+            if holds.size == 1:
+                return self if holds.flat[0] else None
+            may = self.may & holds
+            if not may.any():
+                return None
+            strong = may if self.strong is self.may else self.strong & holds
+            sure = strong if self.sure is self.strong else self.sure & holds
+            return Mask(may, strong, sure).with_election(self.election, self.elected & holds)
+        open_ = condition.span.astype(np.bool_)
+        may = self.may & (holds | open_)
+        certain = holds & ~open_
+        if not may.any():
+            return None
+        found = Mask(may, self.strong & certain, self.sure & certain)
+        choice = condition.choice
+        if choice is None or self.election not in (-1, choice.election):
+            return found
+        before = self.sure if self.election == -1 else self.elected
+        hit = choice.hit.astype(np.bool_) & choice.valid
+        return found.with_election(choice.election, before & hit)
+
+    def with_election(self, election: int, elected: Array) -> Mask:
+        """The same threads, and those that are here if they are elected."""
+        if election != -1:
+            self.elected, self.election = elected, election
+        return self
+
+    def unless(self, condition: Lanes) -> Mask | None:
+        """Those for which a condition may fail, given that it does not hold for anybody here."""
+        gone = condition.lo.astype(np.bool_)
+        if condition.span is not None:
+            gone = gone & ~condition.span.astype(np.bool_)
+        found = self.without(gone)
+        return found if found.any() else None
+
+    def without(self, threads: Array) -> Mask:
+        """The others."""
+        rest = ~threads
+        return Mask(self.may & rest, self.strong & rest, self.sure & rest)
+
+    def union(self, other: Mask) -> Mask:
+        """Both."""
+        may = self.may | other.may
+        strong = self.strong | other.strong
+        sure = self.sure | other.sure
+        if _same(may, strong):
+            strong = may
+        if _same(strong, sure):
+            sure = strong
+        return Mask(_shrink(may), _shrink(strong), _shrink(sure)) if sure is not may else _one(may)
+
+
+def _one(threads: Array) -> Mask:
+    small = _shrink(threads)
+    return Mask(small, small, small)
+
+
+def _same(left: Array, right: Array) -> bool:
+    return left.shape == right.shape and bool((left == right).all())
+
+
+def _shrink(threads: Array) -> Array:
+    """Everybody needs one flag only."""
+    return ALL if threads.all() else threads

@@ -1,0 +1,69 @@
+"""`shfl` over `Lanes`: a value from another thread of the warp.
+
+Exact where the value, the lane and the clamp are, and every thread of the CTA takes part; else an
+interval that holds the values of all threads of the CTA. Without `.sync`, and for threads that
+take no part, the result is not defined.
+
+Source: PTX ISA 9.0, sections 9.7.9.5 and 9.7.9.6.
+"""
+
+# NumPy's operators on arrays of unknown element type give Any.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lanes import Array, Lanes
+
+_WARP = 32
+
+
+def shuffle(
+    source: Lanes,
+    lane: Lanes,
+    clamp: Lanes,
+    modes: tuple[str, ...],
+    everybody: bool,
+    threads: int,
+) -> Lanes:
+    """What each thread gets."""
+    if source.lo.shape[-1] == 1 and source.span is None and everybody:
+        return source
+    exact = source.span is None and lane.span is None and clamp.span is None
+    if not exact or not everybody or clamp.lo.size != 1 or lane.lo.size != lane.lo.shape[-1]:
+        return _any_thread(source)
+    chosen = _sources(lane.lo, int(clamp.lo.flat[0]), modes, threads)
+    if (chosen >= threads).any():
+        return _any_thread(source)
+    wide = np.broadcast_to(source.lo, (*source.lo.shape[:-1], threads))
+    return Lanes(wide[..., chosen[0]])
+
+
+def _sources(lane: Array, clamp: int, modes: tuple[str, ...], threads: int) -> Array:
+    """The thread that each thread reads, as the ISA's pseudo code has it."""
+    thread = np.arange(threads, dtype=np.int64)
+    own = thread % _WARP
+    wanted = np.broadcast_to((lane.astype(np.int64) & 0x1F).reshape(1, -1), (1, threads))
+    bound, segment = clamp & 0x1F, (clamp >> 8) & 0x1F
+    most = (own & segment) | (bound & ~segment)
+    least = own & segment
+    if "up" in modes:
+        found, valid = own - wanted, own - wanted >= most
+    elif "down" in modes:
+        found, valid = own + wanted, own + wanted <= most
+    elif "bfly" in modes:
+        found, valid = own ^ wanted, (own ^ wanted) <= most
+    else:
+        found = least | (wanted & ~segment)
+        valid = found <= most
+    return thread - own + np.where(valid, found, own)
+
+
+def _any_thread(source: Lanes) -> Lanes:
+    """An interval that holds every thread's value; unknown where none is shorter."""
+    low, high = lanes.unsigned_bounds(source, 32)
+    return lanes.from_bounds(
+        low.min(axis=-1, keepdims=True), high.max(axis=-1, keepdims=True), 32, source.why
+    )

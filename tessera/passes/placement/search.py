@@ -1,0 +1,331 @@
+"""Local search over placements: move one task at a time, keeping all loads up to date.
+
+In: a `Problem` and placements to start from. Out: a placement that no single move improves, in
+Fiduccia and Mattheyses' manner, on a p-norm of the loads. A low p sees all resources, a high one
+only the busiest; p rises from round to round. Memory comes first: a move may never raise the bytes
+over capacity, so a start that fits stays fitting, and one that does not is repaired if it can be.
+
+`State` is private and mutable; it never leaves the passes of the planner.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tessera.passes.placement.limits import ENDLESS, Watch
+from tessera.passes.placement.problem import INFINITY, Placement, Problem
+
+POWERS = (60.0, 400.0, 3000.0)
+_UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from it are seen to help
+
+Change = list[tuple[int, float]]
+
+
+class State:
+    """A placement with the loads and memory that it causes."""
+
+    def __init__(self, problem: Problem, placement: Sequence[int]) -> None:
+        devices = len(problem.devices)
+        self.problem = problem
+        self.place = list(placement)
+        self.ns = [
+            [_UNCONNECTED if v is None else v * task.rate for v in task.ns]
+            for task in problem.tasks
+        ]
+        self.allowed = [task.allowed() for task in problem.tasks]
+        self.makes: list[list[int]] = [[] for _ in problem.tasks]
+        self.reads: list[list[int]] = [[] for _ in problem.tasks]
+        self.holds: list[list[int]] = [[] for _ in problem.tasks]
+        self.readers = [[0] * devices for _ in problem.tensors]
+        self.users = [[0] * devices for _ in problem.residents]
+        self.source = [tensor.producer for tensor in problem.tensors]
+        self.size = [float(resident.bytes) for resident in problem.residents]
+        self.loads = [0.0] * len(problem.resources())
+        self.room_of = [-1] * devices
+        for index, room in enumerate(problem.rooms):
+            for device in room.devices:
+                self.room_of[device] = index
+        self.capacity = [float(room.bytes) for room in problem.rooms]
+        self.memory = [0.0] * len(problem.rooms)
+        self._index_links()
+        self._index_shared()
+        self._fill()
+
+    def _index_links(self) -> None:
+        problem, devices = self.problem, len(self.problem.devices)
+        self.pipes: list[list[list[tuple[int, float]]]] = [
+            [[] for _ in range(devices)] for _ in range(devices)
+        ]
+        for index, pipe in enumerate(problem.pipes):
+            for source, target in pipe.pairs:
+                self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
+        # Per pair what a tensor takes from both ends; pairs that are not connected have none. Wires
+        # are many, and of few kinds.
+        kinds = {wire.end_ns_per_byte: wire for wire in problem.wires}
+        taxes = {
+            kind: [problem.tax_ns(tensor, wire) for tensor in problem.tensors]
+            for kind, wire in kinds.items()
+        }
+        self.tax: dict[tuple[int, int], list[float]] = {
+            (wire.source, wire.target): taxes[wire.end_ns_per_byte] for wire in problem.wires
+        }
+        self.bytes = [tensor.bytes * tensor.rate for tensor in problem.tensors]
+
+    def _index_shared(self) -> None:
+        first = len(self.problem.devices) + len(self.problem.pipes)
+        self.shared: list[list[tuple[int, tuple[float, ...]]]] = [[] for _ in self.problem.devices]
+        for index, load in enumerate(self.problem.shared):
+            for device in load.devices:
+                self.shared[device].append((first + index, load.ns))
+
+    def _fill(self) -> None:
+        for index, tensor in enumerate(self.problem.tensors):
+            self.makes[tensor.producer].append(index)
+            for task in set(tensor.consumers) - {tensor.producer}:
+                self.reads[task].append(index)
+                self.readers[index][self.place[task]] += 1
+        for index, resident in enumerate(self.problem.residents):
+            for task in set(resident.users):
+                self.holds[task].append(index)
+                self.users[index][self.place[task]] += 1
+        for task, device in enumerate(self.place):
+            self.loads[device] += self.ns[task][device]
+            for resource, ns in self.shared[device]:
+                self.loads[resource] += ns[task]
+        change: Change = []
+        for index, counts in enumerate(self.readers):
+            source = self.place[self.source[index]]
+            for target, count in enumerate(counts):
+                if count and target != source:
+                    self._transfer(change, index, source, target, 1.0)
+        for resource, delta in change:
+            self.loads[resource] += delta
+        for size, counts in zip(self.size, self.users, strict=True):
+            for device, count in enumerate(counts):
+                if count and self.room_of[device] >= 0:
+                    self.memory[self.room_of[device]] += size
+
+    def _transfer(self, change: Change, tensor: int, g: int, h: int, sign: float) -> None:
+        taxes = self.tax.get((g, h))
+        if taxes is None:
+            change.append((g, sign * _UNCONNECTED))
+            return
+        tax = sign * taxes[tensor]
+        if tax:
+            change.append((g, tax))
+            change.append((h, tax))
+        size = sign * self.bytes[tensor]
+        for resource, per_byte in self.pipes[g][h]:
+            change.append((resource, size * per_byte))
+
+    def change(self, task: int, to: int) -> Change:
+        """How the loads change if a task moves."""
+        here = self.place[task]
+        ns = self.ns[task]
+        change: Change = [(here, -ns[here]), (to, ns[to])]
+        for resource, shares in self.shared[here]:
+            change.append((resource, -shares[task]))
+        for resource, shares in self.shared[to]:
+            change.append((resource, shares[task]))
+        for tensor in self.makes[task]:
+            for target, count in enumerate(self.readers[tensor]):
+                if count:
+                    if target != here:
+                        self._transfer(change, tensor, here, target, -1.0)
+                    if target != to:
+                        self._transfer(change, tensor, to, target, 1.0)
+        place, source, readers = self.place, self.source, self.readers
+        for tensor in self.reads[task]:
+            origin = place[source[tensor]]
+            counts = readers[tensor]
+            if counts[here] == 1 and here != origin:
+                self._transfer(change, tensor, origin, here, -1.0)
+            if counts[to] == 0 and to != origin:
+                self._transfer(change, tensor, origin, to, 1.0)
+        return change
+
+    def memory_change(self, task: int, to: int) -> tuple[float, float]:
+        """Bytes freed where the task is, and bytes added where it goes."""
+        here = self.place[task]
+        freed = added = 0.0
+        for resident in self.holds[task]:
+            counts = self.users[resident]
+            if counts[here] == 1:
+                freed += self.size[resident]
+            if counts[to] == 0:
+                added += self.size[resident]
+        return freed, added
+
+    def excess(self) -> float:
+        """Bytes over capacity, in all."""
+        pairs = zip(self.memory, self.capacity, strict=True)
+        return sum(used - room for used, room in pairs if used > room)
+
+    def excess_after(self, task: int, to: int) -> float:
+        """Bytes over capacity, in all, if a task moves."""
+        freed, added = self.memory_change(task, to)
+        memory = self.memory.copy()
+        if self.room_of[self.place[task]] >= 0:
+            memory[self.room_of[self.place[task]]] -= freed
+        if self.room_of[to] >= 0:
+            memory[self.room_of[to]] += added
+        pairs = zip(memory, self.capacity, strict=True)
+        return sum(used - room for used, room in pairs if used > room)
+
+    def move(self, task: int, to: int, change: Change) -> None:
+        """Move a task; `change` is what `change(task, to)` gave."""
+        here = self.place[task]
+        freed, added = self.memory_change(task, to)
+        if self.room_of[here] >= 0:
+            self.memory[self.room_of[here]] -= freed
+        if self.room_of[to] >= 0:
+            self.memory[self.room_of[to]] += added
+        for resource, delta in change:
+            self.loads[resource] += delta
+        for tensor in self.reads[task]:
+            self.readers[tensor][here] -= 1
+            self.readers[tensor][to] += 1
+        for resident in self.holds[task]:
+            self.users[resident][here] -= 1
+            self.users[resident][to] += 1
+        self.place[task] = to
+
+    def period(self) -> float:
+        """The largest load."""
+        return max(self.loads, default=0.0)
+
+
+def improve(
+    problem: Problem,
+    start: Sequence[int],
+    powers: tuple[float, ...] = POWERS,
+    max_sweeps: int = 40,
+) -> Placement:
+    """The best placement met while moving single tasks downhill from a start."""
+    state = State(problem, start)
+    best, best_rank = tuple(state.place), _rank(state)
+    for power in powers:
+        for _ in range(max_sweeps):
+            moved = _sweep(state, power)
+            rank = _rank(state)
+            if rank < best_rank:
+                best, best_rank = tuple(state.place), rank
+            if not moved:
+                break
+    return best
+
+
+def _rank(state: State) -> tuple[float, float]:
+    return state.excess(), state.period()
+
+
+def _sweep(state: State, power: float) -> bool:
+    """Offer every task every other device once; true if one moved."""
+    moved = False
+    tight = any(sum(state.size) * len(room.devices) > room.bytes for room in state.problem.rooms)
+    for task, allowed in enumerate(state.allowed):
+        for to in allowed:
+            if to == state.place[task]:
+                continue
+            change = state.change(task, to)
+            if _helps(state, task, to, change, power, tight):
+                state.move(task, to, change)
+                moved = True
+    return moved
+
+
+def _helps(state: State, task: int, to: int, change: Change, power: float, tight: bool) -> bool:
+    if tight:
+        before = state.excess()
+        after = state.excess_after(task, to)
+        if after != before:
+            if after > before:
+                return False
+            if before > 0:
+                return True
+    return norm_falls(state.loads, change, power)
+
+
+def norm_falls(loads: list[float], change: Change, power: float) -> bool:
+    """Whether a change of loads lowers their p-norm, by more than rounding."""
+    deltas: dict[int, float] = {}
+    for resource, delta in change:
+        deltas[resource] = deltas.get(resource, 0.0) + delta
+    largest = max(max(loads), max(loads[r] + d for r, d in deltas.items()))
+    if largest <= 0.0:
+        return False
+    before = after = 0.0
+    for resource, delta in deltas.items():
+        load = loads[resource]
+        before += (load / largest) ** power
+        after += (max(load + delta, 0.0) / largest) ** power
+    return after < before * (1 - 1e-9) - 1e-300
+
+
+def shake(
+    problem: Problem,
+    start: Placement,
+    patterns: Sequence[Placement],
+    *,
+    kicks: int,
+    enough: float,
+    watch: Watch = ENDLESS,
+) -> Placement:
+    """Disturb a run of tasks, improve, keep what is better; the same for the same input.
+
+    Half of the runs are taken from a pattern, half put on another device each. Stops when the
+    period is short `enough`.
+    """
+    rng = random.Random(len(problem.tasks))
+    best = start
+    rank = _rank(State(problem, best))
+    for _ in range(kicks):
+        if rank <= (0.0, enough) or watch.over():
+            break
+        first = rng.randrange(len(best))
+        run = range(first, min(first + rng.choice((3, 6, 12, 24)), len(best)))
+        pattern = rng.choice(patterns)
+        swap = rng.random() < 0.5
+        trial = list(best)
+        for task in run:
+            others = [d for d in problem.tasks[task].allowed() if d != best[task]]
+            trial[task] = rng.choice(others) if swap and others else pattern[task]
+        found = improve(problem, trial, POWERS[1:], max_sweeps=4)
+        found_rank = _rank(State(problem, found))
+        if found_rank < rank:
+            best, rank = found, found_rank
+    return best
+
+
+def splice(problem: Problem, first: Sequence[int], second: Sequence[int]) -> Placement:
+    """The best of all placements with a prefix of tasks from one and the rest from another."""
+    state = State(problem, second)
+    best, best_rank = 0, _rank(state)
+    differing = [task for task in range(len(first)) if first[task] != second[task]]
+    for task in differing:
+        state.move(task, first[task], state.change(task, first[task]))
+        rank = _rank(state)
+        if rank < best_rank:
+            best, best_rank = task + 1, rank
+    return (*first[:best], *second[best:])
+
+
+def splice_all(problem: Problem, patterns: Iterable[Placement], most: int = 12) -> list[Placement]:
+    """The patterns, and the best splices of neighbours among them, without repeats."""
+    found = list(dict.fromkeys(patterns))[:most]
+    spliced = [splice(problem, a, b) for a, b in pairwise(found)]
+    spliced += [splice(problem, b, a) for a, b in pairwise(found)]
+    return list(dict.fromkeys([*found, *spliced]))
+
+
+def best_of(problem: Problem, placements: Iterable[Sequence[int]]) -> Placement | None:
+    """The fitting placement with the shortest period, the first of equals; None without one."""
+    chosen: Placement | None = None
+    shortest = INFINITY
+    for placement in placements:
+        state = State(problem, placement)
+        if state.excess() == 0 and state.period() < min(shortest, _UNCONNECTED):
+            chosen, shortest = tuple(placement), state.period()
+    return chosen

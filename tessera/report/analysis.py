@@ -1,0 +1,369 @@
+"""What `tessc analyze` shows of a report: text for people, JSON for programs.
+
+In: a `driver.Report`. Out: strings and JSON values; nothing is printed here. The JSON schema is
+described in `docs/reference/json.md` and only ever grows within one `schema` version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tessera.diagnostics import Diagnostic
+from tessera.driver.analyze import Report
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.print_ptx import print_operand
+from tessera.passes.kernel_facts.summarise_kernels import (
+    Count,
+    FunctionSummary,
+    ModuleSummary,
+    ParameterSummary,
+    VariableSummary,
+)
+from tessera.passes.kernel_facts.summarise_program import (
+    LaunchTotal,
+    ProgramSummary,
+    VariantSummary,
+)
+from tessera.report.diagnostics import in_order, safe, to_json
+
+SCHEMA = "tessera-analyze/1"
+
+_LABEL = 16  # columns for the name of a row
+
+
+# --- which functions ---------------------------------------------------------------------------
+
+
+def function_names(report: Report) -> tuple[str, ...]:
+    """The names of all kernels and functions, each once."""
+    found = (
+        function.name
+        for variant in report.summary.variants
+        for function in (*variant.summary.kernels, *variant.summary.functions)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def only(report: Report, patterns: tuple[str, ...]) -> Report:
+    """The report with only the kernels and functions whose name matches, and without a graph."""
+
+    def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:
+        return tuple(f for f in functions if any(fnmatchcase(f.name, p) for p in patterns))
+
+    variants = tuple(
+        replace(
+            variant,
+            summary=replace(
+                variant.summary,
+                kernels=kept(variant.summary.kernels),
+                functions=kept(variant.summary.functions),
+            ),
+        )
+        for variant in report.summary.variants
+    )
+    return replace(report, summary=replace(report.summary, variants=variants), graph=None)
+
+
+# --- text --------------------------------------------------------------------------------------
+
+
+def report_text(report: Report) -> str:
+    """The report as text."""
+    summary = report.summary
+    blocks = [_trace_block(safe(report.name), summary)] if _is_trace(summary) else []
+    if report.graph is not None:
+        from tessera.report.graph import graph_blocks
+
+        blocks += graph_blocks(report.graph)
+    for variant in summary.variants:
+        title = (
+            f"module {variant.module} ({variant.arch})" if _is_trace(summary) else safe(report.name)
+        )
+        blocks += _module_blocks(title, variant.summary)
+    return safe_lines("\n\n".join(blocks) + "\n")
+
+
+def safe_lines(text: str) -> str:
+    """Names of the user's file may hold any byte; the terminal shall not obey them."""
+    return "\n".join(map(safe, text.split("\n")))
+
+
+def _is_trace(summary: ProgramSummary) -> bool:
+    return bool(summary.roles or summary.launches or len(summary.variants) != 1)
+
+
+def _trace_block(name: str, summary: ProgramSummary) -> str:
+    roles = [
+        f"{total.buffers} {total.role.value} ({amount(total.bytes, 'byte')})"
+        for total in summary.roles
+    ]
+    kinds = (
+        (sum(total.launches for total in summary.launches), "launch", "launches"),
+        (summary.memsets, "memset", "memsets"),
+        (summary.memcpys, "memcpy", "memcpys"),
+        (summary.library_calls, "library call", "library calls"),
+    )
+    steps = ", ".join(amount(*kind) for kind in kinds if kind[0])
+    if summary.streams > 1:
+        steps += f" on {summary.streams} streams"
+    rows = [
+        f"trace {name}",
+        _row("buffers", ", ".join(roles) or "none"),
+        _row("contents", summary.resident or "none; generated"),
+        _row("steps", steps or "none"),
+        _row("modules", "; ".join(_module_list(summary.variants)) or "none"),
+    ]
+    if summary.launches:
+        rows += ["", "launches", *map(_launch_row, summary.launches)]
+    return "\n".join(rows)
+
+
+def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
+    """Modules grouped by the architectures they are there for."""
+    archs: dict[str, list[str]] = {}
+    for variant in variants:
+        archs.setdefault(variant.module, []).append(variant.arch)
+    modules: dict[str, list[str]] = {}
+    for module, found in archs.items():
+        modules.setdefault(", ".join(found), []).append(module)
+    return [f"{', '.join(names)} ({found})" for found, names in modules.items()]
+
+
+def _launch_row(total: LaunchTotal) -> str:
+    shape = f"grid {_triple(total.grid)}, block {_triple(total.block)}"
+    shared = "varies" if total.shared_bytes is None else amount(total.shared_bytes, "byte")
+    dynamic = "" if total.shared_bytes == 0 else f", dynamic shared {shared}"
+    return f"  {total.launches:>6} x {total.module}.{total.kernel}: {shape}{dynamic}"
+
+
+def _triple(extent: tuple[int, int, int] | None) -> str:
+    return "varies" if extent is None else "x".join(map(str, extent))
+
+
+def _module_blocks(title: str, summary: ModuleSummary) -> Iterator[str]:
+    major, minor = summary.version
+    size = f", {summary.address_size}-bit addresses" if summary.address_size else ""
+    rows = [f"{title}: PTX {major}.{minor}, target {', '.join(summary.target)}{size}"]
+    rows += [_variable_row(variable) for variable in summary.variables]
+    if summary.declarations:
+        rows.append(_row("declared only", ", ".join(summary.declarations)))
+    if not summary.kernels and not summary.functions:
+        rows.append(_row("kernels", "none"))
+    yield "\n".join(rows)
+    for function in (*summary.kernels, *summary.functions):
+        yield "\n".join(_function_rows(function))
+
+
+def _variable_row(variable: VariableSummary) -> str:
+    size = "size open" if variable.bytes is None else amount(variable.bytes, "byte")
+    linkage = f"{variable.linkage} " if variable.linkage else ""
+    first = ", initialised" if variable.is_initialized else ""
+    text = f"{linkage}{variable.space} {variable.type} {variable.name}: {size}"
+    return _row("variable", f"{text}, align {variable.align}{first}")
+
+
+def _function_rows(function: FunctionSummary) -> Iterator[str]:
+    kind = "kernel" if function.is_entry else "function"
+    where = f" (line {function.line})" if function.line is not None else ""
+    yield f"{kind} {function.name}{where}"
+    yield from _parameter_rows("results", function.returns)
+    yield from (
+        _parameter_rows("parameters", function.parameters)
+        if function.parameters
+        else (_row("parameters", "none"),)
+    )
+    if function.directives:
+        yield _row("directives", ", ".join(map(directive_text, function.directives)))
+    yield _row("registers", _count_list(function.registers) or "none")
+    yield _row("shared memory", _shared_text(function))
+    if function.local_bytes:
+        yield _row("local memory", amount(function.local_bytes, "byte"))
+    yield _row("instructions", _mix_text(function))
+    if function.calls or function.indirect_calls:
+        yield _row("calls", _call_text(function))
+
+
+def _parameter_rows(label: str, parameters: tuple[ParameterSummary, ...]) -> Iterator[str]:
+    width = max((len(parameter.name) for parameter in parameters), default=0)
+    for index, parameter in enumerate(parameters):
+        yield _row(label if index == 0 else "", _parameter_text(parameter, width))
+
+
+def _parameter_text(parameter: ParameterSummary, width: int) -> str:
+    size = "size open" if parameter.bytes is None else amount(parameter.bytes, "byte")
+    array = " array" if parameter.is_array else ""
+    pointer = ""
+    if parameter.pointer_space is not None:
+        align = f", align {parameter.pointer_align}" if parameter.pointer_align else ""
+        pointer = f", pointer to {parameter.pointer_space}{align}"
+    return f"{parameter.name:<{width}}  {parameter.type}{array}, {size}{pointer}"
+
+
+def _shared_text(function: FunctionSummary) -> str:
+    static = f"{amount(function.shared_bytes, 'byte')} static" if function.shared_bytes else ""
+    dynamic = "dynamic (the launch gives the size)" if function.uses_dynamic_shared else ""
+    return ", ".join(filter(None, (static, dynamic))) or "none"
+
+
+def _mix_text(function: FunctionSummary) -> str:
+    mix = f": {_count_list(function.mix)}" if function.mix else ""
+    return f"{function.instructions}{mix}"
+
+
+def _call_text(function: FunctionSummary) -> str:
+    calls = [f"{call.name} {call.count}" for call in function.calls]
+    if function.indirect_calls:
+        calls.append(f"indirect {function.indirect_calls}")
+    return ", ".join(calls)
+
+
+def _count_list(counts: Iterable[Count]) -> str:
+    return ", ".join(f"{count.name} {count.count}" for count in counts)
+
+
+def directive_text(directive: ptx.Directive) -> str:
+    """A directive as in the text, without its dot: `maxntid 128, 1, 1`."""
+    values = ", ".join(v if isinstance(v, str) else print_operand(v) for v in directive.values)
+    return f"{directive.name} {values}".strip()
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}}{text}"
+
+
+def amount(count: int, singular: str, plural: str | None = None) -> str:
+    """`1 byte`, `2 bytes`."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+# --- JSON --------------------------------------------------------------------------------------
+
+
+def report_json(report: Report, graph_file: str | None = None) -> str:
+    """The report as one JSON document; `graph_file` is where its kernel graph was written."""
+    value = report_value(report)
+    return json.dumps({**value, "graph_file": graph_file}, indent=2) + "\n"
+
+
+def failure_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
+    """The document for a file that could not be read: only the findings."""
+    value = {"schema": SCHEMA, "file": name, "diagnostics": list(map(to_json, diagnostics))}
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _graph_value(report: Report) -> Any:
+    if report.graph is None:
+        return None
+    from tessera.report.graph import graph_value
+
+    return graph_value(report.graph)
+
+
+def report_value(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    summary = report.summary
+    return {
+        "schema": SCHEMA,
+        "file": report.name,
+        "diagnostics": [to_json(found) for found in in_order(report.diagnostics)],
+        "trace": _trace_value(report) if _is_trace(summary) else None,
+        "graph": _graph_value(report),
+        "modules": [_module_value(variant) for variant in summary.variants],
+    }
+
+
+def _trace_value(report: Report) -> dict[str, Any]:
+    summary = report.summary
+    return {
+        "resident": summary.resident,
+        "streams": summary.streams,
+        "memsets": summary.memsets,
+        "memcpys": summary.memcpys,
+        "library_calls": summary.library_calls,
+        "buffers": [
+            {
+                "name": buffer.name,
+                "bytes": buffer.bytes,
+                "role": buffer.role.value,
+                "dtype": buffer.dtype.value if buffer.dtype else None,
+                "shape": list(buffer.shape) if buffer.shape is not None else None,
+            }
+            for buffer in report.program.declared_buffers()
+        ],
+        "launches": [
+            {
+                "module": total.module,
+                "kernel": total.kernel,
+                "launches": total.launches,
+                "grid": total.grid,
+                "block": total.block,
+                "dynamic_shared_bytes": total.shared_bytes,
+            }
+            for total in summary.launches
+        ],
+    }
+
+
+def _module_value(variant: VariantSummary) -> dict[str, Any]:
+    summary = variant.summary
+    return {
+        "name": variant.module,
+        "arch": variant.arch,
+        "version": ".".join(map(str, summary.version)),
+        "target": list(summary.target),
+        "address_size": summary.address_size,
+        "kernels": list(map(_function_value, summary.kernels)),
+        "functions": list(map(_function_value, summary.functions)),
+        "declarations": list(summary.declarations),
+        "variables": [
+            {
+                "name": variable.name,
+                "space": variable.space,
+                "type": variable.type,
+                "bytes": variable.bytes,
+                "align": variable.align,
+                "linkage": variable.linkage,
+                "initialized": variable.is_initialized,
+            }
+            for variable in summary.variables
+        ],
+    }
+
+
+def _function_value(function: FunctionSummary) -> dict[str, Any]:
+    return {
+        "name": function.name,
+        "line": function.line,
+        "linkage": function.linkage,
+        "directives": list(map(directive_text, function.directives)),
+        "returns": list(map(_parameter_value, function.returns)),
+        "parameters": list(map(_parameter_value, function.parameters)),
+        "registers": _counts_value(function.registers),
+        "shared_bytes": function.shared_bytes,
+        "uses_dynamic_shared": function.uses_dynamic_shared,
+        "local_bytes": function.local_bytes,
+        "instructions": function.instructions,
+        "mix": _counts_value(function.mix),
+        "calls": _counts_value(function.calls),
+        "indirect_calls": function.indirect_calls,
+    }
+
+
+def _parameter_value(parameter: ParameterSummary) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "type": parameter.type,
+        "bytes": parameter.bytes,
+        "align": parameter.align,
+        "array": parameter.is_array,
+        "pointer_space": parameter.pointer_space,
+        "pointer_align": parameter.pointer_align,
+    }
+
+
+def _counts_value(counts: Iterable[Count]) -> dict[str, int]:
+    return {count.name: count.count for count in counts}

@@ -1,0 +1,117 @@
+"""What `tessc check` says about a plan that was proved: how much there was to prove, and what.
+
+In: an `OpenPlan`. Out: text for people, JSON for programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tessera.diagnostics import Diagnostic
+from tessera.driver.run.open_plan import OpenPlan
+from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.plan.launch_program import HOST, Await, LoweredReplica, LoweredTrace
+from tessera.ir.plan.plan import Plan
+from tessera.report.diagnostics import safe, to_json
+
+SCHEMA = "tessera-check/1"
+
+_PROVED = (
+    "every step runs once, on its device, and finds what one device would have left there",
+    "no two operations use the same memory at once where one of them writes",
+    "outputs reach the host in their last version, and state is in place for the next request",
+    "the programs come to an end, also where a send waits for its receive",
+    "memory has room, and nothing is used after it is freed",
+)
+
+
+def check_text(opened: OpenPlan) -> str:
+    """The proof in a few lines."""
+    plan = opened.plan
+    lines = [f"{safe(opened.name)}: proved, for every request and every order of events:"]
+    lines += [f"  - {one}" for one in _PROVED]
+    for number, replica in enumerate(plan.replicas):
+        devices = ", ".join(safe(device) for device in replica.lowered.devices)
+        policy = f", policy {safe(replica.policy)}" if replica.policy else ""
+        lines.append(
+            f"replica {number} on {devices}: {replica.slots} slots, {replica.lanes} lanes{policy}"
+        )
+        for trace in replica.lowered.traces:
+            counts = _counts(trace)
+            name = safe(plan.traces[trace.trace].name)
+            moved = f"{counts['transfers']} transfer{'' if counts['transfers'] == 1 else 's'}"
+            lines.append(
+                f"  {name}: {len(opened.graphs[trace.trace].nodes)} steps, "
+                f"{counts['operations']} operations, {counts['waits']} waits, "
+                f"{moved} of {format_bytes(counts['transfer_bytes'])}"
+            )
+    for name, used, room in _memory(plan):
+        lines.append(f"memory of {safe(name)}: {format_bytes(used)} of {format_bytes(room)}")
+    return "\n".join(lines) + "\n"
+
+
+def check_json(opened: OpenPlan) -> str:
+    """The same as JSON."""
+    plan = opened.plan
+    value = {
+        "schema": SCHEMA,
+        "file": opened.name,
+        "proved": True,
+        "diagnostics": [to_json(one) for one in opened.diagnostics],
+        "replicas": [
+            {
+                "devices": list(replica.lowered.devices),
+                "slots": replica.slots,
+                "lanes": replica.lanes,
+                "policy": replica.policy,
+                "traces": [
+                    {
+                        "name": plan.traces[trace.trace].name,
+                        "steps": len(opened.graphs[trace.trace].nodes),
+                        **_counts(trace),
+                    }
+                    for trace in replica.lowered.traces
+                ],
+            }
+            for replica in plan.replicas
+        ],
+        "memory": [
+            {"card": name, "used_bytes": used, "capacity_bytes": room}
+            for name, used, room in _memory(plan)
+        ],
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
+    """The document for a plan that is not proved."""
+    found = [to_json(one) for one in diagnostics]
+    value: dict[str, Any] = {
+        "schema": SCHEMA, "file": name, "proved": False, "diagnostics": found,
+    }  # fmt: skip
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _counts(trace: LoweredTrace) -> dict[str, int]:
+    """What one request does; transfers between devices, not those of the host."""
+    operations = [queued.operation for one in trace.programs for queued in one.operations]
+    between = [one for one in trace.transfers if HOST not in (one.source, one.target)]
+    return {
+        "operations": len(operations),
+        "waits": sum(isinstance(one, Await) for one in operations),
+        "transfers": len(between),
+        "transfer_bytes": sum(one.size for one in between),
+    }
+
+
+def _memory(plan: Plan) -> Iterable[tuple[str, int, int]]:
+    for card in plan.cards:
+        devices = {device.name for device in plan.devices if device.card == card.name}
+        used = sum(_used(replica.lowered, devices) for replica in plan.replicas)
+        yield card.name, used, card.capacity_bytes
+
+
+def _used(lowered: LoweredReplica, devices: set[str]) -> int:
+    return sum(lowered.memory_bytes(device) for device in lowered.devices if device in devices)

@@ -1,0 +1,357 @@
+"""What people read about a plan: the machine, what went where and why, what limits it, and what
+else there is.
+
+In: a `PlanReport`. Out: text. Numbers that decide something stand beside what they are compared
+with: a step's time on every kind of GPU, a plan beside its baselines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tessera.driver.plan.explain import Elsewhere, StepReason, explain_step
+from tessera.driver.plan.insight import KernelClass, kernel_classes
+from tessera.driver.plan.make_plan import PlanReport
+from tessera.driver.plan.search import runs_alone
+from tessera.frontend.machine.gpus import describe_card
+from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.choices import Ending
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.costs import Barred, Duration
+from tessera.ir.plan.launch_program import HOST
+from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
+from tessera.ir.plan.print_launch import lowered_lines
+from tessera.report.diagnostics import safe
+
+_MOST_CLASSES = 12
+_MOST_KINDS = 4
+_MOST_REASONS = 6
+_MOST_PLACES = 4
+_ASKED_FOR = ("pinned by ", "forbidden by ")
+_ENDED = {
+    "gap": "the gap", "nodes": "the number of nodes", "search": "exhausting local search",
+    "clock": "the time limit", "interrupted": "an interrupt",
+}  # fmt: skip
+_LONGEST_NAME = 52
+
+
+def plan_text(report: PlanReport, output: str) -> str:
+    """The whole report."""
+    blocks = (
+        _machine(report),
+        _verdict(report),
+        _replicas(report.plan),
+        _classes(report),
+        _excluded(report),
+        _limits(report),
+        _comparison(report),
+        _written(report, output),
+    )
+    return "\n".join(line for block in blocks for line in block) + "\n"
+
+
+def _written(report: PlanReport, output: str) -> Iterator[str]:
+    yield f"wrote {safe(output)}"
+    here = os.path.realpath(os.path.dirname(output) or ".")
+    for trace in report.setting.traces:
+        contents = trace.program.resident
+        if contents is not None and os.path.realpath(trace.folder or ".") != here:
+            place = safe(os.path.join(trace.folder, contents))
+            yield f"  to run it, copy {place} there, or use `--data`"
+
+
+def _machine(report: PlanReport) -> Iterator[str]:
+    yield f"machine, joined by {report.plan.link}:"
+    alike: dict[str, list[str]] = {}
+    for card in report.machine.cards:
+        name, _, rest = describe_card(card).partition(": ")
+        alike.setdefault(rest, []).append(name)
+    yield from (f"  {_names(names)}: {rest}" for rest, names in alike.items())
+    if len(report.plan.traces) > 1:
+        shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
+        yield f"requests: {', '.join(shares)}"
+    sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
+    yield f"durations: {sources}"
+
+
+def _verdict(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    split = any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
+    many = len(plan.devices) > 1
+    searched = plan.ended != Ending.GIVEN
+    said = ": splitting a request does not pay" if many and not split and searched else ""
+    yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
+    yield (
+        f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us, "
+        f"${plan.usd_per_request * 1e6:.4f} per million requests"
+    )
+    if plan.ended == Ending.GIVEN:
+        yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
+    else:
+        ended = _ENDED.get(plan.ended, plan.ended)
+        yield f"  proven within {plan.gap:.2%} of the best; the search ended by {ended}"
+    if reason := runs_alone(report.setting):
+        yield f"  one request at a time: {reason}"
+    yield "  every launch program is proved: order, bytes, memory, no deadlock"
+
+
+def _replicas(plan: Plan) -> Iterator[str]:
+    """Replicas and memory; those that differ only in their devices in one line."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Replica]] = {}
+    for replica in plan.replicas:
+        loads = tuple(_device_load(replica, device) for device in replica.lowered.devices)
+        alike.setdefault((_replica_line(replica), loads), []).append(replica)
+    for (line, loads), group in alike.items():
+        span = "replica" if len(group) == 1 else f"{len(group)} replicas, each"
+        yield f"  {span}{line}"
+        for place, load in enumerate(loads):
+            yield f"    {_names([one.lowered.devices[place] for one in group])}: {load}"
+    rooms: dict[tuple[int, int], list[str]] = {}
+    for card in plan.cards:
+        rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
+    for (used, room), names in rooms.items():
+        yield f"  memory of {_names(names)}: {format_bytes(used)} of {format_bytes(room)}"
+
+
+def _replica_line(replica: Replica) -> str:
+    moves = [
+        move
+        for trace in replica.lowered.traces
+        for move in trace.transfers
+        if HOST not in (move.source, move.target)
+    ]
+    policy = f" for {replica.policy}" if replica.policy else ""
+    return (
+        f"{policy}: {replica.share:.1%} of requests, {_count(replica.slots, 'slot')}, "
+        f"{_count(replica.lanes, 'lane')}, {_count(len(moves), 'transfer')}, "
+        f"{format_bytes(sum(m.size for m in moves))} moved"
+    )
+
+
+def _device_load(replica: Replica, device: str) -> str:
+    here = [step for placed in replica.traces for step in placed.steps if step.device == device]
+    spent = sum(step.predicted_ns for step in here)
+    return f"{_count(len(here), 'step')}, {_us(spent)} us"
+
+
+# --- what went where ---------------------------------------------------------------------------
+
+
+def _classes(report: PlanReport) -> Iterator[str]:
+    found = kernel_classes(report.setting, report.plan)
+    kinds = found[0].kinds[:_MOST_KINDS] if found else ()
+    if len(found[0].kinds if found else ()) < 2:
+        return
+    rows = [("what went where", "steps", *(f"{kind} us" for kind in kinds), "ratio", "on")]
+    rows += [_class_row(one, len(kinds)) for one in found[:_MOST_CLASSES]]
+    yield ""
+    yield from _table(rows, left=(0, len(rows[0]) - 1))
+    if len(found) > _MOST_CLASSES:
+        yield f"  and {len(found) - _MOST_CLASSES} kinds of steps more"
+
+
+def _class_row(one: KernelClass, kinds: int) -> tuple[str, ...]:
+    times = ["-" if ns is None else _us(ns) for ns in one.ns[:kinds]]
+    ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+    placed = dict(one.placed)
+    if len(placed) > _MOST_PLACES:
+        # Many devices: by kind, which is the name in front of the number.
+        placed = Counter()
+        for device, count in one.placed:
+            placed[device.partition(".")[0].rpartition("-")[0]] += count
+    where = ", ".join(f"{device} {count}" for device, count in placed.items())
+    return (_short(one.name), str(one.steps), *times, ratio, where)
+
+
+def _excluded(report: PlanReport) -> Iterator[str]:
+    """Where steps cannot run, and why; one line per reason."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for costs in report.setting.costs:
+        for step in costs.steps:
+            for device, cost in zip(report.machine.devices, step.on_device, strict=True):
+                if isinstance(cost, Barred) and not cost.reason.startswith(_ASKED_FOR):
+                    found.setdefault((device.name, cost.reason), {})[step.name] = None
+    if not found:
+        return
+    yield ""
+    yield "kept off a GPU:"
+    for (where, reason), names in list(found.items())[:_MOST_REASONS]:
+        listed = list(names)
+        more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+        yield f"  {', '.join(listed[:3])}{more} not on {where}: {reason}"
+    if len(found) > _MOST_REASONS:
+        yield f"  and {len(found) - _MOST_REASONS} reasons more; `--explain STEP` has them"
+
+
+# --- what limits it ----------------------------------------------------------------------------
+
+
+def _limits(report: PlanReport) -> Iterator[str]:
+    limits = report.insight.limits
+    if not limits:
+        return
+    name, ns = limits[0]
+    yield ""
+    yield f"bottleneck: {name}, {_us(ns)} us per request"
+    others = [(name, ns) for name, ns in limits[1:4] if ns > 0]
+    if others:
+        yield "  then " + ", ".join(f"{name} {_us(ns)} us" for name, ns in others)
+    for helper in report.insight.helpers:
+        yield f"  {helper}"
+
+
+# --- beside what else there is -----------------------------------------------------------------
+
+
+def _comparison(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    memory = sum(card.used_bytes for card in plan.cards)
+    mine = Baseline(
+        name=f"{plan.strategy} (this plan)", period_ns=plan.period_ns,
+        latency_ns=plan.latency_ns, usd_per_request=plan.usd_per_request, memory_bytes=memory,
+    )  # fmt: skip
+    yield ""
+    yield from comparison_table([mine, *plan.baselines])
+    if report.alternatives:
+        yield "in place of this machine:"
+        yield from comparison_table(report.alternatives)
+    if report.frontier:
+        yield "no plan found is better in one and no worse in the others:"
+        yield from comparison_table(report.frontier)
+
+
+def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
+    """Ways to serve requests, side by side."""
+    cells = [("", "requests/s", "latency us", "usd per million", "memory")]
+    cells += [
+        (
+            one.name, _rate(one.period_ns), _us(one.latency_ns),
+            f"{one.usd_per_request * 1e6:.4f}", format_bytes(one.memory_bytes),
+        )
+        for one in rows
+    ]  # fmt: skip
+    return _table(cells)
+
+
+def _table(rows: Sequence[tuple[str, ...]], left: Iterable[int] = (0,)) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: compilers put whole expressions into them."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:24]}...{name[27 - _LONGEST_NAME :]}"
+
+
+def _names(names: Sequence[str]) -> str:
+    """Some names, or the first and the last of many."""
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
+
+
+def _rate(period_ns: float) -> str:
+    return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:.1f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def explained(cost: Duration | Barred) -> str:
+    """A duration with its source and error bar, or why there is none."""
+    if isinstance(cost, Barred):
+        return f"cannot run: {cost.reason}"
+    return f"{_us(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}"
+
+
+# --- one step ----------------------------------------------------------------------------------
+
+
+def explain_text(report: PlanReport, step: str) -> str:
+    """Why a step is where it is, in every replica."""
+    reasons = explain_step(report.setting, report.decision, step)
+    return "\n" + "\n".join(line for one in reasons for line in _reason(report, one)) + "\n"
+
+
+def _reason(report: PlanReport, one: StepReason) -> Iterator[str]:
+    several = len(report.plan.replicas) > 1
+    of = f" of {one.trace}" if len(report.plan.traces) > 1 else ""
+    where = next(other.device for other in one.elsewhere if other.here)
+    yield f"k{one.step} {one.name}{of}: on {where}" + (
+        f" in replica {one.replica}" if several else ""
+    )
+    if one.work is not None:
+        units = ", ".join(f"{count:.3g} {unit}" for unit, count in one.work.units if count)
+        blocks = f"{one.work.ctas} blocks of {one.work.threads // max(one.work.ctas, 1)} threads"
+        yield f"  work: {blocks}; {units or 'no arithmetic'}; {format_bytes(one.memory_bytes)}"
+    for reason in one.pins:
+        yield f"  pinned: {reason}"
+    if one.together:
+        listed = ", ".join(f"k{other}" for other in one.together[:8])
+        more = f" and {len(one.together) - 8} more" if len(one.together) > 8 else ""
+        yield f"  stays with {listed}{more}"
+    for other in one.elsewhere:
+        yield f"  {other.device}: {explained(other.cost)}" + _moved(report.plan, other)
+    devices = {s.step: s.device for s in _steps_of(report, one)}
+    for verb, edges in (("needs", one.needs), ("feeds", one.feeds)):
+        for edge in edges[:8]:
+            other_step = edge.source if verb == "needs" else edge.target
+            again = " of the request before" if edge.carried and verb == "needs" else ""
+            again = " of the next request" if edge.carried and verb == "feeds" else again
+            away = "" if devices[other_step] == where else f", on {devices[other_step]}"
+            name = _graph(report, one).buffers[edge.buffer].name
+            yield f"  {verb} {format_bytes(edge.bytes)} of {name}: k{other_step}{again}{away}"
+        if len(edges) > 8:
+            yield f"  {verb} {len(edges) - 8} more"
+
+
+def _moved(plan: Plan, other: Elsewhere) -> str:
+    if other.here:
+        return f", {other.arch}, chosen" if other.arch else ", chosen"
+    if other.period_ns is None or other.latency_ns is None:
+        return "" if isinstance(other.cost, Barred) else "; it does not fit there"
+    return (
+        f"; there: period {_change(other.period_ns, plan.period_ns)}, "
+        f"latency {_change(other.latency_ns, plan.latency_ns)}"
+    )
+
+
+def _change(new: float, old: float) -> str:
+    return f"{new / old - 1:+.2%}" if old > 0 else "-"
+
+
+def _steps_of(report: PlanReport, one: StepReason) -> Sequence[PlacedStep]:
+    names = [trace.name for trace in report.plan.traces]
+    return report.plan.replicas[one.replica].traces[names.index(one.trace)].steps
+
+
+def _graph(report: PlanReport, one: StepReason) -> KernelGraph:
+    return next(t.graph for t in report.setting.traces if t.planned.name == one.trace)
+
+
+# --- launch programs ---------------------------------------------------------------------------
+
+
+def launch_text(plan: Plan) -> str:
+    """The launch programs of all replicas, as they stand in the plan file."""
+    lines: list[str] = []
+    for number, replica in enumerate(plan.replicas):
+        lines.append(
+            f"// replica {number}: {replica.share:.1%} of requests, {replica.slots} slots, "
+            f"{replica.lanes} lanes"
+        )
+        lines += lowered_lines(replica.lowered)
+    return "\n".join(lines) + "\n"

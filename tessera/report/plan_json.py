@@ -1,0 +1,78 @@
+"""A plan report for other programs: everything that the text says, as JSON.
+
+In: a `PlanReport`. Out: text with the schema `tessera-plan-report/1`. The traces and launch
+programs are left out: they are in the plan file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tessera.driver.plan.explain import explain_step
+from tessera.driver.plan.insight import kernel_classes
+from tessera.driver.plan.make_plan import PlanReport
+from tessera.ir.plan.plan import Plan, Replica
+
+SCHEMA = "tessera-plan-report/1"
+
+
+def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
+    """The report; `steps` are explained too."""
+    found = {
+        "schema": SCHEMA,
+        **_plan(report.plan),
+        "sources": {source.value: count for source, count in report.sources},
+        "classes": [
+            {**asdict(one), "ratio": one.ratio}
+            for one in kernel_classes(report.setting, report.plan)
+        ],
+        "limits": [{"name": name, "ns": ns} for name, ns in report.insight.limits],
+        "helpers": list(report.insight.helpers),
+        "alternatives": [asdict(one) for one in report.alternatives],
+        "frontier": [asdict(one) for one in report.frontier],
+        "explained": [
+            asdict(reason)
+            for step in steps
+            for reason in explain_step(report.setting, report.decision, step)
+        ],
+    }
+    return json.dumps(found, indent=2, default=_plain) + "\n"
+
+
+def _plain(value: object) -> object:
+    """Enumerations by their value, everything else that JSON lacks by its text."""
+    return getattr(value, "value", None) or str(value)
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    kept = (
+        "objective", "strategy", "period_ns", "latency_ns", "usd_per_request", "bound", "gap",
+        "ended", "link", "machine_digest", "options",
+    )  # fmt: skip
+    return {
+        **{name: getattr(plan, name) for name in kept},
+        "cards": [asdict(card) for card in plan.cards],
+        "devices": [asdict(device) for device in plan.devices],
+        "traces": [
+            {"name": trace.name, "share": trace.share, "digest": trace.digest}
+            for trace in plan.traces
+        ],
+        "replicas": [_replica(replica) for replica in plan.replicas],
+        "baselines": [asdict(one) for one in plan.baselines],
+    }
+
+
+def _replica(replica: Replica) -> dict[str, Any]:
+    lowered = replica.lowered
+    return {
+        "share": replica.share,
+        "slots": replica.slots,
+        "lanes": replica.lanes,
+        "policy": replica.policy,
+        "devices": {name: {"memory_bytes": lowered.memory_bytes(name)} for name in lowered.devices},
+        "traces": [asdict(placed) for placed in replica.traces],
+        "moved_bytes": sum(move.size for trace in lowered.traces for move in trace.transfers),
+    }

@@ -1,0 +1,60 @@
+"""What `tessc run` shows of a trace that ran: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tessera.driver.analyze import RunReport
+from tessera.report.diagnostics import safe
+
+
+def _kept(report: RunReport) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": buffer.name,
+            "role": buffer.role.value,
+            "bytes": buffer.bytes,
+            "dtype": None if buffer.dtype is None else buffer.dtype.value,
+            "shape": None if buffer.shape is None else list(buffer.shape),
+            "sha256": hashlib.sha256(content.data).hexdigest(),
+        }
+        for buffer, content in report.kept()
+    ]
+
+
+def ran_json(report: RunReport) -> str:
+    """The same as JSON."""
+    launches = [
+        {"id": record.id, "kernel": record.kernel, "steps": record.result.steps}
+        for record in report.result.launches
+    ]
+    data = {
+        "schema": "tessera-run/1",
+        "trace": report.name,
+        "backend": "cpu",
+        "seconds": round(report.seconds, 3),
+        "launches": launches,
+        "buffers": _kept(report),
+        "printed": report.result.output,
+    }
+    return json.dumps(data, indent=2) + "\n"
+
+
+def ran_text(report: RunReport, outputs: str | None) -> str:
+    """The report of a run, with a digest of everything that it leaves."""
+    count = len(report.result.launches)
+    launches = "1 launch" if count == 1 else f"{count} launches"
+    lines = [f"ran {launches} of {safe(report.name)} on the CPU backend in {report.seconds:.2f} s"]
+    kept = _kept(report)
+    width = max((len(row["name"]) for row in kept), default=0)
+    for row in kept:
+        shape = "" if row["shape"] is None else " " + "x".join(map(str, row["shape"]))
+        kind = "" if row["dtype"] is None else f", {row['dtype']}{shape}"
+        digest = row["sha256"][:16]
+        size = f"{row['bytes']} bytes{kind}"
+        lines.append(f"  {row['role']:<6} {row['name']:<{width}}  {size}, sha256 {digest}")
+    if outputs is not None:
+        lines.append(f"wrote {safe(outputs)}")
+    return "\n".join(lines) + "\n"

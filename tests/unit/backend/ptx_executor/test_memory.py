@@ -1,0 +1,275 @@
+"""Addresses, allocations, logged accesses, and the other state spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.memory.access_log import merge
+from tessera.backend.ptx_executor.memory.memory import GUARD, POISON
+from tessera.diagnostics import TesseraError
+from tests.helpers.cpu_kernels import load, run
+
+
+def accesses(result, name="out"):
+    return next(a for a in result.accesses if a.buffer == name)
+
+
+def test_fresh_memory_is_poisoned_and_guarded():
+    with Device() as device:
+        first, second = device.empty(100), device.empty(100)
+        assert (first.numpy() == POISON).all()
+        assert second.address - (first.address + 100) >= GUARD
+
+
+def test_devices_have_their_own_addresses():
+    with Device(0) as one, Device(1) as two:
+        a, b = one.array(np.zeros(4)), two.array(np.zeros(4))
+        assert a.address >> 40 != b.address >> 40
+
+
+def test_freed_memory_is_a_fault():
+    with Device() as device:
+        module = load(device, "ld.global.u32 %r5, [%rd2]; st.global.u32 [%rd2], %r5;")
+        out = device.empty(32, np.uint32)
+        out.close()
+        with pytest.raises(TesseraError, match="TSR5002"):
+            module["k"].launch(1, 32, [out])
+
+
+def test_fault_names_thread_line_and_allocation():
+    with pytest.raises(TesseraError, match="TSR5002") as caught:
+        run("mul.wide.u32 %rd5, %r1, 8; add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;",
+            grid=2, block=(8, 4), count=8)  # fmt: skip
+    found = caught.value.diagnostics[0]
+    assert found.primary is not None
+    assert found.primary.span.source.line_text(found.primary.span.start).lstrip().startswith("mul")
+    assert "CTA (0, 0, 0), thread (4, 0, 0)" in found.notes[0]
+    assert "`out` (32 bytes at" in found.notes[1]
+    assert "0 bytes past its end" in found.notes[1]
+
+
+def test_logged_bytes_are_exact():
+    _, result = run(
+        """
+        and.b32 %r5, %r1, 7;
+        mul.wide.u32 %rd5, %r5, 12;
+        add.u64 %rd6, %rd1, %rd5;
+        ld.global.u16 %rs1, [%rd6+2];
+        ld.global.v2.u32 {%r6, %r7}, [%rd1+128];
+        setp.eq.u32 %p1, %r1, 3;
+        @%p1 st.global.u8 [%rd1+201], %r5;
+        st.global.u32 [%rd2+256], %r6;
+        """,
+        grid=2,
+        count=256,
+    )
+    found = accesses(result)
+    assert found.reads == (*((12 * i + 2, 12 * i + 4) for i in range(8)), (128, 136))
+    assert found.writes == ((201, 202), (256, 512))
+
+
+def test_rows_far_apart_and_columns_apart():
+    _, result = run(
+        """
+        mul.lo.u32 %r5, %r2, 400;
+        mad.lo.u32 %r6, %r1, 8, %r5;
+        cvt.u64.u32 %rd5, %r6;
+        add.u64 %rd6, %rd1, %rd5;
+        ld.global.u32 %r7, [%rd6];
+        mad.lo.u32 %r8, %r1, 4, %r5;
+        cvt.u64.u32 %rd5, %r8;
+        add.u64 %rd6, %rd1, %rd5;
+        st.global.u32 [%rd6], %r7;
+        """,
+        grid=3,
+        block=32,
+        count=400,
+    )
+    found = accesses(result)
+    assert found.reads == tuple((400 * c + 8 * t, 400 * c + 8 * t + 4)
+                                for c in range(3) for t in range(32))  # fmt: skip
+    assert found.writes == tuple((400 * c, 400 * c + 128) for c in range(3))
+
+
+def test_merge_of_ranges():
+    given = np.array([[5, 9], [0, 2], [2, 4], [8, 12], [20, 21]])
+    assert merge(given) == [(0, 4), (5, 12), (20, 21)]
+    assert merge(np.zeros((0, 2), dtype=np.int64)) == []
+
+
+def test_overlapping_stores_keep_the_last_lane():
+    out, _ = run("st.global.u32 [%rd1], %r3;", grid=4, block=32, count=1)
+    assert out.tolist() == [127]
+
+
+def test_module_variables_with_initialisers():
+    before = """
+.global .align 4 .u32 table[4] = {10, 20, 30};
+.const .align 4 .b8 bytes[8] = {1, 2, 3, 4, 0xff, 0, 0, 0};
+.global .u64 where = generic(table);
+.global .f32 number = 0f40490FDB;
+.global .u32 zero[2];
+"""
+    out, _ = run(
+        """
+        and.b32 %r5, %r1, 3;
+        ld.global.u64 %rd5, [where];
+        mul.wide.u32 %rd6, %r5, 4;
+        add.u64 %rd6, %rd5, %rd6;
+        ld.u32 %r10, [%rd6];
+        ld.const.u8 %r6, [bytes+4];
+        add.u32 %r10, %r10, %r6;
+        ld.global.u32 %r7, [zero+4];
+        add.u32 %r10, %r10, %r7;
+        ld.global.u32 %r8, [number];
+        xor.b32 %r10, %r10, %r8;
+        st.global.u32 [%rd2], %r10;
+        """,
+        before=before,
+    )
+    expected = (np.array([10, 20, 30, 0]) + 255)[np.arange(32) % 4] ^ 0x40490FDB
+    assert (out == expected).all()
+
+
+def test_constant_memory_cannot_be_written():
+    with pytest.raises(TesseraError, match="TSR5017"):
+        run("mov.u64 %rd5, c; st.global.u32 [%rd5], %r1;", before=".const .u32 c;")
+
+
+def test_generic_addresses_of_every_space():
+    out, _ = run(
+        """
+        .shared .align 4 .b32 s[32];
+        .local .align 4 .b32 l[2];
+        mov.u64 %rd5, s;
+        cvta.shared.u64 %rd6, %rd5;
+        mul.wide.u32 %rd7, %r1, 4;
+        add.u64 %rd6, %rd6, %rd7;
+        mov.u64 %rd8, l;
+        cvta.local.u64 %rd9, %rd8;
+        setp.lt.u32 %p1, %r1, 8;
+        setp.lt.u32 %p2, %r1, 16;
+        selp.b64 %rd10, %rd9, %rd2, %p2;
+        selp.b64 %rd11, %rd6, %rd10, %p1;
+        add.u32 %r5, %r1, 100;
+        st.u32 [%rd11], %r5;
+        ld.u32 %r6, [%rd11];
+        isspacep.shared %p3, %rd11;
+        isspacep.local %p4, %rd11;
+        isspacep.global %p5, %rd11;
+        selp.u32 %r7, 1000, 0, %p3;
+        selp.u32 %r8, 2000, 0, %p4;
+        selp.u32 %r9, 3000, 0, %p5;
+        add.u32 %r10, %r6, %r7;
+        add.u32 %r10, %r10, %r8;
+        add.u32 %r10, %r10, %r9;
+        st.global.u32 [%rd2], %r10;
+        """
+    )
+    n = np.arange(32)
+    space = np.where(n < 8, 1000, np.where(n < 16, 2000, 3000))
+    assert (out == n + 100 + space).all()
+
+
+def test_vectors_of_every_width():
+    out, _ = run(
+        """
+        shl.b32 %r5, %r1, 5;
+        cvt.u64.u32 %rd5, %r5;
+        add.u64 %rd6, %rd1, %rd5;
+        ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd6];
+        ld.global.v2.u64 {%rd7, %rd8}, [%rd6+16];
+        st.global.v4.u32 [%rd6+16], {%r13, %r12, %r11, %r10};
+        st.global.v2.u64 [%rd6], {%rd8, %rd7};
+        mov.b64 {%rs1, %rs2, %rs3, %rs4}, %rd7;
+        st.global.v4.u16 [%rd6+8], {%rs4, %rs3, %rs2, %rs1};
+        """,
+        block=16,
+        initial=np.arange(128, dtype=np.uint32),
+    )
+    words = np.arange(128, dtype=np.uint32).reshape(16, 8)
+    expected = words.copy()
+    expected[:, 4:] = words[:, 3::-1]
+    expected[:, :2], expected[:, 2:4] = words[:, 6:], words[:, 4:6]
+    halves = words[:, 4:6].copy().view(np.uint16)[:, ::-1]
+    expected[:, 2:4] = np.ascontiguousarray(halves).view(np.uint32)
+    assert (out.reshape(16, 8) == expected).all()
+
+
+def test_address_of_a_place_inside_a_variable():
+    out, _ = run(
+        "mov.u64 %rd5, table+8; ld.global.u32 %r10, [%rd5]; st.global.u32 [%rd2], %r10;",
+        before=".global .align 4 .u32 table[4] = {10, 20, 30};",
+    )
+    assert (out == 30).all()
+
+
+def test_words_of_128_bits():
+    out, _ = run(
+        """
+        .reg .b128 %q<4>;
+        ld.global.v2.u64 {%rd5, %rd6}, [%rd1];
+        mov.b128 %q1, {%rd5, %rd6};
+        mov.b128 %q2, {%rd6, %rd5};
+        setp.eq.u32 %p1, %r1, 0;
+        @%p1 atom.global.cas.b128 %q3, [%rd1], %q1, %q2;
+        @%p1 st.global.b128 [%rd1+16], %q3;
+        """,
+        initial=np.array([0x7FF8000000000001, 0x8000000000000000, 0, 0], np.uint64),
+    )
+    nan, minus_zero = 0x7FF8000000000001, 0x8000000000000000
+    assert out.tolist() == [minus_zero, nan, nan, minus_zero]
+
+
+def test_missing_dynamic_shared_memory_has_a_hint():
+    with pytest.raises(TesseraError, match="TSR5005") as caught:
+        run("st.shared.u32 [dynamic], %r1;", before=".extern .shared .align 16 .b8 dynamic[];")
+    assert "dynamic shared memory" in (caught.value.diagnostics[0].hint or "")
+
+
+def test_special_registers_as_vectors():
+    out, _ = run(
+        "mov.v4.u32 {%r5, %r6, %r7, %r8}, %tid; mad.lo.u32 %r10, %r6, 10, %r5;"
+        " mul.wide.u32 %rd4, %r10, 4; add.u64 %rd5, %rd1, %rd4; st.global.u32 [%rd5], %r6;",
+        block=(10, 3),
+    )
+    assert (out == np.repeat(np.arange(3), 10)).all()
+
+
+def test_all_threads_store_to_one_shared_word():
+    out, _ = run(
+        """
+        .shared .align 4 .b32 s[2];
+        st.shared.u32 [s], %r3;
+        bar.sync 0;
+        ld.shared.u32 %r10, [s];
+        st.global.u32 [%rd2], %r10;
+        """,
+        grid=3,
+        block=40,
+    )
+    assert (out.reshape(3, 40) == [[39], [79], [119]]).all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["ld.global.pred %p1, [%rd1];", "rsqrt.ftz.f32 %f1, %f2;", "mul.wide.s64 %rd5, %rd1, 2;"],
+)
+def test_forms_that_do_not_exist_are_refused(body: str):
+    with pytest.raises(TesseraError, match="TSR1027"):
+        run(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["mov.u64 %rd5, child;", "{ .param .b32 r; call.uni (r), cudaLaunchDeviceV2, (); }"],
+)
+def test_launches_by_the_device_are_refused_by_name(body: str):
+    before = ".visible .entry child() { ret; }\n.extern .func (.param .b32 r) cudaLaunchDeviceV2();"
+    with pytest.raises(TesseraError) as caught:
+        run(body, before=before)
+    label = caught.value.diagnostics[0].primary
+    assert label is not None
+    assert "launches by the device are not supported" in label.text

@@ -1,0 +1,110 @@
+"""`tessc trace` on a machine without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.trace import _size
+from tessera.diagnostics import TesseraError
+from tessera.driver.trace.capture_trace import TraceOptions, _no_package, trace
+from tests.helpers.command import tessc
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("def step():\n    raise SystemExit('must not run')\n")
+    done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"))
+    assert done.code == 4
+    assert "TSR6000" in done.err
+    assert not (tmp_path / "out.ptx").exists()
+
+
+@pytest.mark.parametrize("argument", ["model.py", "nowhere.py:step"])
+def test_a_wrong_model(argument: str, tmp_path: Path) -> None:
+    done = tessc("trace", argument, "-o", str(tmp_path / "out.ptx"))
+    assert done.code == 1
+    assert "TSR6007" in done.err
+
+
+def test_an_option_that_is_not_well_formed(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("")
+    done = tessc("trace", f"{model}:step", "-o", "x.ptx", "--set", "layers")
+    assert done.code == 1
+    assert "--set layers" in done.err
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    place = tmp_path / "model.py"
+    place.write_text("def step():\n    raise SystemExit('must not run')\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--arch", "sm80"), "`sm80` is no architecture"),
+        (("--for", "abacus"), "abacus"),
+        (("--ptx", "nowhere.ptx"), "nowhere.ptx"),
+        (("-o", "model.py"), "no name for a trace"),
+        (("-o", "out.npz"), "no name for a trace"),
+        (("-o", "nowhere/out.ptx"), "TSR1911"),
+        (("-o", "folder"), "it is a folder"),
+        (("-o", "-"), "no name for a trace"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_model_runs(
+    model: Path, arguments: tuple[str, str], expected: str
+) -> None:
+    option, value = arguments
+    (model.parent / "folder").mkdir()
+    value = str(model.parent / value) if option == "-o" and value != "-" else value
+    default = () if option == "-o" else ("-o", str(model.parent / "out.ptx"))
+    before = sorted(model.parent.iterdir())
+    done = tessc("trace", f"{model}:step", *default, option, value)
+    assert done.code == 1
+    assert expected in done.err
+    assert "must not run" not in done.err
+    assert sorted(model.parent.iterdir()) == before
+
+
+def test_a_trace_is_not_written_over_ptx_that_it_is_made_with(model: Path) -> None:
+    own = model.parent / "own.ptx"
+    own.write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
+    done = tessc("trace", f"{model}:step", "--ptx", str(own), "-o", str(own))
+    assert done.code == 1
+    assert "TSR1911" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4", 4), ("0.5", 0.5), ("true", True), ("False", False), ("gelu", "gelu"), ("", "")],
+)
+def test_arguments_of_the_function_are_numbers_truths_or_words(text: str, value: object) -> None:
+    assert _size(f"layers={text}") == ("layers", value)
+
+
+@pytest.mark.parametrize("options", [TraceOptions(route="fast"), TraceOptions(archs=("a100",))])
+def test_options_that_make_no_sense_are_refused_from_python_too(options: TraceOptions) -> None:
+    with pytest.raises(TesseraError, match="TSR6007"):
+        trace(len, options=options)
+
+
+@pytest.mark.parametrize(
+    ("problem", "package", "notes"),
+    [
+        (ModuleNotFoundError("no", name="cuda"), "cuda-python", 0),
+        (ModuleNotFoundError("no", name="torch"), "torch", 0),
+        (ImportError("libtorch.so: cannot open", name="torch._C"), "torch", 1),
+        (ImportError("libtorch.so: cannot open"), "torch", 1),
+    ],
+)
+def test_a_package_that_is_not_there_is_told_by_the_name_to_install(
+    problem: ImportError, package: str, notes: int
+) -> None:
+    (found,) = _no_package(problem).diagnostics
+    assert f"the package `{package}`" in found.headline
+    assert len(found.notes) == notes
