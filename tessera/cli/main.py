@@ -147,6 +147,7 @@ def analyze(
     """
     from tessera.driver import analyze as driver
     from tessera.report import analysis as report
+    from tessera.report import emitted
 
     emit = "dot" if dot and emit is None else emit
     if sum(map(bool, (emit, as_json, why))) > 1:
@@ -170,7 +171,7 @@ def analyze(
             _check_patterns(kernels, report.function_names(found))
             found = report.only(found, kernels)
         if emit == "ptx":
-            data = driver.emit_ptx(found.program)
+            data = emitted.emit_ptx(found.program)
         elif emit or why:
             data = _graph_data(found, emit, why)
         else:
@@ -193,14 +194,14 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 
 def _report_data(found: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
     """The report with, as its last line, where the kernel graph is."""
-    from tessera.driver import analyze as driver
     from tessera.report import analysis as report
+    from tessera.report import emitted
 
     if as_json:
         return report.report_json(found, written).encode()
     text = report.report_text(found)
     if described:
-        text += report.safe_lines(driver.describe_kernels(found))
+        text += report.safe_lines(emitted.describe_kernels(found))
     if written is not None:
         text += f"\n{_wrote(written)}\n"
     return text.encode(errors="replace")
@@ -239,11 +240,12 @@ def _keep_graph(found: Report, graph_file: str | None) -> tuple[Report, str | No
 def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:
     """The kernel graph in a form, or why one step depends on another."""
     from tessera.driver import analyze as driver
+    from tessera.report import emitted
 
     if found.graph is None:
         raise click.UsageError(f"`{render.safe(found.name)}` has no steps, so there is no graph")
     if emit:
-        return driver.emit_graph(driver.with_trace(found), emit, found.name)
+        return emitted.emit_graph(driver.with_trace(found), emit, found.name)
     first, _, second = (why or "").partition(":")
     count = len(found.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]
@@ -251,7 +253,7 @@ def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:
         raise click.UsageError(
             render.safe(f"`--why {why}`: give two steps of 0 to {count - 1}, such as `--why 0:1`")
         )
-    return driver.explain_edge(found.graph, steps[0], steps[1])
+    return emitted.explain_edge(found.graph, steps[0], steps[1])
 
 
 def _check_patterns(patterns: Iterable[str], names: Iterable[str]) -> None:

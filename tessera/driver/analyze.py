@@ -18,7 +18,7 @@ from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, erro
 from tessera.frontend.cache.module_cache import ModuleCache
 from tessera.frontend.ptx.read_ptx import load_module, parse_source
 from tessera.frontend.text.bulk import collector_paused
-from tessera.frontend.text.readfile import STDIN_NAME, read_source, text_to_bytes
+from tessera.frontend.text.readfile import STDIN_NAME, read_source
 from tessera.frontend.text.sniff import sniff_format
 from tessera.frontend.trace.read_trace import examine_trace
 from tessera.ir.program.program import (
@@ -265,57 +265,6 @@ def with_trace(report: Report) -> KernelGraph:
     digest = text_digest(print_program(report.program))
     path = path.replace(os.sep, "/")
     return replace(report.graph, trace=TraceReference(path=path, digest=digest))
-
-
-def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
-    """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
-    from tessera.ir.graph.print_graph import print_dot, print_graph
-    from tessera.report.graph_page import picture
-
-    if form == "dot":
-        return text_to_bytes(print_dot(graph))
-    return text_to_bytes(picture(graph, title) if form == "html" else print_graph(graph))
-
-
-def describe_kernels(report: Report) -> str:
-    """What the kernels of a report access, in terms of their parameters."""
-    from tessera.passes.kernel_facts.describe_kernel import describe_kernel
-    from tessera.passes.kernel_facts.kernel_code import prepare_kernel
-
-    blocks: list[str] = []
-    variants = (v for module in report.program.modules for v in module.variants)
-    for variant, summary in zip(variants, report.summary.variants, strict=True):
-        wanted = {function.name for function in summary.summary.kernels}
-        for function in variant.ptx.kernels():
-            if function.name in wanted:
-                lines = describe_kernel(prepare_kernel(variant.ptx, function))
-                rows = [f"  {line}" for line in lines] or ["  none"]
-                blocks.append("\n".join([f"accesses of {function.name} ({variant.arch})", *rows]))
-    return "".join(f"\n{block}\n" for block in blocks)
-
-
-def explain_edge(graph: KernelGraph, source: int, target: int) -> bytes:
-    """Why one step depends on another, in terms of instructions."""
-    from tessera.report.graph import why_text
-
-    return text_to_bytes(why_text(graph, source, target))
-
-
-def emit_ptx(program: Program) -> bytes:
-    """The PTX of every module as Tessera prints it; several make a trace without steps."""
-    return text_to_bytes("".join(_ptx_parts(program)))
-
-
-def _ptx_parts(program: Program) -> Iterator[str]:
-    from tessera.ir.ptx.print_ptx import print_module
-
-    variants = [(m.name, v) for m in program.modules for v in m.variants]
-    if len(variants) != 1:
-        yield "//! tessera.trace 1\n"
-    for name, variant in variants:
-        if len(variants) > 1:
-            yield f"//! module {name} arch={variant.arch}\n"
-        yield print_module(variant.ptx)
 
 
 def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:

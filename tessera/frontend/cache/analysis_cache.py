@@ -34,8 +34,9 @@ MAX_FILE_BYTES = 64 << 20
 _SOURCES = (
     "passes/**/*.py",
     "ir/**/*.py",
-    "frontend/ptx*.py",
-    "frontend/trace*.py",
+    "frontend/ptx/*.py",
+    "frontend/trace/*.py",
+    "frontend/text/*.py",
     "diagnostics.py",
 )
 

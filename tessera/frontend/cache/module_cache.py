@@ -46,10 +46,10 @@ FORMAT = 1
 SUFFIX = ".module"
 # What decides how a text becomes a module; two releases that differ here share no files.
 _SOURCES = (
-    "frontend/ptx*.py",
-    "frontend/cache*.py",
-    "ir/ptx.py",
-    "ir/verify_ptx.py",
+    "frontend/ptx/*.py",
+    "frontend/text/*.py",
+    "frontend/cache/*.py",
+    "ir/ptx/*.py",
     "ir/opcodes/**/*.py",
 )
 

@@ -1,0 +1,64 @@
+"""The tree: few loose modules, a text in every room, no circles, and caches that know their code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import networkx
+import pytest
+
+from tessera.frontend.cache import analysis_cache, module_cache
+from tessera.frontend.text.grammar import PACKAGE
+
+ROOT = Path(__file__).parents[2]
+LOOSE = {"__init__", "__main__", "codes", "diagnostics", "output", "settings"}
+
+
+def modules_below(folder: str) -> dict[str, Path]:
+    found = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (inner & known.keys()) or {node.module}
+    return found & known.keys()
+
+
+def test_few_modules_stand_loose() -> None:
+    assert {path.stem for path in (ROOT / "tessera").glob("*.py")} == LOOSE
+
+
+@pytest.mark.parametrize("folder", ["tessera", "benchmarks"])
+def test_no_modules_import_each_other_in_a_circle(folder: str) -> None:
+    known = modules_below(folder)
+    graph = networkx.DiGraph()
+    for name, path in known.items():
+        graph.add_edges_from((name, other) for other in imports_of(path, known) - {name})
+    graph.remove_nodes_from([folder])  # the package's own list of public names is lazy
+    circles = [
+        sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1
+    ]
+    assert circles == []
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    for path in sorted((ROOT / "tessera").rglob("__init__.py")):
+        assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path
+
+
+@pytest.mark.parametrize("cache", [module_cache, analysis_cache])
+def test_caches_know_the_code_that_decides_what_they_hold(cache: object) -> None:
+    """A pattern that matches nothing would let old entries pass for new ones."""
+    for pattern in cache._SOURCES:  # type: ignore[attr-defined]
+        assert any(PACKAGE.glob(pattern)), pattern
