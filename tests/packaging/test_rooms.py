@@ -1,4 +1,4 @@
-"""The tree: few loose modules, a text in every room, no circles, and caches that know their code."""
+"""The tree: few loose modules, a text in every room, no circles, caches that know their code."""
 
 from __future__ import annotations
 

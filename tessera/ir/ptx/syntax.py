@@ -384,7 +384,7 @@ Item = Function | Variable | SourceFile | Section | Alias | Pragma | Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module(WithDefinitions):
+class Module(WithDefinitions[Function]):
     """One PTX file. `address_size` is None where the file does not say (it then means 32 or 64)."""
 
     version: tuple[int, int]

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from tessera.ir.ptx import syntax as ptx
+# Statements of `syntax`, which stands above this file.
+Statements = tuple[Any, ...]
+Defined = TypeVar("Defined")
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -23,10 +24,10 @@ _ONE_AT_A_TIME = threading.RLock()
 class UnreadBody(Protocol):
     """A body that was found well formed and is still text."""
 
-    def build(self) -> tuple[ptx.Statement, ...]:
+    def build(self) -> Statements:
         """Every statement of the body."""
 
-    def sample(self) -> tuple[ptx.Statement, ...] | None:
+    def sample(self) -> Statements | None:
         """Statements that stand for all, or None where every one has to be looked at.
 
         All declarations and labels, and of instructions that differ only in the numbers of
@@ -69,13 +70,13 @@ class WithUnreadBody:
         return object.__getattribute__(self, "body")
 
 
-class WithDefinitions:
+class WithDefinitions(Generic[Defined]):
     """Finds the functions of a module by name; a module may have thousands."""
 
     __slots__ = ("_definitions",)
-    _definitions: dict[str, ptx.Function]
+    _definitions: dict[str, Defined]
 
-    def definitions(self) -> Mapping[str, ptx.Function]:
+    def definitions(self) -> Mapping[str, Defined]:
         """The functions that have a body, by name."""
         try:
             return self._definitions

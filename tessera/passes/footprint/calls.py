@@ -14,12 +14,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.zones import LOCAL
 from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
 from tessera.passes.kernel_facts.inline_calls import call_parts
@@ -27,9 +27,6 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Array, Lanes
 from tessera.passes.lane_values.masks import NONE, Mask
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
 
 CALL_READ = -1
 """The number that stands for what a call reads, where others have the number of an effect."""
@@ -50,7 +47,7 @@ _LITERAL = re.compile(r"\$str(\$?\d+)?|__unnamed_\d+|printfFormat_\d+|_\$_str(_\
 _CONVERSION = re.compile(rb"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?([a-zA-Z%])")
 
 
-def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
+def run_call(runner: SliceState, step: Step, mask: Mask) -> None:
     """What a call that stayed does to registers, local words and memory."""
     callee, results, arguments = call_parts(step.instruction)
     name = callee or "?"
@@ -73,7 +70,7 @@ def run_call(runner: StepRunner, step: Step, mask: Mask) -> None:
         runner.shared.call()
 
 
-def _reason(runner: StepRunner, name: str) -> str:
+def _reason(runner: SliceState, name: str) -> str:
     if name in _PINNED:
         return _PINNED[name]
     if name in runner.code.widths:
@@ -84,7 +81,7 @@ def _reason(runner: StepRunner, name: str) -> str:
     return f"it calls `{name}`, which calls itself or is too deep to follow, and touches memory"
 
 
-def _print(runner: StepRunner, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
+def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
     """Record the read of the format; or say why more may be read."""
     value = _argument(runner, argument, step.index)
     value = None if value is None else lanes.exact_in(value, mask.may)
@@ -107,7 +104,7 @@ def _selected(value: Lanes, mask: Mask) -> Array:
     return np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)]
 
 
-def _argument(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes | None:
+def _argument(runner: SliceState, operand: ptx.Operand, index: int) -> Lanes | None:
     """The value of an argument: of a parameter variable, what was stored there."""
     if isinstance(operand, ptx.Name) and operand.name in runner.symbols:
         base = runner.scene.zones.address(LOCAL)
@@ -115,7 +112,7 @@ def _argument(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes | N
     return runner.value(operand, 64, index)
 
 
-def _literal(runner: StepRunner, name: str) -> bytes | None:
+def _literal(runner: SliceState, name: str) -> bytes | None:
     """The text of a string literal of the module."""
     if not _LITERAL.fullmatch(name):
         return None
@@ -129,7 +126,7 @@ def _literal(runner: StepRunner, name: str) -> bytes | None:
     return None
 
 
-def _forget_results(runner: StepRunner, results: tuple[ptx.Operand, ...]) -> None:
+def _forget_results(runner: SliceState, results: tuple[ptx.Operand, ...]) -> None:
     base = runner.scene.zones.address(LOCAL)
     sizes = {v.name: size_bytes(v) or 64 for v in runner.code.flat.variables}
     for operand in results:

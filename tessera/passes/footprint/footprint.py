@@ -22,9 +22,9 @@ from tessera.passes.footprint.made_maps import spoiled_maps
 from tessera.passes.footprint.recorder import Key, Recorder
 from tessera.passes.footprint.scene import Scene, boxes
 from tessera.passes.footprint.shared import SharedFollower
-from tessera.passes.footprint.shared_access import Follower
 from tessera.passes.footprint.shared_phases import SharedTrouble
 from tessera.passes.footprint.shared_roots import SharedRoots
+from tessera.passes.footprint.slice_state import Follower
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values.lanes import Array

@@ -10,25 +10,21 @@ there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes.footprint.contents import contents_value
 from tessera.passes.footprint.local import any_of_type
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.table_words import table_word
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import Mask
 
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
 
-
-def load_results(runner: StepRunner, step: Step, mask: Mask) -> None:
+def load_results(runner: SliceState, step: Step, mask: Mask) -> None:
     """Write what a load from memory gives."""
     types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
     is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
@@ -55,7 +51,7 @@ def load_results(runner: StepRunner, step: Step, mask: Mask) -> None:
 
 
 def _word(
-    runner: StepRunner, address: Lanes, offset: int, type: str, bits: int, index: int
+    runner: SliceState, address: Lanes, offset: int, type: str, bits: int, index: int
 ) -> Lanes:
     value = table_word(runner.scene, address, offset, index) if type_bits(type) == 64 else None
     if value is None:
@@ -64,7 +60,7 @@ def _word(
 
 
 def _known_word(
-    runner: StepRunner, address: Lanes, offset: int, type: str, bits: int, index: int
+    runner: SliceState, address: Lanes, offset: int, type: str, bits: int, index: int
 ) -> Lanes | None:
     """A word of a weight whose contents are known; otherwise note what was asked for."""
     zone = runner.common_zone(address)

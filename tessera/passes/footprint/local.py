@@ -13,7 +13,6 @@ Parameters of the kernel are bytes that every thread sees.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.pointer_steps import BITS
 from tessera.passes.footprint.scene import parameter_bytes
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
@@ -38,16 +38,13 @@ from tessera.passes.lane_values.lanes import (
 )
 from tessera.passes.lane_values.masks import Mask
 
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
-
 _MOST_STORES = 16
 _MOST_LOADS = 512
 _MOST_ELEMENTS = 1 << 19
 _PLACE_COST = 20_000
 
 
-def local_access(runner: StepRunner, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
+def local_access(runner: SliceState, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
     """A load or store of local memory or of a parameter."""
     opcode = step.instruction.opcode
     types = [m for m in opcode.modifiers if is_type(m)]
@@ -62,7 +59,7 @@ def local_access(runner: StepRunner, step: Step, writes: bool, address: Lanes, m
         _load_words(runner, step, address, types[0], mask)
 
 
-def _load_words(runner: StepRunner, step: Step, address: Lanes, type: str, mask: Mask) -> None:
+def _load_words(runner: SliceState, step: Step, address: Lanes, type: str, mask: Mask) -> None:
     width = (type_bits(type) + 7) // 8
     address = lanes.only_in(address, mask.may)
     zones, offsets = runner.scene.zones.decode(address.lo)
@@ -85,12 +82,12 @@ def _load_words(runner: StepRunner, step: Step, address: Lanes, type: str, mask:
         runner.write(step, name, value, mask)
 
 
-def _forgotten(runner: StepRunner) -> int:
+def _forgotten(runner: SliceState) -> int:
     """The kind of a word of which nothing is known any more: a distance, if one was stored."""
     return HARD if runner.local_kind >= MIXED else NUMBER
 
 
-def _parameter(runner: StepRunner, offsets: Array, width: int) -> Lanes | None:
+def _parameter(runner: SliceState, offsets: Array, width: int) -> Lanes | None:
     """Bytes of the parameters; part of an address is a number that says little."""
     found = parameter_bytes(runner.scene, offsets, width)
     if found is None:
@@ -106,7 +103,7 @@ def _parameter(runner: StepRunner, offsets: Array, width: int) -> Lanes | None:
 
 
 def _any_word(
-    runner: StepRunner, address: Lanes, offset: int, width: int, index: int
+    runner: SliceState, address: Lanes, offset: int, width: int, index: int
 ) -> Lanes | None:
     """One of the words that an address may mean, in the variable that it starts in."""
     zone = runner.common_zone(address)
@@ -137,7 +134,7 @@ def _any_word(
     return result
 
 
-def _bounds(runner: StepRunner, address: Lanes, zone: int, width: int) -> tuple[int, int]:
+def _bounds(runner: SliceState, address: Lanes, zone: int, width: int) -> tuple[int, int]:
     """The least and the greatest offset of a word that an address may mean: loads are aligned."""
     base = runner.scene.zones.address(zone)
     lowest, highest = address.bounds()
@@ -148,7 +145,7 @@ def _bounds(runner: StepRunner, address: Lanes, zone: int, width: int) -> tuple[
     return -(-low // width) * width, high
 
 
-def _variable(runner: StepRunner, offset: int, zone: int) -> tuple[int, int]:
+def _variable(runner: SliceState, offset: int, zone: int) -> tuple[int, int]:
     """Where the variable around an offset starts and ends."""
     variables = runner.local_variables
     if zone == PARAMETER:
@@ -157,7 +154,7 @@ def _variable(runner: StepRunner, offset: int, zone: int) -> tuple[int, int]:
     return next((v for v in variables if v[0] <= offset < v[1]), (offset, offset))
 
 
-def _local_word(runner: StepRunner, offsets: Array, width: int, index: int) -> Lanes | None:
+def _local_word(runner: SliceState, offsets: Array, width: int, index: int) -> Lanes | None:
     """The words that threads load; unknown for those whose word is not known."""
     if offsets.size == 1:
         return runner.registers.get((int(offsets.flat[0]), width))
@@ -175,7 +172,7 @@ def _local_word(runner: StepRunner, offsets: Array, width: int, index: int) -> L
     return found
 
 
-def _store_words(runner: StepRunner, step: Step, address: Lanes, width: int, mask: Mask) -> None:
+def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mask: Mask) -> None:
     address = lanes.only_in(address, mask.may)
     zones, offsets = runner.scene.zones.decode(address.lo)
     source = step.instruction.operands[1]
@@ -203,7 +200,7 @@ def _equal(offsets: Array, start: int) -> Lanes:
 
 
 def _store_word(
-    runner: StepRunner, step: Step, key: tuple[int, int], value: Lanes, mask: Mask
+    runner: SliceState, step: Step, key: tuple[int, int], value: Lanes, mask: Mask
 ) -> None:
     registers, (start, width) = runner.registers, key
     known = key in registers

@@ -37,7 +37,7 @@ from tessera.passes.footprint.both_ways import Side
 from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Box, Scene
-from tessera.passes.footprint.shared_access import Follower
+from tessera.passes.footprint.slice_state import Follower
 from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes

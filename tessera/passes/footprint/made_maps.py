@@ -15,7 +15,6 @@ As everywhere, threads of a CTA are taken to synchronise what they share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,43 +23,19 @@ from tessera.ir.program.tensor_map import FIELDS, SIZE, replace_field
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.byte_sets import intervals
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array
+from tessera.passes.lane_values.lanes import U64
 from tessera.passes.lane_values.masks import Mask
 
 if TYPE_CHECKING:
-    from tessera.passes.footprint.recorder import Recorder
-    from tessera.passes.footprint.steps import StepRunner
+    from tessera.passes.footprint.map_table import Field
+from tessera.passes.footprint.recorder import Recorder
 
 _PER_AXIS = ("box_dim", "global_dim", "element_stride")
 _ONCE = ("global_address", "rank", "elemtype", "interleave_layout")
-Field = tuple[str, int]
-
-
-@dataclass(slots=True)
-class MadeMaps:
-    """The map being made, and those that were copied to global memory."""
-
-    first: int = -1
-    place: str = ""
-    fields: dict[Field, int] = field(default_factory=dict)
-    copies: list[tuple[Array, Array, bytes]] = field(default_factory=list)
-
-    def drop(self) -> None:
-        """Forget the map being made."""
-        self.first, self.place, self.fields = -1, "", {}
-
-    def content_at(self, addresses: Array, here: Array) -> bytes | None:
-        """The map that all threads here find at their addresses: the latest copied there."""
-        for known, ctas, content in reversed(self.copies):
-            shape = np.broadcast_shapes(known.shape, ctas.shape, addresses.shape, here.shape)
-            same = np.broadcast_to((known == addresses) & ctas, shape)[np.broadcast_to(here, shape)]
-            if same.any():
-                # Made anew for some CTAs only: there is no one map.
-                return content if same.all() else None
-        return None
 
 
 def is_map_step(instruction: ptx.Instruction) -> bool:
@@ -68,7 +43,7 @@ def is_map_step(instruction: ptx.Instruction) -> bool:
     return instruction.opcode.name == "tensormap"
 
 
-def map_step(runner: StepRunner, step: Step, mask: Mask) -> None:
+def map_step(runner: SliceState, step: Step, mask: Mask) -> None:
     """Follow an instruction that makes a map, as far as it leaves nothing open."""
     modifiers = step.instruction.opcode.modifiers
     made = runner.made_maps
@@ -82,7 +57,7 @@ def map_step(runner: StepRunner, step: Step, mask: Mask) -> None:
         made.drop()
 
 
-def _set_field(runner: StepRunner, step: Step, mask: Mask) -> bool:
+def _set_field(runner: SliceState, step: Step, mask: Mask) -> bool:
     made, operands = runner.made_maps, step.instruction.operands
     modifiers = step.instruction.opcode.modifiers
     name = next((m for m in modifiers if m in FIELDS), None)
@@ -104,7 +79,7 @@ def _set_field(runner: StepRunner, step: Step, mask: Mask) -> bool:
     return made.place == place
 
 
-def _copy(runner: StepRunner, step: Step, mask: Mask) -> bool:
+def _copy(runner: SliceState, step: Step, mask: Mask) -> bool:
     """Note a map that is copied to global memory; False where something is left open."""
     made, operands = runner.made_maps, step.instruction.operands
     content = _content(made.fields)

@@ -6,22 +6,18 @@ an operand, rows of a matrix, or something that only the object bounds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tessera.ir.opcodes import Access, Bytes, Matrix, MemoryEffect, Role, SizeOperand
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.masks import NONE, Mask
 
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
-
 
 def extent_accesses(
-    runner: StepRunner, step: Step, number: int, effect: MemoryEffect, address: Lanes, mask: Mask
+    runner: SliceState, step: Step, number: int, effect: MemoryEffect, address: Lanes, mask: Mask
 ) -> None:
     """Record what an effect touches."""
     if effect.access is Access.PREFETCH:
@@ -43,7 +39,7 @@ def extent_accesses(
 
 
 def _sized(
-    runner: StepRunner,
+    runner: SliceState,
     step: Step,
     number: int,
     effect: MemoryEffect,
@@ -68,7 +64,7 @@ def _sized(
             runner.note(step, number, address, count, here)
 
 
-def _source_size(runner: StepRunner, step: Step, place: int, size: Lanes) -> Lanes:
+def _source_size(runner: SliceState, step: Step, place: int, size: Lanes) -> Lanes:
     """The bytes that cp.async reads: a number, or a predicate that says to read none."""
     operand = step.instruction.operands[place]
     name = getattr(operand, "name", getattr(getattr(operand, "operand", None), "name", ""))
@@ -84,7 +80,7 @@ def _source_size(runner: StepRunner, step: Step, place: int, size: Lanes) -> Lan
 
 
 def _matrix(
-    runner: StepRunner, step: Step, number: int, extent: Matrix, address: Lanes, mask: Mask
+    runner: SliceState, step: Step, number: int, extent: Matrix, address: Lanes, mask: Mask
 ) -> None:
     """Rows a stride apart."""
     row = (extent.row_bits + 7) // 8

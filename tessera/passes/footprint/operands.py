@@ -14,7 +14,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
-from tessera.passes.footprint.made_maps import MadeMaps
+from tessera.passes.footprint.map_table import MadeMaps
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Box, Scene, special_values
 from tessera.passes.footprint.zones import LOCAL, PARAMETER

@@ -17,8 +17,6 @@ Clusters, where another CTA may write, are not followed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tessera.ir.opcodes import (
@@ -44,15 +42,13 @@ from tessera.passes.footprint.shared_access import (
 )
 from tessera.passes.footprint.shared_image import CELL, SharedImage
 from tessera.passes.footprint.shared_phases import SharedTrouble
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import SharedUse, is_barrier, is_copy_wait
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import extend
 from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, Array, Lanes
 from tessera.passes.lane_values.masks import Mask
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
 
 # Stand for numbers of barriers: all of them, and those of warps.
 _ANY_BARRIER = -1
@@ -75,7 +71,7 @@ class SharedFollower:
 
     # --- instructions ----------------------------------------------------------------------
 
-    def step(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """Follow a store, a copy, a barrier or a wait."""
         if is_barrier(step.instruction):
             self._barrier(runner, step, mask)
@@ -94,7 +90,7 @@ class SharedFollower:
 
     # --- writes ----------------------------------------------------------------------------
 
-    def _write(self, runner: StepRunner, step: Step, effect: MemoryEffect, mask: Mask) -> None:
+    def _write(self, runner: SliceState, step: Step, effect: MemoryEffect, mask: Mask) -> None:
         address = write_address(runner, step, effect, mask)
         if address is None:
             return
@@ -108,7 +104,7 @@ class SharedFollower:
 
     def _store(
         self,
-        runner: StepRunner,
+        runner: SliceState,
         step: Step,
         address: Lanes,
         width: int,
@@ -130,7 +126,7 @@ class SharedFollower:
             self.image.store(cells, width, value, mask, sure=runner.side is None)
 
     def _overwrite(
-        self, runner: StepRunner, step: Step, effect: MemoryEffect, address: Lanes, mask: Mask
+        self, runner: SliceState, step: Step, effect: MemoryEffect, address: Lanes, mask: Mask
     ) -> None:
         """Anything but a plain store: what it writes is not known."""
         count = _extent(runner, step, effect)
@@ -183,7 +179,7 @@ class SharedFollower:
 
     # --- order -----------------------------------------------------------------------------
 
-    def _barrier(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def _barrier(self, runner: SliceState, step: Step, mask: Mask) -> None:
         instruction, roles = step.instruction, step.meaning.roles
         if "warp" in instruction.opcode.modifiers:
             self._meet(runner, step, mask)
@@ -208,7 +204,7 @@ class SharedFollower:
             self.image.copies_are_over()
         self.image.phases.barrier(everybody)
 
-    def _meet(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def _meet(self, runner: SliceState, step: Step, mask: Mask) -> None:
         members = runner.value(step.instruction.operands[0], 32, step.index)
         full = members.span is None and bool((members.lo == np.uint64(MASK[32])).all())
         threads = runner.scene.threads
@@ -219,7 +215,7 @@ class SharedFollower:
         elif _WARP_BARRIER not in self.untrusted:
             self.image.phases.meet_warps(sure)
 
-    def _wait(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def _wait(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """All threads wait for all of their copies; what waits for fewer does not count."""
         if runner.side is not None or not mask.sure.all():
             return
@@ -234,7 +230,7 @@ class SharedFollower:
 
     # --- loads -----------------------------------------------------------------------------
 
-    def load(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def load(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """Write the words that a load gives."""
         type = load_type(step)
         if type is None:
@@ -251,7 +247,7 @@ class SharedFollower:
         self.image.work = 0
 
     def _word(
-        self, runner: StepRunner, step: Step, address: Lanes, type: str, bits: int, mask: Mask
+        self, runner: SliceState, step: Step, address: Lanes, type: str, bits: int, mask: Mask
     ) -> Lanes:
         width = (type_bits(type) + 7) // 8
         cells = self._cells(address, width, mask)
@@ -274,7 +270,7 @@ class SharedFollower:
         return lanes.truncate(extend(found, type), bits) if bits > 8 * width else found
 
 
-def _in_open_loop(runner: StepRunner) -> bool:
+def _in_open_loop(runner: SliceState) -> bool:
     """Whether this is a loop that data ends: what is stored in a round is not run to an end."""
     return bool((runner.arriving.may & ~runner.arriving.strong).any())
 
@@ -289,7 +285,7 @@ def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> La
     return Lanes((cell.lo >> shift) & np.uint64(MASK[bits]), kind=kind)
 
 
-def _extent(runner: StepRunner, step: Step, effect: MemoryEffect) -> int | None:
+def _extent(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
     """How many bytes from its address an effect writes; None where that is not one number."""
     match effect.extent:
         case Bytes(count=count) | Rows(count=count):
@@ -299,7 +295,7 @@ def _extent(runner: StepRunner, step: Step, effect: MemoryEffect) -> int | None:
     return None
 
 
-def _known_number(runner: StepRunner, operand: ptx.Operand, index: int) -> int | None:
+def _known_number(runner: SliceState, operand: ptx.Operand, index: int) -> int | None:
     """The number that an operand is for every thread."""
     found = runner.value(operand, 32, index)
     low, high = found.bounds()

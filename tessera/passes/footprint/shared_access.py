@@ -10,8 +10,6 @@ zone `SHARED`, at the number of the address.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import numpy as np
 
 from tessera.ir.opcodes import MemoryEffect, type_bits
@@ -19,31 +17,13 @@ from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_image import CELL
+from tessera.passes.footprint.slice_state import Follower, SliceState
 from tessera.passes.footprint.zones import SHARED, may_be_shared
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Array, Lanes
 from tessera.passes.lane_values.masks import Mask
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
-
-
-class Follower(Protocol):
-    """Who is told what a slice does with shared memory."""
-
-    def step(self, runner: StepRunner, step: Step, mask: Mask) -> None:
-        """An instruction that may write shared memory, or order what threads do with it."""
-        ...
-
-    def load(self, runner: StepRunner, step: Step, mask: Mask) -> None:
-        """A load from shared memory: write its results."""
-        ...
-
-    def call(self) -> None:
-        """A call that cannot be followed."""
-        ...
 
 
 class SharedSpace:
@@ -75,7 +55,7 @@ class SharedSpace:
         return self.first[variable] + offset // CELL, self.first[variable + 1], inside
 
 
-def shared_address(runner: StepRunner, operand: ptx.Operand, index: int) -> Lanes:
+def shared_address(runner: SliceState, operand: ptx.Operand, index: int) -> Lanes:
     """The address in shared memory that an operand in brackets stands for, in 32 bits."""
     if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
         return lanes.unknown(32, index)
@@ -87,7 +67,7 @@ def shared_address(runner: StepRunner, operand: ptx.Operand, index: int) -> Lane
     return lanes.truncate(runner.value(part, bits, index), 32)
 
 
-def write_address(runner: StepRunner, step: Step, effect: MemoryEffect, mask: Mask) -> Lanes | None:
+def write_address(runner: SliceState, step: Step, effect: MemoryEffect, mask: Mask) -> Lanes | None:
     """The address in shared memory that an effect writes; None where it writes elsewhere."""
     operand = step.instruction.operands[effect.operand]
     if effect.space != "generic":
@@ -101,11 +81,11 @@ def write_address(runner: StepRunner, step: Step, effect: MemoryEffect, mask: Ma
     return lanes.unknown(32, step.index) if may_be_shared(zones) else None
 
 
-def _number(runner: StepRunner, address: Lanes) -> Lanes:
+def _number(runner: SliceState, address: Lanes) -> Lanes:
     return lanes.add(address, lanes.scalar(-runner.scene.zones.address(SHARED)), 64)
 
 
-def load_address(runner: StepRunner, step: Step) -> Lanes:
+def load_address(runner: SliceState, step: Step) -> Lanes:
     """The address in shared memory that a load reads."""
     effect = step.meaning.effects[0]
     operand = step.instruction.operands[effect.operand]
@@ -133,7 +113,7 @@ def words_of_store(step: Step) -> tuple[int, tuple[ptx.Operand, ...]] | None:
     return (type_bits(type) + 7) // 8, elements
 
 
-def in_shared(runner: StepRunner, follower: Follower, step: Step, mask: Mask) -> bool:
+def in_shared(runner: SliceState, follower: Follower, step: Step, mask: Mask) -> bool:
     """Tell who follows shared memory of a step; whether that is all that the step does."""
     use = runner.code.shared
     assert use is not None
@@ -151,7 +131,7 @@ def in_shared(runner: StepRunner, follower: Follower, step: Step, mask: Mask) ->
     return True
 
 
-def convert_shared(runner: StepRunner, step: Step, source: ptx.Operand, mask: Mask) -> None:
+def convert_shared(runner: SliceState, step: Step, source: ptx.Operand, mask: Mask) -> None:
     """`cvta`: from an address in shared memory to a generic one, or back."""
     back = "to" in step.instruction.opcode.modifiers
     start = runner.scene.zones.address(SHARED)

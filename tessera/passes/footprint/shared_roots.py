@@ -32,6 +32,7 @@ from tessera.passes.footprint.shared_access import (
     words_of_store,
     write_address,
 )
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.zones import END, FIRST, LOADED, SHARED, Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
@@ -41,7 +42,6 @@ from tessera.passes.lane_values.masks import Mask
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.recorder import Recorder
-    from tessera.passes.footprint.steps import StepRunner
 
 Span = tuple[int, int]
 _EVERYWHERE: Span = (0, 1 << 33)
@@ -79,7 +79,7 @@ class SharedRoots:
 
     # --- as the slice runs -----------------------------------------------------------------
 
-    def step(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """Note what an instruction may store."""
         for effect in step.meaning.effects:
             if effect.access.writes and effect.space.startswith(("shared", "generic")):
@@ -89,7 +89,7 @@ class SharedRoots:
         """A call that cannot be followed may store anything anywhere."""
         self._note(-1, _EVERYWHERE).is_other = True
 
-    def _write(self, runner: StepRunner, step: Step, effect: MemoryEffect, mask: Mask) -> None:
+    def _write(self, runner: SliceState, step: Step, effect: MemoryEffect, mask: Mask) -> None:
         address = write_address(runner, step, effect, mask)
         if address is None:
             return
@@ -107,7 +107,7 @@ class SharedRoots:
 
     def _value(
         self,
-        runner: StepRunner,
+        runner: SliceState,
         step: Step,
         stored: Stored,
         width: int,
@@ -126,7 +126,7 @@ class SharedRoots:
         stored.zones.update(zones)
         stored.is_other = stored.is_other or any(zone < FIRST and zone != SHARED for zone in zones)
 
-    def load(self, runner: StepRunner, step: Step, mask: Mask) -> None:
+    def load(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """Let a load of 8 bytes point into whatever was stored; every other load is unknown."""
         type = load_type(step)
         if type is None:

@@ -10,44 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.footprint.calls import run_call
 from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
 from tessera.passes.footprint.memory import extent_accesses
-from tessera.passes.footprint.operands import Key, Operands
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Box, Scene
-from tessera.passes.footprint.shared_access import Follower, convert_shared, in_shared
+from tessera.passes.footprint.shared_access import convert_shared, in_shared
+from tessera.passes.footprint.slice_state import Follower, SliceState
 from tessera.passes.footprint.tensor import tensor_access
 from tessera.passes.footprint.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.elections import agreeing, choose, elect, merged_choice
+from tessera.passes.lane_values.elections import choose, elect
 from tessera.passes.lane_values.lane_ops import PREDICATES, invert, source_bits
-from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Array, Lanes
-from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
+from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.shuffle import shuffle
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
-class StepRunner(Operands):
-    """What each instruction does to the registers.
-
-    `arriving` are the threads that come to the instruction at hand, whatever its guard says;
-    `here` are those that execute it.
-    """
-
-    arriving: Mask = Mask(ALL, ALL, ALL)
-    here: Mask = arriving
+class StepRunner(SliceState):
+    """What each instruction does to the registers."""
 
     def __init__(
         self,
@@ -57,40 +47,8 @@ class StepRunner(Operands):
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder)
+        super().__init__(code, scene, box, recorder, shared)
         self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
-        self.shared = shared
-
-    # --- results ---------------------------------------------------------------------------
-
-    def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
-        """Write a register: replace where strong, join where it only may happen."""
-        old = self.registers.get(key)
-        if old is None or mask.everybody:
-            self.registers[key] = value
-            return
-        self.work += 4 * max(value.size, mask.may.size)
-        weak = mask.may & ~mask.strong
-        result = lanes.merge(mask.strong, value, old)
-        if weak.any():
-            result = lanes.merge(weak, lanes.join(old, value, self.bits(key)), result)
-        if value.choice is not None and not weak.any():
-            result.choice = merged_choice(mask.strong, value, old)
-        self.registers[key] = result
-
-    def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
-        """Write a register, the result of a step."""
-        self.work += 8 + value.size
-        self.origins[name] = step.index
-        self.assign(name, value, mask)
-
-    def unknown_results(self, step: Step, mask: Mask, anchor: int = 0, kind: int = 0) -> None:
-        """Let every register that a step writes be anything."""
-        for name in step.targets:
-            if name in self.code.needed:
-                bits = self.code.widths.get(name, 64)
-                value = lanes.unknown(bits, step.index, anchor)
-                self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -248,56 +206,6 @@ class StepRunner(Operands):
 
     # --- memory ----------------------------------------------------------------------------
 
-    def elected(self, values: Sequence[Array]) -> Array:
-        """The threads here of warps of which one is elected, whoever it is, with these values."""
-        if self.here.election == -1:
-            return NONE
-        return agreeing(self.here.elected, values, self.scene.threads)
-
-    def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
-        """Record an access; on a side of a branch that data decides, nothing is certain yet."""
-        sure = mask.sure
-        address = lanes.exact_in(address, mask.may)
-        access = step.effects[number].access
-        writes = access.writes and not access.reads and address.span is None
-        if self.side is not None:
-            if writes and sure.any():
-                self.side.add(SureWrite(step.index, number, address.lo, width, sure))
-            sure = NONE
-        self.recorder.add(step.index, number, address, width, mask.may, sure)
-        if writes and self.here.election != -1:
-            chosen = self.elected([address.lo, mask.may]) & mask.may
-            if chosen.any():
-                self.recorder.add_sure(step.index, number, address.lo, width, chosen)
-        if writes and step.instruction.guard is not None:
-            self._note_guarded(step, number, step.instruction.guard, address, width)
-
-    def _note_guarded(
-        self, step: Step, number: int, guard: ptx.Guard, address: Lanes, width: int
-    ) -> None:
-        """A write under a predicate that data decides: look for it under the opposite."""
-        value = self.registers.get(guard.register)
-        if value is None or value.span is None:
-            return
-        sure = self.arriving.sure & value.span.astype(np.bool_)
-        if not sure.any():
-            return
-        known = self.guarded_writes.get(guard.register)
-        if known is None or known.value is not value:
-            known = self.guarded_writes[guard.register] = Guarded(value)
-        write = SureWrite(step.index, number, address.lo, width, sure)
-        known.sides[guard.negated].add(write)
-        self.settle_writes(Side([write]), known.sides[not guard.negated])
-
-    def settle_writes(self, first: Side, second: Side) -> None:
-        """What is written on both sides is certain, as far as coming here was."""
-        for write in common_writes(first, second):
-            self.work += 4 * write.lo.size
-            if self.side is not None:
-                self.side.add(write)
-            else:
-                self.recorder.add_sure(write.index, write.effect, write.lo, write.width, write.sure)
-
     def _access(self, step: Step, mask: Mask) -> None:
         for number, effect in enumerate(step.effects):
             if effect.space in {"tex", "surf", "fabric"}:
@@ -323,16 +231,6 @@ class StepRunner(Operands):
                 extent_accesses(self, step, number, effect, address, mask)
         if step.targets:
             load_results(self, step, mask)
-
-    def common_zone(self, address: Lanes) -> int | None:
-        """The zone of every thread's address, or None."""
-        found = self.scene.zones.between(*address.bounds()) if address.size else None
-        return None if found is None else found[0]
-
-    def forget_words(self) -> None:
-        """Nothing is known of local memory any more."""
-        for key in [k for k in self.registers if not isinstance(k, str)]:
-            del self.registers[key]
 
 
 def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:

@@ -16,7 +16,6 @@ is not known: such a copy is pinned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,15 +23,13 @@ from tessera.ir.opcodes import Access, MemoryEffect
 from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets import intervals
+from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.footprint.zones import PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Array, Lanes
 from tessera.passes.lane_values.masks import NONE, Mask
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.steps import StepRunner
 
 MAP_READ = -2
 """The number that stands for reading the map itself, where others have that of an effect."""
@@ -41,7 +38,7 @@ _NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
 
 
 def tensor_access(
-    runner: StepRunner, step: Step, number: int, effect: MemoryEffect, mask: Mask
+    runner: SliceState, step: Step, number: int, effect: MemoryEffect, mask: Mask
 ) -> str | None:
     """Record what a tensor copy touches; or say why that cannot be known."""
     if effect.access is Access.PREFETCH:
@@ -74,7 +71,7 @@ def tensor_access(
     return None
 
 
-def _use_made(runner: StepRunner, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
+def _use_made(runner: SliceState, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
     """Note that a copy reads a map which the kernel made."""
     zones, offsets = runner.scene.zones.decode(addresses)
     for zone in np.unique(zones):
@@ -91,7 +88,7 @@ def coordinates_of(operand: ptx.Address) -> tuple[ptx.Operand, ...]:
     return part.elements if isinstance(part, ptx.Vector) else (part,)
 
 
-def _map_content(runner: StepRunner, address: int) -> bytes | None:
+def _map_content(runner: SliceState, address: int) -> bytes | None:
     """The bytes of a map that is a parameter."""
     zone, offset = runner.scene.zones.decode(np.array([address], dtype=U64))
     start = int(offset[0])
@@ -104,7 +101,7 @@ class _Copy:
     """One copy with one map."""
 
     def __init__(
-        self, runner: StepRunner, step: Step, number: int, effect: MemoryEffect, mask: Mask
+        self, runner: SliceState, step: Step, number: int, effect: MemoryEffect, mask: Mask
     ) -> None:
         self.runner = runner
         self.step = step
