@@ -7,9 +7,14 @@ costs nothing.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from tessera.diagnostics import Diagnostic, TesseraError
     from tessera.driver.analyze import Report, analyze, load
     from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
@@ -51,23 +56,23 @@ _HOMES = {
     "Diagnostic": "tessera.diagnostics",
     "Module": "tessera.ir.ptx.syntax",
     "Plan": "tessera.ir.plan.plan",
-    "PlanOptions": "tessera.driver.plan",
-    "PlanReport": "tessera.driver.plan",
-    "PlanRunOptions": "tessera.driver.run",
+    "PlanOptions": "tessera.driver.plan.make_plan",
+    "PlanReport": "tessera.driver.plan.make_plan",
+    "PlanRunOptions": "tessera.driver.run.run_plan",
     "ProfileOptions": "tessera.driver.profile",
     "Program": "tessera.ir.program.program",
     "Report": "tessera.driver.analyze",
     "Runtime": "tessera.driver.run.runtime",
     "TesseraError": "tessera.diagnostics",
-    "Trace": "tessera.driver.trace",
-    "TraceOptions": "tessera.driver.trace",
+    "Trace": "tessera.driver.trace.capture_trace",
+    "TraceOptions": "tessera.driver.trace.capture_trace",
     "analyze": "tessera.driver.analyze",
     "load": "tessera.driver.analyze",
-    "plan": "tessera.driver.plan",
+    "plan": "tessera.driver.plan.make_plan",
     "profile": "tessera.driver.profile",
-    "run_plan": "tessera.driver.run",
-    "trace": "tessera.driver.trace",
-    "write_trace": "tessera.driver.trace",
+    "run_plan": "tessera.driver.run.run_plan",
+    "trace": "tessera.driver.trace.capture_trace",
+    "write_trace": "tessera.driver.trace.capture_trace",
 }
 
 
@@ -80,3 +85,20 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Moved:
+    """Asked last for a module: finds those that have moved (`driver.moved`)."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith("tessera."):
+            return None
+        from tessera.driver.moved import find_moved
+
+        return find_moved(name)
+
+
+sys.meta_path.append(_Moved)

@@ -147,7 +147,6 @@ def analyze(
     """
     from tessera.driver import analyze as driver
     from tessera.report import analysis as report
-    from tessera.report import emitted
 
     emit = "dot" if dot and emit is None else emit
     if sum(map(bool, (emit, as_json, why))) > 1:
@@ -171,6 +170,8 @@ def analyze(
             _check_patterns(kernels, report.function_names(found))
             found = report.only(found, kernels)
         if emit == "ptx":
+            from tessera.report import emitted
+
             data = emitted.emit_ptx(found.program)
         elif emit or why:
             data = _graph_data(found, emit, why)
@@ -195,12 +196,13 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 def _report_data(found: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
     """The report with, as its last line, where the kernel graph is."""
     from tessera.report import analysis as report
-    from tessera.report import emitted
 
     if as_json:
         return report.report_json(found, written).encode()
     text = report.report_text(found)
     if described:
+        from tessera.report import emitted
+
         text += report.safe_lines(emitted.describe_kernels(found))
     if written is not None:
         text += f"\n{_wrote(written)}\n"

@@ -13,8 +13,6 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.print_graph import print_dot, print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
-from tessera.passes.kernel_facts.describe_kernel import describe_kernel
-from tessera.passes.kernel_facts.kernel_code import prepare_kernel
 from tessera.report.graph import why_text
 from tessera.report.graph_page import picture
 
@@ -28,6 +26,10 @@ def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
 
 def describe_kernels(report: Report) -> str:
     """What the kernels of a report access, in terms of their parameters."""
+    # They need NumPy, which the report of a PTX file does without.
+    from tessera.passes.kernel_facts.describe_kernel import describe_kernel
+    from tessera.passes.kernel_facts.kernel_code import prepare_kernel
+
     blocks: list[str] = []
     variants = (v for module in report.program.modules for v in module.variants)
     for variant, summary in zip(variants, report.summary.variants, strict=True):
