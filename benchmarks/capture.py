@@ -107,8 +107,7 @@ def replay(target: Path) -> dict[str, Any]:
     """Run the trace on the whole GPU by a plan, and count the bytes that are not PyTorch's."""
     plan, results = target.with_suffix(".tsp"), target.with_suffix(".out.npz")
     tessc("plan", str(target), "--gpus", "h200", "--slots", "1", "--lanes", "1", "-o", str(plan))
-    tessc("run", str(plan), "--backend", "cuda", "--requests", "1",
-          "--outputs", str(results))  # fmt: skip
+    tessc("run", str(plan), "--backend", "cuda", "--requests", "1", "--outputs", str(results))
     compared = different = 0
     with np.load(target.with_suffix(".ref.npz")) as wanted, np.load(results) as found:
         for name in wanted:

@@ -89,10 +89,13 @@ def judge_mutants(cases: int, runs: int = 6) -> dict[str, object]:
             case.programs, case.graphs, case.placements, slots=slots, lanes=lanes
         )
         requests = [
-            Request(rng.randrange(len(case.programs)), rng.randrange(lanes),
-                    rng.randrange(lowered.slots))
+            Request(
+                rng.randrange(len(case.programs)),
+                rng.randrange(lanes),
+                rng.randrange(lowered.slots),
+            )
             for _ in range(4)
-        ]  # fmt: skip
+        ]
         wanted = reference(case.programs, case.graphs, requests)
         for what, mutant in mutants(lowered, case.programs):
             kind = what.split()[0]

@@ -25,8 +25,12 @@ ARCHIVE = HERE / "corpus" / "functions.tar.xz"
 OLD_NVRTC, NVRTC = "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"
 OLD_HEADERS = "nvidia-cuda-runtime-cu12"
 VERSIONS = (
-    ("11.8.89", "nvidia-cuda-nvrtc-cu11", "nvidia-cuda-runtime-cu11==11.8.89",
-     "35,37,50,52,53,60,61,70,72,75,80"),
+    (
+        "11.8.89",
+        "nvidia-cuda-nvrtc-cu11",
+        "nvidia-cuda-runtime-cu11==11.8.89",
+        "35,37,50,52,53,60,61,70,72,75,80",
+    ),
     ("12.3.107", OLD_NVRTC, f"{OLD_HEADERS}==12.3.101", "50,52,60,61,70,75,80,87,90"),
     ("12.4.127", OLD_NVRTC, f"{OLD_HEADERS}==12.3.101", "86,61,80,52,90,70,72,50"),
     ("12.6.85", OLD_NVRTC, f"{OLD_HEADERS}==12.6.77", "90,80,75,70,62,53,50"),
@@ -34,7 +38,7 @@ VERSIONS = (
     ("13.0.88", NVRTC, None, "75,80,86,89,90,100,120"),
     ("13.1.115", NVRTC, None, "86,120,100f,87,75,90,121"),
     ("13.4.92", NVRTC, None, "90a,80,100a,120a,89,103a,110,88"),
-)  # fmt: skip
+)
 PRODUCERS = tuple(
     Producer(
         f"nvrtc-{version}",

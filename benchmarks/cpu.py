@@ -153,8 +153,10 @@ def main() -> None:
     options = parser.parse_args()
     cases = [case(options.repeats) for case in (vector_add, softmax, gemm)]
     for case in cases:
-        print(f"{case['name']}: {case['median_seconds']:.3f} s, {case['ratio']:.1f} times NumPy "
-              f"(goal {case['goal']})")  # fmt: skip
+        print(
+            f"{case['name']}: {case['median_seconds']:.3f} s, {case['ratio']:.1f} times NumPy "
+            f"(goal {case['goal']})"
+        )
     growth = linearity()
     for row in growth:
         print(f"{row['elements']} elements: {row['ns_per_element']:.1f} ns each")

@@ -77,9 +77,11 @@ def main() -> None:
         "sequential_s": [round(one, 4) for one in sequential],
         "ratio": round(ratio, 4),
         "random_placements": {
-            "placements": traces * PLACEMENTS, "different": 0, "seconds": round(spent, 1),
+            "placements": traces * PLACEMENTS,
+            "different": 0,
+            "seconds": round(spent, 1),
         },
-    }  # fmt: skip
+    }
     RESULTS.write_text(json.dumps(data, indent=2) + "\n")
     print(f"8 requests on 2 devices take {ratio:.3f} of the time one after the other")
     print(f"{traces * PLACEMENTS} random placements equal one device, in {spent:.1f} s")

@@ -83,9 +83,13 @@ def at_random(model: BenchModel, devices: Sequence[str], seed: int) -> list[list
 
 
 def start(
-    model: Model, targets: Mapping[str, str], *, timeline: bool = False,
-    throttle: float | None = None, **options: Any,
-) -> CudaBackend:  # fmt: skip
+    model: Model,
+    targets: Mapping[str, str],
+    *,
+    timeline: bool = False,
+    throttle: float | None = None,
+    **options: Any,
+) -> CudaBackend:
     """The backend on these targets."""
     return CudaBackend(
         model,
@@ -119,9 +123,12 @@ def facts() -> dict[str, object]:
     version = Path("/proc/driver/nvidia/version")
     found = re.search(r"\d+\.\d+\.\d+", version.read_text()) if version.exists() else None
     return {
-        "device": gpu.name, "sms": gpu.sms, "cuda": driver.version(),
-        "driver": found[0] if found else "", "when": time.strftime("%Y-%m-%d"),
-    }  # fmt: skip
+        "device": gpu.name,
+        "sms": gpu.sms,
+        "cuda": driver.version(),
+        "driver": found[0] if found else "",
+        "when": time.strftime("%Y-%m-%d"),
+    }
 
 
 def write(path: str, name: str, result: dict[str, object]) -> None:

@@ -95,9 +95,13 @@ def _contents(program: Program, role: Role, seed: int) -> dict[str, Bytes]:
 def build(name: str, sizes: Sizes) -> CudaModel:
     """`mlp`, `prefill`, `decode`, `serving` (prefill and decode) or `moe`."""
     writers = {
-        "mlp": (_mlp,), "prefill": (_prefill,), "decode": (_decode,),
-        "serving": (_prefill, _decode), "moe": (_moe,), "stack": (_stack,),
-    }[name]  # fmt: skip
+        "mlp": (_mlp,),
+        "prefill": (_prefill,),
+        "decode": (_decode,),
+        "serving": (_prefill, _decode),
+        "moe": (_moe,),
+        "stack": (_stack,),
+    }[name]
     programs, graphs = [], []
     for write in writers:
         writer = Writer()
@@ -144,8 +148,9 @@ def _stack(w: Writer, s: Sizes) -> None:
         y = w.buffer(f"h{layer % 2}", "temp", s.tokens, s.hidden)
         _feed_forward(w, s, layer, h, y)
         h = y
-    _linear(w, s, "linear", h, out_of, w.buffer("y", "output", s.tokens, 64),
-            inner=s.hidden, cols=64)  # fmt: skip
+    _linear(
+        w, s, "linear", h, out_of, w.buffer("y", "output", s.tokens, 64), inner=s.hidden, cols=64
+    )
 
 
 def _prefill(w: Writer, s: Sizes) -> None:
@@ -193,8 +198,9 @@ def _decode(w: Writer, s: Sizes) -> None:
             linear("tn", f"l{layer}.w{part}", f"t{part}", s.hidden, s.hidden)
         caches = [w.buffer(f"l{layer}.{p}cache", "state", s.length, s.hidden) for p in "kv"]
         w.launch("store_token", blocks, 256, "tk", "tv", *caches, position, s.hidden)
-        w.launch("decode_attention", (s.hidden // 64,), 64, "tq", *caches, "tmixed", position,
-                 s.hidden)  # fmt: skip
+        w.launch(
+            "decode_attention", (s.hidden // 64,), 64, "tq", *caches, "tmixed", position, s.hidden
+        )
         linear("tmixed", f"l{layer}.wo", "tout", s.hidden, s.hidden)
         w.launch("add_rows", blocks, 256, x, "tout", "th", s.hidden)
         norm = row(f"l{layer}.norm2", "weight")
@@ -225,10 +231,23 @@ def _moe(w: Writer, s: Sizes) -> None:
         up = w.buffer(f"e{expert}.up", "weight", s.hidden, s.inner)
         down = w.buffer(f"e{expert}.down", "weight", s.inner, s.hidden)
         for source, weight, target, inner, cols, silu in (
-            (n, up, active, s.hidden, s.inner, 1), (active, down, mixed, s.inner, s.hidden, 0),
-        ):  # fmt: skip
-            w.launch("expert_linear", (cols // 128, s.tokens), 128, source, weight, target, order,
-                     starts, expert, inner, cols, silu)  # fmt: skip
+            (n, up, active, s.hidden, s.inner, 1),
+            (active, down, mixed, s.inner, s.hidden, 0),
+        ):
+            w.launch(
+                "expert_linear",
+                (cols // 128, s.tokens),
+                128,
+                source,
+                weight,
+                target,
+                order,
+                starts,
+                expert,
+                inner,
+                cols,
+                silu,
+            )
     y = w.buffer("y", "output", s.tokens, s.hidden)
     count = s.tokens * s.hidden
     w.launch("add_rows", (-(-count // 256),), 256, x, mixed, y, count)

@@ -44,8 +44,14 @@ PUBLISHED = (
     ("b200", "h100", (0.55, 0.51, 0.80, 0.65, 0.46)),
 )
 PARTS = (  # of the data sheet: at most 0.95
-    "memory", "matrix", "plain", "call_memory", "call_matrix", "call_plain", "reduce_memory",
-)  # fmt: skip
+    "memory",
+    "matrix",
+    "plain",
+    "call_memory",
+    "call_matrix",
+    "call_plain",
+    "reduce_memory",
+)
 STEPS = (0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0)
 
 
@@ -210,8 +216,15 @@ def ranking() -> dict[str, object]:
             ]
             ours = median(r.model(one, FITTED) / r.model(other, FITTED) for r in shapes)
             sheet = median(r.roofline(one) / r.roofline(other) for r in shapes)
-            rows.append({"pair": f"{second}/{first}", "kernel": kind, "published": truth,
-                         "model": round(ours, 2), "roofline": round(sheet, 2)})  # fmt: skip
+            rows.append(
+                {
+                    "pair": f"{second}/{first}",
+                    "kernel": kind,
+                    "published": truth,
+                    "model": round(ours, 2),
+                    "roofline": round(sheet, 2),
+                }
+            )
 
     def right(name: str) -> int:
         return sum((float(str(r[name])) < 1) == (float(str(r["published"])) < 1) for r in rows)
@@ -221,10 +234,13 @@ def ranking() -> dict[str, object]:
         return round(exp(median(found)), 3)
 
     return {
-        "of": len(rows), "model_right": right("model"), "roofline_right": right("roofline"),
-        "model_median_factor": off("model"), "roofline_median_factor": off("roofline"),
+        "of": len(rows),
+        "model_right": right("model"),
+        "roofline_right": right("roofline"),
+        "model_median_factor": off("model"),
+        "roofline_median_factor": off("roofline"),
         "rows": rows,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -62,8 +62,9 @@ def jobs() -> list[dict[str, Any]]:
         found.append({"name": f"{mix.name}_slices", "sms": big, "small": small, **about})
         alone = {"prefill": mix.prefill, "decode": 0, "rows": mix.prefill}
         found.append({"name": f"{mix.name}_prefill", "sms": big, "small": small, **alone})
-    found.append({"name": "decode", "prefill": 0, "decode": DECODE, "rows": DECODE,
-                  "sms": 56, "small": 56})  # fmt: skip
+    found.append(
+        {"name": "decode", "prefill": 0, "decode": DECODE, "rows": DECODE, "sms": 56, "small": 56}
+    )
     return found
 
 
@@ -93,8 +94,14 @@ def capture_some(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         row = tiles[name]
         begun = time.perf_counter()
-        capture_step(folder / f"{name}.ptx", prefill=row["prefill"], decode=row["decode"],
-                     layers=LAYERS, context=CONTEXT, tiles=row["tiles"])  # fmt: skip
+        capture_step(
+            folder / f"{name}.ptx",
+            prefill=row["prefill"],
+            decode=row["decode"],
+            layers=LAYERS,
+            context=CONTEXT,
+            tiles=row["tiles"],
+        )
         print(f"captured {name} in {time.perf_counter() - begun:.1f} s", flush=True)
 
 
@@ -217,12 +224,21 @@ def run(folder: Path, seconds_in_all: float = 1e9) -> None:
             print("  ", name, [round(one / 1e3) for one in periods], flush=True)
 
         measured, clocks = measure(
-            plans, ARENA_BYTES, seconds=(TRY_SECONDS, SECONDS), repeats=REPEATS,
-            keep=best_slots, on_row=tell, deadline=deadline,
-        )  # fmt: skip
-        found[mix.name] = {"periods_ns": measured, "failed": tried["said"], "clocks": clocks,
-                           "rate": "slope", "split": {strategy_of(one.name): split_of(one.targets)
-                                                      for one in plans}}  # fmt: skip
+            plans,
+            ARENA_BYTES,
+            seconds=(TRY_SECONDS, SECONDS),
+            repeats=REPEATS,
+            keep=best_slots,
+            on_row=tell,
+            deadline=deadline,
+        )
+        found[mix.name] = {
+            "periods_ns": measured,
+            "failed": tried["said"],
+            "clocks": clocks,
+            "rate": "slope",
+            "split": {strategy_of(one.name): split_of(one.targets) for one in plans},
+        }
         print(mix.name, f"{time.monotonic() - begun:.1f} s", flush=True)
         target = "measured_again.json" if ONLY_STRATEGIES else "measured.json"
         (folder / target).write_text(json.dumps(found, indent=1) + "\n")

@@ -42,9 +42,11 @@ class ClockWatch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
         where: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()

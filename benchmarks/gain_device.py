@@ -147,9 +147,13 @@ def kind_of(program: Program, step: Work) -> object:
         return argument
 
     return (
-        step.module, step.kernel, step.grid, step.block, step.shared_bytes,
+        step.module,
+        step.kernel,
+        step.grid,
+        step.block,
+        step.shared_bytes,
         tuple(value(argument) for argument in step.arguments),
-    )  # fmt: skip
+    )
 
 
 class FoldingProfiler(cuda_profile.Profiler):
@@ -189,9 +193,10 @@ def profile(
         mock.patch.object(cuda_profile, "Profiler", FoldingProfiler),
     ):
         return profiling.profile(
-            path, profiling.ProfileOptions(devices=devices, repeats=repeats),
+            path,
+            profiling.ProfileOptions(devices=devices, repeats=repeats),
             driver=FillingDriver(bindings(), block),
-        )  # fmt: skip
+        )
 
 
 def together(path: str, devices: str, block: Bytes, lock: Path) -> dict[int, float | None]:
@@ -245,9 +250,12 @@ class Served:
             ]
             every = {name: content for one in given for name, content in one.items()}
             model = Model(
-                lowered=lowered, traces=traces, weights=every, states=(every,) * lowered.lanes,
+                lowered=lowered,
+                traces=traces,
+                weights=every,
+                states=(every,) * lowered.lanes,
                 fillings=tuple({} for _ in traces),
-            )  # fmt: skip
+            )
             cuda = CudaOptions(graphs=prepared.graphs, depth=prepared.depth)
             backend = CudaBackend(model, options, cuda=cuda, driver=driver)
             self.backends.append(backend)
@@ -362,10 +370,16 @@ class Replayed:
 
 
 def measure(
-    prepared: Sequence[Prepared], arena_bytes: int, *, seconds: tuple[float, float], repeats: int,
+    prepared: Sequence[Prepared],
+    arena_bytes: int,
+    *,
+    seconds: tuple[float, float],
+    repeats: int,
     keep: Callable[[Mapping[str, Sequence[float]]], Mapping[str, str]],
-    on_row: Callable[[str, list[float]], None], deadline: float, module: Any = None,
-) -> tuple[dict[str, list[float]], dict[str, list[Sample]]]:  # fmt: skip
+    on_row: Callable[[str, list[float]], None],
+    deadline: float,
+    module: Any = None,
+) -> tuple[dict[str, list[float]], dict[str, list[Sample]]]:
     """Periods of plans in turns: all once for a short time, then those that `keep` chooses.
 
     With them MHz and watts, the short time first. The plan named `serial` is replayed as a plain

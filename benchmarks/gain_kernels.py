@@ -60,9 +60,19 @@ def silu_mul(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows"])
 def gemm(
-    a, b, residual, out, rows, columns, depth, ADD: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    residual,
+    out,
+    rows,
+    columns,
+    depth,
+    ADD: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    DEEP: tl.constexpr,
+):
     """out = a @ b^T (+ residual), all by rows; tiles in groups of DEEP rows of tiles."""
     tile = tl.program_id(0)
     tiles_m, tiles_n = rows // BM, columns // BN
@@ -101,7 +111,7 @@ def _turned(source, cos, sin, position, HALF: tl.constexpr):
 @triton.jit(do_not_specialize=["row0", "position"])
 def rotate_decode(
     qkv, cos, sin, queries, keys, values, row0, position, CONTEXT: tl.constexpr, HEADS: tl.constexpr
-):  # fmt: skip
+):
     """One token per sequence, all at one position: queries turned, keys and values to the cache."""
     token, head = tl.program_id(0), tl.program_id(1)
     HALF: tl.constexpr = 64
@@ -124,7 +134,7 @@ def rotate_decode(
 @triton.jit(do_not_specialize=["row0", "position"])
 def rotate_prefill(
     qkv, cos, sin, queries, keys, values, row0, position, CONTEXT: tl.constexpr, HEADS: tl.constexpr
-):  # fmt: skip
+):
     """A chunk of one sequence: queries turned, keys and values to its cache."""
     token, head = tl.program_id(0), tl.program_id(1)
     HALF: tl.constexpr = 64
@@ -147,9 +157,15 @@ def rotate_prefill(
 
 @triton.jit(do_not_specialize=["row0"])
 def attention_decode(
-    queries, keys, values, out, row0, CONTEXT: tl.constexpr, HEADS: tl.constexpr,
+    queries,
+    keys,
+    values,
+    out,
+    row0,
+    CONTEXT: tl.constexpr,
+    HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """One token of a sequence against its whole cache: a program per head of keys."""
     token, head = tl.program_id(0), tl.program_id(1)
     lane = tl.arange(0, 16)  # four of them are queries: a product has at least 16 rows
@@ -181,9 +197,17 @@ def attention_decode(
 
 @triton.jit(do_not_specialize=["row0", "position"])
 def attention_prefill(
-    queries, keys, values, out, row0, position, CONTEXT: tl.constexpr, HEADS: tl.constexpr,
-    BM: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    queries,
+    keys,
+    values,
+    out,
+    row0,
+    position,
+    CONTEXT: tl.constexpr,
+    HEADS: tl.constexpr,
+    BM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """A tile of the chunk's queries of one head against what they see of the cache."""
     tile, head = tl.program_id(0), tl.program_id(1)
     row = tile * BM + tl.arange(0, BM)

@@ -31,9 +31,12 @@ DEEP = 8
 
 
 PRODUCTS = {
-    "qkv": (QKV, HIDDEN), "o": (HIDDEN, HIDDEN), "gate_up": (2 * INNER, HIDDEN),
-    "down": (HIDDEN, INNER), "head": (VOCABULARY, HIDDEN),
-}  # fmt: skip
+    "qkv": (QKV, HIDDEN),
+    "o": (HIDDEN, HIDDEN),
+    "gate_up": (2 * INNER, HIDDEN),
+    "down": (HIDDEN, INNER),
+    "head": (VOCABULARY, HIDDEN),
+}
 TILES = dict.fromkeys(PRODUCTS, "128x128x64x4x3") | {"decode": "128x4x2", "prefill": "64x8x3"}
 
 
@@ -126,13 +129,28 @@ class Mixed(nn.Module):
         sizes = {"CONTEXT": self.context, "HEADS": KV_HEADS}
         block, warps, stages = self.tiles["decode"]
         kernels.rotate_decode[grid](
-            qkv, self.cos, self.sin, queries, layer.k_decode, layer.v_decode, 0, self.context - 1,
-            **sizes, num_warps=1,
-        )  # fmt: skip
+            qkv,
+            self.cos,
+            self.sin,
+            queries,
+            layer.k_decode,
+            layer.v_decode,
+            0,
+            self.context - 1,
+            **sizes,
+            num_warps=1,
+        )
         kernels.attention_decode[grid](
-            queries, layer.k_decode, layer.v_decode, out, 0, **sizes, BLOCK=block, num_warps=warps,
+            queries,
+            layer.k_decode,
+            layer.v_decode,
+            out,
+            0,
+            **sizes,
+            BLOCK=block,
+            num_warps=warps,
             num_stages=stages,
-        )  # fmt: skip
+        )
 
     def attend_prefill(self, layer: Layer, qkv: torch.Tensor, out: torch.Tensor) -> None:
         if not self.prefill:
@@ -142,13 +160,30 @@ class Mixed(nn.Module):
         block, warps, stages = self.tiles["prefill"]
         sizes = {"CONTEXT": self.context, "HEADS": KV_HEADS}
         kernels.rotate_prefill[(self.prefill, KV_HEADS)](
-            qkv, self.cos, self.sin, queries, layer.k_prefill, layer.v_prefill, self.decode, first,
-            **sizes, num_warps=1,
-        )  # fmt: skip
+            qkv,
+            self.cos,
+            self.sin,
+            queries,
+            layer.k_prefill,
+            layer.v_prefill,
+            self.decode,
+            first,
+            **sizes,
+            num_warps=1,
+        )
         kernels.attention_prefill[(self.prefill // 128, HEADS)](
-            queries, layer.k_prefill, layer.v_prefill, out, self.decode, first, **sizes,
-            BM=128, BLOCK=block, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+            queries,
+            layer.k_prefill,
+            layer.v_prefill,
+            out,
+            self.decode,
+            first,
+            **sizes,
+            BM=128,
+            BLOCK=block,
+            num_warps=warps,
+            num_stages=stages,
+        )
 
     def mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         both = self.project("gate_up", self.normed(x, layer.norm2), layer.gate_up)
@@ -164,19 +199,33 @@ class Mixed(nn.Module):
         return out
 
     def project(
-        self, name: str, x: torch.Tensor, weight: torch.Tensor,
+        self,
+        name: str,
+        x: torch.Tensor,
+        weight: torch.Tensor,
         residual: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         columns, depth = PRODUCTS[name]
         rows = len(x)
         bm, bn, bk, warps, stages = self.tiles[name]
         bm = min(bm, rows)
         out = torch.empty((rows, columns), device="cuda", dtype=torch.bfloat16)
         kernels.gemm[(rows // bm * (columns // bn),)](
-            x, weight, x if residual is None else residual, out, rows, columns, depth,
-            ADD=residual is not None, BM=bm, BN=bn, BK=bk, DEEP=DEEP, num_warps=warps,
+            x,
+            weight,
+            x if residual is None else residual,
+            out,
+            rows,
+            columns,
+            depth,
+            ADD=residual is not None,
+            BM=bm,
+            BN=bn,
+            BK=bk,
+            DEEP=DEEP,
+            num_warps=warps,
             num_stages=stages,
-        )  # fmt: skip
+        )
         return out
 
     def empty(self, columns: int) -> torch.Tensor:

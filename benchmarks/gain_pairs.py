@@ -44,12 +44,16 @@ def measure(bench: Bench, rows: int) -> dict[str, object]:
     attention = captured(whole, caches(bench, bench.whole))
     (gemm_us,), (attention_us,) = timed([(products, whole)]), timed([(attention, whole)])
     found: dict[str, object] = {
-        "gemm": gemm_us, "attn": attention_us, "sum": gemm_us + attention_us
-    }  # fmt: skip
+        "gemm": gemm_us,
+        "attn": attention_us,
+        "sum": gemm_us + attention_us,
+    }
     for big, small in SPLITS:
         one, other = bench.stream(big), bench.stream(small)
-        pair = [(captured(one, chain(bench, rows, big)), one),
-                (captured(other, caches(bench, small)), other)]  # fmt: skip
+        pair = [
+            (captured(one, chain(bench, rows, big)), one),
+            (captured(other, caches(bench, small)), other),
+        ]
         alone = [timed([way])[0] for way in pair]
         found[f"{big}+{small}"] = {"alone": alone, "each": timed(pair)}
     return found

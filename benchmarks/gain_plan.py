@@ -60,14 +60,17 @@ class Found:
     def row(self) -> dict[str, Any]:
         """What is predicted."""
         return {
-            "strategy": self.strategy, "split": "+".join(map(str, self.split)),
+            "strategy": self.strategy,
+            "split": "+".join(map(str, self.split)),
             "period_ns": round(self.candidate.period_ns, 1),
             "latency_ns": round(self.candidate.latency_ns, 1),
             "bound_ns": round(self.choice.bound, 1),
             "together": [round(one, 4) for one in find_together(self.setting, PLAN_SLOTS)[0]],
             "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
-            "placement": placement_of(self), "moved_bytes": moved_bytes(self), "found": self,
-        }  # fmt: skip
+            "placement": placement_of(self),
+            "moved_bytes": moved_bytes(self),
+            "found": self,
+        }
 
 
 def moved_bytes(found: Found) -> int:
@@ -108,10 +111,11 @@ def plan_all(folder: Path, names: Sequence[str], *, prepare: bool = True) -> Non
         }
         us = {name: round(row["period_ns"] / 1e3, 1) for name, row in chosen.items()}
         row = {
-            "predicted_us": us, "decision": decision(us, WORTH),
+            "predicted_us": us,
+            "decision": decision(us, WORTH),
             "split": {name: row["split"] for name, row in chosen.items()},
             "all": [{k: v for k, v in row.items() if k != "found"} for row in found],
-        }  # fmt: skip
+        }
         (folder / f"{mix.name}_plans.json").write_text(json.dumps(row, indent=1) + "\n")
         print(mix.name, us, "->", row["decision"], row["split"], flush=True)
         if not prepare:
@@ -127,10 +131,12 @@ def predicted(folder: Path) -> dict[str, Any]:
         found = json.loads((folder / f"{mix.name}_plans.json").read_text())
         kernel = best([row for row in found["all"] if row["strategy"] == "kernel"], "period_ns")
         rows[mix.name] = {
-            "predicted_us": found["predicted_us"], "decision": found["decision"],
-            "split": found["split"], "kernel_moves_mb": round(kernel["moved_bytes"] / 1e6, 1),
+            "predicted_us": found["predicted_us"],
+            "decision": found["decision"],
+            "split": found["split"],
+            "kernel_moves_mb": round(kernel["moved_bytes"] / 1e6, 1),
             "worth": WORTH,
-        }  # fmt: skip
+        }
     return rows
 
 
@@ -168,18 +174,22 @@ def phase_of(
 def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Path]) -> Setting:
     """What is planned, with measured times and no others, where there are any."""
     options = PlanOptions(
-        gpus=gpus, slots=PLAN_SLOTS, lanes=PLAN_SLOTS, gap=0.002,
+        gpus=gpus,
+        slots=PLAN_SLOTS,
+        lanes=PLAN_SLOTS,
+        gap=0.002,
         profiles=tuple(str(one) for one in profiles if one.exists()),
-    )  # fmt: skip
+    )
     machine = options.find_machine()
     read = [parse_profile(Path(one).read_text(), one) for one in options.profiles]
     costs = tuple(
         merge_profiles(
-            _spread(estimated(trace), len(machine.devices)), machine,
+            _spread(estimated(trace), len(machine.devices)),
+            machine,
             [one for one in read if one.program_digest == trace.planned.digest],
         )
         for trace in traces
-    )  # fmt: skip
+    )
     if read:
         costs = tuple(map(_measured, costs))
     return Setting(

@@ -32,9 +32,18 @@ Kinds = Mapping[str, Mapping[str, Mapping[str, float]]]
 PRODUCTS = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
 # The steps of a layer, in order, after one that looks tokens up.
 LAYER = (
-    "norm", "qkv", "rotate_decode", "attention_decode", "rotate_prefill", "attention_prefill", "o",
-    "norm", "gate_up", "silu", "down",
-)  # fmt: skip
+    "norm",
+    "qkv",
+    "rotate_decode",
+    "attention_decode",
+    "rotate_prefill",
+    "attention_prefill",
+    "o",
+    "norm",
+    "gate_up",
+    "silu",
+    "down",
+)
 
 
 def kind_of(step: int) -> str:
@@ -101,10 +110,13 @@ def bound_of(
     compute = sum(row["compute_us"] for row in rows.values())
     serial = sum(times.values())
     return {
-        "kinds": rows, "serial_us": round(serial, 1), "memory_us": round(memory, 1),
-        "compute_us": round(compute, 1), "best_tflops": round(rate / 1e6, 1),
+        "kinds": rows,
+        "serial_us": round(serial, 1),
+        "memory_us": round(memory, 1),
+        "compute_us": round(compute, 1),
+        "best_tflops": round(rate / 1e6, 1),
         "at_most": round(serial / max(memory, compute), 3),
-    }  # fmt: skip
+    }
 
 
 # --- pairs -----------------------------------------------------------------------------------
@@ -125,8 +137,10 @@ def predicted_pair(
     """
     big, small = split
     products, attention = pair["alone"]
-    drawn = [sum(2.0 * n * k for n, k in PRODUCTS.values()) / products,
-             work_of("attention_decode", 0)[0] / attention]  # fmt: skip
+    drawn = [
+        sum(2.0 * n * k for n, k in PRODUCTS.values()) / products,
+        work_of("attention_decode", 0)[0] / attention,
+    ]
     # What the measuring neighbour drew: it saturates the memory from half of the SMs on.
     most = [min(1.0, 2 * sms / SMS) * PEAK_BYTES_PER_US for sms in split]
     shares = [share, share] if share is not None else [drawn[1] / most[1], drawn[0] / most[0]]
@@ -166,12 +180,13 @@ def pair_rows(pairs: Mapping[str, Any], kinds_of: Mapping[int, Any]) -> list[dic
             big, small = (int(part) for part in name.split("+"))
             longer = slowdowns(pair)
             row: dict[str, Any] = {
-                "rows": int(rows), "split": name,
+                "rows": int(rows),
+                "split": name,
                 "alone_us": [round(one, 1) for one in pair["alone"]],
                 "together_us": [round(one, 1) for one in pair["each"]],
                 "longer": [round(one, 3) for one in longer],
                 "of_one_after_the_other": round(entry["sum"] / max(pair["each"]), 3),
-            }  # fmt: skip
+            }
             if kinds and str(big) in kinds["qkv"] and str(small) in kinds["qkv"]:
                 for label, share in (("halfway", 0.5), ("planner", None)):
                     times = predicted_pair(pair, (big, small), kinds, share)
@@ -198,11 +213,16 @@ def mix_row(
     busy = min(row["bound_ns"] * min(row["together"]) for row in level) / 1e3
     coarse = min(predicted[name] for name in BASELINES if name in predicted)
     row = {
-        "prefill": mix.prefill, "decode": DECODE, "rows": mix.rows,
-        "predicted_us": predicted, "predicted": ratios(predicted), "split": plans["split"],
+        "prefill": mix.prefill,
+        "decode": DECODE,
+        "rows": mix.rows,
+        "predicted_us": predicted,
+        "predicted": ratios(predicted),
+        "split": plans["split"],
         "decision": plans["decision"],
         "placement": next(
-            one["placement"] for one in plans["all"]
+            one["placement"]
+            for one in plans["all"]
             if one["strategy"] == "kernel" and one["split"] == plans["split"]["kernel"]
         ),
         "bound": {
@@ -216,7 +236,7 @@ def mix_row(
         "roofline": bound_of(by_kind(whole["rows"]), mix.prefill),
         "profile_us": by_kind(slices["rows"]),
         "steps_and_whole": [steps_and_whole(one) for one in (whole, slices)],
-    }  # fmt: skip
+    }
     for name, runs in (("measured", measured), ("measured_again", again)):
         if mix.name in runs:
             row[name] = measured_row(runs[mix.name], plans["all"])
@@ -252,13 +272,16 @@ def measured_row(found: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -
         if split.get(row["strategy"]) == row["split"]
     }
     return {
-        "runs": rows, "split": split, "ratios": ratios(us), "fastest": decision(us),
+        "runs": rows,
+        "split": split,
+        "ratios": ratios(us),
+        "fastest": decision(us),
         "failed": found["failed"],
         "predicted_us": {name: round(predicted[name], 1) for name in us if name in predicted},
         "prediction_off": {
             name: round(predicted[name] / us[name] - 1, 3) for name in us if name in predicted
         },
-    }  # fmt: skip
+    }
 
 
 def report(folder: Path) -> dict[str, Any]:
@@ -275,16 +298,21 @@ def report(folder: Path) -> dict[str, Any]:
     kinds_of = {mix.rows: mixes[mix.name]["profile_us"] for mix in MIXES}
     pairs = pair_rows(read("pairs.json").get("pairs", {}), kinds_of)
     found: dict[str, Any] = {
-        "machine": profile["machine"], "layers": LAYERS, "context": CONTEXT,
+        "machine": profile["machine"],
+        "layers": LAYERS,
+        "context": CONTEXT,
         "tiles": {name: row["tiles"] for name, row in read("tiles.json").items()},
-        "mixes": mixes, "pairs": pairs, "pairs_off": {},
-    }  # fmt: skip
+        "mixes": mixes,
+        "pairs": pairs,
+        "pairs_off": {},
+    }
     for label in ("halfway", "planner"):
         off = [abs(row[f"{label}_off"]) for row in pairs if f"{label}_off" in row]
         if off:
             found["pairs_off"][label] = {
-                "median": round(statistics.median(off), 3), "most": round(max(off), 3)
-            }  # fmt: skip
+                "median": round(statistics.median(off), 3),
+                "most": round(max(off), 3),
+            }
     if not measured:
         found["measured"] = "no plan was run: the session's time on the GPU had run out"
     return found

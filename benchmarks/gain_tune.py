@@ -28,12 +28,28 @@ import gain_kernels as kernels
 import gain_model as model
 
 PRODUCT_TILES = (
-    "128x128x64x4x3", "128x128x64x4x4", "128x128x64x8x4", "256x128x64x8x3", "128x256x64x8x3",
-    "128x256x64x8x4", "64x256x64x4x4", "128x64x64x4x4", "128x128x128x8x3", "64x128x64x4x4",
-)  # fmt: skip
+    "128x128x64x4x3",
+    "128x128x64x4x4",
+    "128x128x64x8x4",
+    "256x128x64x8x3",
+    "128x256x64x8x3",
+    "128x256x64x8x4",
+    "64x256x64x4x4",
+    "128x64x64x4x4",
+    "128x128x128x8x3",
+    "64x128x64x4x4",
+)
 DECODE_TILES = (
-    "128x4x2", "64x2x4", "64x4x2", "64x2x3", "128x2x2", "32x2x4", "128x4x3", "64x1x3", "64x4x3",
-)  # fmt: skip
+    "128x4x2",
+    "64x2x4",
+    "64x4x2",
+    "64x2x3",
+    "128x2x2",
+    "32x2x4",
+    "128x4x3",
+    "64x1x3",
+    "64x4x3",
+)
 PREFILL_TILES = ("64x8x3", "128x8x2", "64x4x2", "64x4x3", "64x8x2")
 COPIES = 4
 
@@ -46,8 +62,12 @@ def main() -> None:
     for job in jobs:
         found[job["name"]] = bench.tune(job)
         Path(sys.argv[2]).write_text(json.dumps(found, indent=1) + "\n")
-        print(job["name"], found[job["name"]]["tiles"], f"{time.perf_counter() - started:.1f} s",
-              flush=True)  # fmt: skip
+        print(
+            job["name"],
+            found[job["name"]]["tiles"],
+            f"{time.perf_counter() - started:.1f} s",
+            flush=True,
+        )
 
 
 class Bench:
@@ -119,9 +139,21 @@ class Bench:
 
         def launch(weight: torch.Tensor) -> None:
             kernels.gemm[(rows // bm * (columns // bn),)](
-                x, weight, x, out, rows, columns, depth, ADD=False, BM=bm, BN=bn, BK=bk,
-                DEEP=model.DEEP, num_warps=warps, num_stages=stages,
-            )  # fmt: skip
+                x,
+                weight,
+                x,
+                out,
+                rows,
+                columns,
+                depth,
+                ADD=False,
+                BM=bm,
+                BN=bn,
+                BK=bk,
+                DEEP=model.DEEP,
+                num_warps=warps,
+                num_stages=stages,
+            )
 
         return [lambda weight=weight: launch(weight) for weight in self.weights[name]]
 
@@ -131,10 +163,18 @@ class Bench:
         queries, out = (_random((count, model.HIDDEN)) for _ in range(2))
         return [
             lambda: kernels.attention_decode[(count, model.KV_HEADS)](
-                queries, keys, values, out, 0, CONTEXT=4096, HEADS=model.KV_HEADS, BLOCK=block,
-                num_warps=warps, num_stages=stages,
+                queries,
+                keys,
+                values,
+                out,
+                0,
+                CONTEXT=4096,
+                HEADS=model.KV_HEADS,
+                BLOCK=block,
+                num_warps=warps,
+                num_stages=stages,
             )
-        ]  # fmt: skip
+        ]
 
     def prefill(self, count: int, tile: str) -> list[Callable[[], None]]:
         block, warps, stages = model.tile_of(tile)
@@ -142,10 +182,20 @@ class Bench:
         queries, out = (_random((count, model.HIDDEN)) for _ in range(2))
         return [
             lambda: kernels.attention_prefill[(count // 128, model.HEADS)](
-                queries, keys, values, out, 0, 4096 - count, CONTEXT=4096, HEADS=model.KV_HEADS,
-                BM=128, BLOCK=block, num_warps=warps, num_stages=stages,
+                queries,
+                keys,
+                values,
+                out,
+                0,
+                4096 - count,
+                CONTEXT=4096,
+                HEADS=model.KV_HEADS,
+                BM=128,
+                BLOCK=block,
+                num_warps=warps,
+                num_stages=stages,
             )
-        ]  # fmt: skip
+        ]
 
     def _caches(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         if shape not in self.weights:

@@ -100,8 +100,9 @@ def measure_trace(gpu: Gpu, path: str) -> list[dict[str, object]]:
             )
 
             def go(f: Any = functions[key], one: Launch = launch, at: int = packed.address) -> None:
-                gpu.ask("cuLaunchKernel", f, *one.grid, *one.block, one.shared_bytes, gpu.stream,
-                        at, 0)  # fmt: skip
+                gpu.ask(
+                    "cuLaunchKernel", f, *one.grid, *one.block, one.shared_bytes, gpu.stream, at, 0
+                )
 
             ns, spread = gpu.time(go)
         except RuntimeError as failure:
@@ -109,8 +110,15 @@ def measure_trace(gpu: Gpu, path: str) -> list[dict[str, object]]:
             if "LAUNCH" in str(failure) or "ILLEGAL" in str(failure):
                 return rows
             continue
-        rows.append({"trace": Path(path).name, "step": int(work.id), "kernel": work.kernel,
-                     "ns": round(ns, 1), "spread": round(spread, 4)})  # fmt: skip
+        rows.append(
+            {
+                "trace": Path(path).name,
+                "step": int(work.id),
+                "kernel": work.kernel,
+                "ns": round(ns, 1),
+                "spread": round(spread, 4),
+            }
+        )
     for address in addresses:
         gpu.ask("cuMemFree", address)
     return rows
@@ -131,17 +139,24 @@ def triton_rows() -> list[dict[str, object]]:
         compiled = kernel[grid](*given, **constants, num_warps=warps)
         torch.cuda.synchronize()
 
-        def go(k: Any = kernel, g: Any = grid, a: Any = given, c: Any = constants,
-               w: int = warps) -> None:  # fmt: skip
+        def go(
+            k: Any = kernel, g: Any = grid, a: Any = given, c: Any = constants, w: int = warps
+        ) -> None:
             k[g](*a, **c, num_warps=w)
 
         ns = triton.testing.do_bench_cudagraph(go, rep=10) * 1e6
-        rows.append({
-            "kernel": compiled.metadata.name, "ptx": compiled.asm["ptx"], "grid": list(grid),
-            "block": warps * 32, "shared": compiled.metadata.shared,
-            "arguments": [list(one) for one in arguments], "constants": constants,
-            "ns": round(ns, 1),
-        })  # fmt: skip
+        rows.append(
+            {
+                "kernel": compiled.metadata.name,
+                "ptx": compiled.asm["ptx"],
+                "grid": list(grid),
+                "block": warps * 32,
+                "shared": compiled.metadata.shared,
+                "arguments": [list(one) for one in arguments],
+                "constants": constants,
+                "ns": round(ns, 1),
+            }
+        )
     return rows
 
 

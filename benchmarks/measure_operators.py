@@ -55,9 +55,15 @@ def products() -> Iterator[Case]:
 
 def attentions() -> Iterator[Case]:
     for batch, heads, queries, keys in (
-        (1, 32, 512, 512), (1, 32, 2048, 2048), (4, 32, 1024, 1024), (1, 16, 4096, 4096),
-        (1, 32, 1, 4096), (16, 32, 1, 2048), (64, 32, 1, 4096), (64, 8, 1, 1024),
-    ):  # fmt: skip
+        (1, 32, 512, 512),
+        (1, 32, 2048, 2048),
+        (4, 32, 1024, 1024),
+        (1, 16, 4096, 4096),
+        (1, 32, 1, 4096),
+        (16, 32, 1, 2048),
+        (64, 32, 1, 4096),
+        (64, 8, 1, 1024),
+    ):
         made = [
             (
                 torch.randn(batch, heads, queries, 128, device="cuda", dtype=torch.bfloat16),
@@ -130,9 +136,12 @@ def main() -> None:
             rows.append({"op": operator, **info, "ns": round(ns, 1), "spread": round(spread, 4)})
     found = torch.cuda.get_device_properties(0)
     document = {
-        "schema": "tessera-operator-times/1", "device": found.name,
-        "sms": found.multi_processor_count, "torch": torch.__version__, "rows": rows,
-    }  # fmt: skip
+        "schema": "tessera-operator-times/1",
+        "device": found.name,
+        "sms": found.multi_processor_count,
+        "torch": torch.__version__,
+        "rows": rows,
+    }
     options.output.write_text(json.dumps(document, indent=1) + "\n")
     print(len(rows), "operators in", round(time.perf_counter() - started, 1), "s")
 

@@ -68,9 +68,15 @@ def _attention(draft: Draft, phase: str, x: int, rows: int, context: int) -> int
     rope = draft.kernel("rope", phase, rows * WIDTH * 6, 3 * hidden, [qkv], 1.5 * hidden)
     cache = context * 1024 * 2 * 2
     attended = draft.kernel(
-        "attention", phase, 4.0 * rows * WIDTH * max(context // max(rows, 1), 128),
-        cache + 2 * hidden, [rope], hidden, 0, cache,
-    )  # fmt: skip
+        "attention",
+        phase,
+        4.0 * rows * WIDTH * max(context // max(rows, 1), 128),
+        cache + 2 * hidden,
+        [rope],
+        hidden,
+        0,
+        cache,
+    )
     projected = draft.kernel(
         "gemm", phase, 2.0 * rows * WIDTH * WIDTH, 2 * hidden, [attended], hidden, WIDTH * WIDTH * 2
     )

@@ -154,8 +154,9 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         found["geometric_mean_build_cpu_ratio"] = round(
             statistics.geometric_mean(
                 row["ptxas"]["cpu_s"] / row["build"]["cpu_s"] for row in rows
-            ), 2
-        )  # fmt: skip
+            ),
+            2,
+        )
     return found
 
 
@@ -369,8 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the files, no growth")
-    parser.add_argument("--large", type=Path, metavar="FOLDER",
-                        help="also files above 1 MB, made in this folder")  # fmt: skip
+    parser.add_argument(
+        "--large", type=Path, metavar="FOLDER", help="also files above 1 MB, made in this folder"
+    )
     parser.add_argument("--new-ptxas", action="store_true", help="measure ptxas for every file")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, default=RESULTS)

@@ -99,9 +99,12 @@ def main() -> None:
         rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
         print(json.dumps(rows[-1]), flush=True)
     found = {
-        "machine": platform.machine(), "python": platform.python_version(), "gpus": GPUS,
-        "load": round(os.getloadavg()[0], 1), "rows": rows,
-    }  # fmt: skip
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "gpus": GPUS,
+        "load": round(os.getloadavg()[0], 1),
+        "rows": rows,
+    }
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -144,10 +144,13 @@ def main() -> None:
         print(json.dumps(entry))
     if options.output:
         document = {
-            "schema": "tessera-planner-benchmark/2", "threads": 1,
-            "machine": "one core of a shared 2-core machine", "rows": rows, "growth": grown,
+            "schema": "tessera-planner-benchmark/2",
+            "threads": 1,
+            "machine": "one core of a shared 2-core machine",
+            "rows": rows,
+            "growth": grown,
             "many": many,
-        }  # fmt: skip
+        }
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 

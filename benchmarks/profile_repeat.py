@@ -78,8 +78,19 @@ def profiles(
     for number in range(2):
         begun = time.perf_counter()
         output = folder / f"{trace}.{number}.json"
-        tessc(folder, "profile", str(path), "--devices", DEVICES, "--repeats", str(repeats),
-              "--time-limit", "20", "-o", str(output))  # fmt: skip
+        tessc(
+            folder,
+            "profile",
+            str(path),
+            "--devices",
+            DEVICES,
+            "--repeats",
+            str(repeats),
+            "--time-limit",
+            "20",
+            "-o",
+            str(output),
+        )
         seconds.append(round(time.perf_counter() - begun, 1))
         found.append(json.loads(output.read_text()))
     return (found[0], found[1]), seconds
@@ -96,9 +107,12 @@ def compare(one: Profile, other: Profile) -> dict[str, Any]:
         if _apart(left, right, "ns") > ALLOWED
     }
     return {
-        "rows": len(pairs), "rows_above_10us": len(long), "worst": worst,
-        "agree": not apart, "apart": apart,
-    }  # fmt: skip
+        "rows": len(pairs),
+        "rows_above_10us": len(long),
+        "worst": worst,
+        "agree": not apart,
+        "apart": apart,
+    }
 
 
 def _worst(pairs: list[tuple[Profile, Profile]]) -> dict[str, float]:
@@ -126,10 +140,23 @@ def plan(trace: str, path: Path, folder: Path, pair: tuple[Profile, Profile]) ->
     for label, files in (("one", [folder / f"{trace}.0.json"]), ("merged", halves)):
         options = [part for file in files for part in ("--profile", str(file))]
         begun = time.perf_counter()
-        said = tessc(folder, "plan", str(path), "--gpus", "h200:84sm,h200:48sm", *options,
-                     "--time-limit", "5", "--json", "-o", str(folder / f"{trace}.tsp"))  # fmt: skip
-        found[label] = {"all_measured": "TSR3014" not in said.err,
-                        "seconds": round(time.perf_counter() - begun, 1)}  # fmt: skip
+        said = tessc(
+            folder,
+            "plan",
+            str(path),
+            "--gpus",
+            "h200:84sm,h200:48sm",
+            *options,
+            "--time-limit",
+            "5",
+            "--json",
+            "-o",
+            str(folder / f"{trace}.tsp"),
+        )
+        found[label] = {
+            "all_measured": "TSR3014" not in said.err,
+            "seconds": round(time.perf_counter() - begun, 1),
+        }
     return found
 
 
@@ -153,9 +180,11 @@ def timeline(model: CudaModel, profile: Profile) -> dict[str, object]:
             ratios[row["step"]] = round(statistics.median(times[row["step"]]) / row["ns"], 3)
     found = sorted(ratios.values())
     return {
-        "steps_above_10us": len(found), "least": found[0], "most": found[-1],
+        "steps_above_10us": len(found),
+        "least": found[0],
+        "most": found[-1],
         "median": statistics.median(found),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -125,10 +125,32 @@ def replay(name: str, placements: int, folder: Path) -> dict[str, object]:
 
 def whole_gpu(name: str, folder: Path) -> dict[str, object]:
     """Plan and run as by command line, and compare with PyTorch's results here, too."""
-    tessc(folder, "plan", f"{name}.ptx", "--gpus", "h200", "--slots", "1", "--lanes", "1",
-          "-o", "whole.tsp")  # fmt: skip
-    said = tessc(folder, "run", "whole.tsp", "--backend", "cuda", "--requests", "1", "--verify",
-                 "--outputs", "whole.npz", "--json")  # fmt: skip
+    tessc(
+        folder,
+        "plan",
+        f"{name}.ptx",
+        "--gpus",
+        "h200",
+        "--slots",
+        "1",
+        "--lanes",
+        "1",
+        "-o",
+        "whole.tsp",
+    )
+    said = tessc(
+        folder,
+        "run",
+        "whole.tsp",
+        "--backend",
+        "cuda",
+        "--requests",
+        "1",
+        "--verify",
+        "--outputs",
+        "whole.npz",
+        "--json",
+    )
     notes = json.loads(said.out)["verified"]["notes"]
     compared = 0
     with np.load(folder / f"{name}.ref.npz") as wanted, np.load(folder / "whole.npz") as got:
@@ -153,9 +175,23 @@ def two_slices(name: str, model: ZooModel, folder: Path) -> dict[str, object]:
     inputs = [model.inputs(0, number) for number in range(REQUESTS)]
     save(folder / "in.npz", {k: np.concatenate([one[k] for one in inputs]) for k in inputs[0]})
     tessc(folder, "plan", f"{name}.ptx", *SPLIT, "-o", "two.tsp")
-    said = tessc(folder, "run", "two.tsp", "--backend", "cuda", "--requests", str(REQUESTS),
-                 "--verify", "--inputs", "in.npz", "--outputs", "two.npz", "--timeline",
-                 "two.json", "--json")  # fmt: skip
+    said = tessc(
+        folder,
+        "run",
+        "two.tsp",
+        "--backend",
+        "cuda",
+        "--requests",
+        str(REQUESTS),
+        "--verify",
+        "--inputs",
+        "in.npz",
+        "--outputs",
+        "two.npz",
+        "--timeline",
+        "two.json",
+        "--json",
+    )
     found = json.loads(said.out)
     assert found["verified"]["requests"] == REQUESTS
     if not any(node.pins for node in model.graphs[0].nodes):
@@ -164,8 +200,13 @@ def two_slices(name: str, model: ZooModel, folder: Path) -> dict[str, object]:
         assert len(found["busy"]) == 2
     assert all(share > 0 for share in found["busy"].values()), found["busy"]
     events = check_timeline(json.loads((folder / "two.json").read_text()))
-    return {"requests": REQUESTS, "how": found["verified"]["how"], "devices": len(found["busy"]),
-            "bytes_between": found["bytes_between"], "timeline_events": events}  # fmt: skip
+    return {
+        "requests": REQUESTS,
+        "how": found["verified"]["how"],
+        "devices": len(found["busy"]),
+        "bytes_between": found["bytes_between"],
+        "timeline_events": events,
+    }
 
 
 def check_timeline(data: Mapping[str, Any]) -> int:
@@ -193,8 +234,18 @@ def emitted(name: str, model: ZooModel, folder: Path) -> dict[str, object]:
     save(folder / "data.npz", {**model.weights(), **states})
     given = {f"{n}@{i}": c for i in range(REQUESTS) for n, c in model.inputs(0, i).items()}
     save(folder / "requests.npz", given)
-    command = [sys.executable, "programs/run.py", "--data", "data.npz", "--inputs", "requests.npz",
-               "--outputs", "emitted.npz", "--requests", str(REQUESTS)]  # fmt: skip
+    command = [
+        sys.executable,
+        "programs/run.py",
+        "--data",
+        "data.npz",
+        "--inputs",
+        "requests.npz",
+        "--outputs",
+        "emitted.npz",
+        "--requests",
+        str(REQUESTS),
+    ]
     ran = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=_LIMIT_S, check=False
     )
@@ -254,8 +305,16 @@ def names() -> Iterator[str]:
 
 def in_a_process(name: str, placements: int) -> dict[str, object]:
     """One trace, in a process of its own, since a fault costs it its context."""
-    command = [sys.executable, "-m", "benchmarks.replay_zoo", "-", "--one", name, "--placements",
-               str(placements)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.replay_zoo",
+        "-",
+        "--one",
+        name,
+        "--placements",
+        str(placements),
+    ]
     found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if found.returncode:
         return {"failed": f"exit code {found.returncode}"}

@@ -25,7 +25,7 @@ from benchmarks.cuda_bench import (
     served,
     start,
     write,
-)  # fmt: skip
+)
 from benchmarks.cuda_models import Sizes, build
 from tessera.backend.service import Bytes, Completion
 from tessera.ir.plan.launch_program import Queue
@@ -73,16 +73,22 @@ def check_model(
             slots = seed % 8 + 1
             places = at_random(model, tuple(targets), seed)
             backend = start(
-                served(model, places, slots, lanes), targets, timeline=True,
-                graphs=seed % 5 != 4, guard_bytes=256,
-            )  # fmt: skip
+                served(model, places, slots, lanes),
+                targets,
+                timeline=True,
+                graphs=seed % 5 != 4,
+                guard_bytes=256,
+            )
             done, states = requests(backend, model, plan, slots, lanes)
             moved += check_work(done, targets)
             wrong += not same(wanted, (done, states))
         found[label] = {
-            "placements": placements, "different": wrong, "bytes_between_devices": moved,
-            "seconds": round(time.perf_counter() - begun, 1), "slots": "1 to 8",
-        }  # fmt: skip
+            "placements": placements,
+            "different": wrong,
+            "bytes_between_devices": moved,
+            "seconds": round(time.perf_counter() - begun, 1),
+            "slots": "1 to 8",
+        }
         assert not wrong, f"{model.name}: {wrong} placements differ"
     return found
 

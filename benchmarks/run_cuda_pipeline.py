@@ -60,9 +60,10 @@ def main() -> None:
     if arguments.until == "times":
         return
     plans = kept(
-        folder, "plans",
+        folder,
+        "plans",
         lambda: {str(b): planned(models[s], times[str(s)], b) for b, s in BANDWIDTHS.items()},
-    )  # fmt: skip
+    )
     if arguments.until == "plans":
         return
     result: dict[str, object] = {"machine": facts(), "slots": SLOTS, "requests": REQUESTS}
@@ -70,10 +71,12 @@ def main() -> None:
         model = models[sizes]
         places, about = plans[str(bandwidth)]
         found: dict[str, object] = {
-            "sizes": str(sizes), "plan": about, "placement": "".join(places[0]),
+            "sizes": str(sizes),
+            "plan": about,
+            "placement": "".join(places[0]),
             "planner": measure(model, places, bandwidth)
             | {"overlapped": round(overlapped(model, places, bandwidth), 4)},
-        }  # fmt: skip
+        }
         found["random"] = [
             measure(model, at_random(model, "ab", seed), bandwidth)
             for seed in range(arguments.random)
@@ -103,8 +106,16 @@ def profile(model: CudaModel) -> list[dict[str, object]]:
                 e.end_ns - e.start_ns for one in done[2:] for e in one.events if e.step == step
             ]
             name = model.graphs[0].nodes[step].name
-            rows.append({"step": step, "name": name, "gpu": "h200", "sms": sms,
-                         "ns": float(statistics.median(taken)), "error": 0.03})  # fmt: skip
+            rows.append(
+                {
+                    "step": step,
+                    "name": name,
+                    "gpu": "h200",
+                    "sms": sms,
+                    "ns": float(statistics.median(taken)),
+                    "error": 0.03,
+                }
+            )
     return rows
 
 
@@ -140,11 +151,13 @@ def planned(
     short = {device.name: "ab"[device.sms == 48] for device in chosen.devices}
     steps = chosen.replicas[0].traces[0].steps
     about: dict[str, object] = {
-        "strategy": chosen.strategy, "predicted_period_us": chosen.period_ns / 1e3,
+        "strategy": chosen.strategy,
+        "predicted_period_us": chosen.period_ns / 1e3,
         "gap": chosen.gap,
-        "free_choice": free.strategy, "free_choice_replicas": len(free.replicas),
+        "free_choice": free.strategy,
+        "free_choice_replicas": len(free.replicas),
         "free_choice_period_us": free.period_ns / 1e3,
-    }  # fmt: skip
+    }
     return [[short[step.device] for step in sorted(steps, key=lambda s: s.step)]], about
 
 
@@ -159,12 +172,15 @@ def measure(
     link_us = max(moved.values()) / bandwidth * 1e6
     all_us = sum(moved.values()) / bandwidth * 1e6
     return {
-        "us": round(us, 1), "free_us": round(free_us, 1), "link_us": round(link_us, 1),
-        "all_transfers_us": round(all_us, 1), "bytes": moved,
+        "us": round(us, 1),
+        "free_us": round(free_us, 1),
+        "link_us": round(link_us, 1),
+        "all_transfers_us": round(all_us, 1),
+        "bytes": moved,
         "transfers_to_step": round(all_us / free_us, 3),
         "hidden": round(min(1.0, 1 - (us - free_us) / all_us), 4),
         "to_bound": round(us / max(free_us, link_us), 4),
-    }  # fmt: skip
+    }
 
 
 def bytes_by_direction(lowered: LoweredReplica) -> dict[str, int]:

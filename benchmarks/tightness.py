@@ -53,9 +53,24 @@ CLASSES = {
     "scan": ("scan",),
     "transpose": ("transpose", "copy_3d"),
     "reduction": ("sum_", "minmax", "argmax", "reduce", "redux", "histogram"),
-    "elementwise": ("add", "saxpy", "axpb", "mul", "relu", "fma", "ops_", "gelu", "silu", "cast",
-                    "dropout", "quantize", "threed", "_f32", "_f64"),
-}  # fmt: skip
+    "elementwise": (
+        "add",
+        "saxpy",
+        "axpb",
+        "mul",
+        "relu",
+        "fma",
+        "ops_",
+        "gelu",
+        "silu",
+        "cast",
+        "dropout",
+        "quantize",
+        "threed",
+        "_f32",
+        "_f64",
+    ),
+}
 
 
 def class_of(case: Case) -> str:

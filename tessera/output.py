@@ -117,8 +117,11 @@ def write_folder(folder: str, files: Mapping[str, bytes], words: bytes) -> None:
     """Write files, each with `words` in its first line; none takes the place of one without."""
     for path in (Path(folder, name) for name in files):
         if os.path.lexists(path) and not _has_words(path, words):
-            raise _cannot(str(path), "there is one that this command has not written",
-                          "choose another folder, or take that file away")  # fmt: skip
+            raise _cannot(
+                str(path),
+                "there is one that this command has not written",
+                "choose another folder, or take that file away",
+            )
     made: list[tuple[str, Path]] = []
     place = folder
     try:
@@ -169,8 +172,11 @@ def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
     if not os.access(path, os.W_OK):
         raise _cannot(path, "the file there is read-only")
     if not _is_ours(path, kind):
-        raise _cannot(path, f"the file there is not {kind.value} that tessc has written",
-                      "choose another name, or take that file away first")  # fmt: skip
+        raise _cannot(
+            path,
+            f"the file there is not {kind.value} that tessc has written",
+            "choose another name, or take that file away first",
+        )
 
 
 def is_same_place(one: str, other: str) -> bool:
@@ -265,9 +271,13 @@ def _reason(problem: OSError | ValueError) -> str:
 
 def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
     return TesseraError(
-        error("TSR1911", f"cannot write `{path}`: {why}", notes=("nothing was changed there",),
-              hint=hint)
-    )  # fmt: skip
+        error(
+            "TSR1911",
+            f"cannot write `{path}`: {why}",
+            notes=("nothing was changed there",),
+            hint=hint,
+        )
+    )
 
 
 # --- how it is written ---------------------------------------------------------------------------

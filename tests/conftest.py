@@ -21,9 +21,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 settings.register_profile(
-    "ci", deadline=None, suppress_health_check=_QUIET, max_examples=40, phases=_PHASES,
+    "ci",
+    deadline=None,
+    suppress_health_check=_QUIET,
+    max_examples=40,
+    phases=_PHASES,
     derandomize=True,
-)  # fmt: skip
+)
 settings.register_profile(
     "nightly", parent=settings.get_profile("ci"), max_examples=2000, derandomize=False
 )

@@ -21,10 +21,15 @@ def llama(
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        use_cache=False,
         attn_implementation=attention,
-    )  # fmt: skip
+    )
     return _ready(transformers.LlamaForCausalLM(config), _tokens(length))
 
 
@@ -33,10 +38,15 @@ def qwen(
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
-        vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        use_cache=False,
         attn_implementation=attention,
-    )  # fmt: skip
+    )
     return _ready(transformers.Qwen2ForCausalLM(config), _tokens(length))
 
 
@@ -51,8 +61,13 @@ def mamba(layers: int = 2, length: int = 16) -> tuple[nn.Module, tuple[Tensor, .
 def vit(layers: int = 2, attention: str = "eager") -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
     config = transformers.ViTConfig(
-        hidden_size=64, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=128,
-        image_size=64, patch_size=16, attn_implementation=attention,
-    )  # fmt: skip
+        hidden_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=128,
+        image_size=64,
+        patch_size=16,
+        attn_implementation=attention,
+    )
     image = torch.randn(1, 3, 64, 64).to(torch.bfloat16)
     return _ready(transformers.ViTModel(config, add_pooling_layer=False), image)

@@ -67,9 +67,15 @@ class Llama(nn.Module):
     """`place` holds the positions of the tokens in the context: the same for every sequence."""
 
     def __init__(
-        self, vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int, batch: int,
+        self,
+        vocabulary: int,
+        hidden: int,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        batch: int,
         context: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(vocabulary, hidden).to(DTYPE))
         self.blocks = nn.ModuleList(
@@ -101,9 +107,15 @@ def _model(
 
 
 def prefill(
-    vocabulary: int = 512, hidden: int = 128, layers: int = 2, heads: int = 4, kv_heads: int = 2,
-    batch: int = 1, context: int = 64, length: int = 32,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    vocabulary: int = 512,
+    hidden: int = 128,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    batch: int = 1,
+    context: int = 64,
+    length: int = 32,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     if not 0 < length <= context:
         raise ValueError(f"{length} tokens do not fit into a context of {context}")
     model = _model(vocabulary, hidden, layers, heads, kv_heads, batch, context)
@@ -112,9 +124,15 @@ def prefill(
 
 
 def decode(
-    vocabulary: int = 512, hidden: int = 128, layers: int = 2, heads: int = 4, kv_heads: int = 2,
-    batch: int = 1, context: int = 64, length: int = 32,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    vocabulary: int = 512,
+    hidden: int = 128,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    batch: int = 1,
+    context: int = 64,
+    length: int = 32,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     if not 0 <= length < context:
         raise ValueError(f"there is no place {length} in a context of {context}")
     model = _model(vocabulary, hidden, layers, heads, kv_heads, batch, context)

@@ -85,9 +85,15 @@ class Mamba(nn.Module):
 
 
 def step(
-    vocabulary: int = 256, hidden: int = 64, layers: int = 2, heads: int = 4, state: int = 16,
-    chunk: int = 16, batch: int = 1, length: int = 64,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    vocabulary: int = 256,
+    hidden: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    state: int = 16,
+    chunk: int = 16,
+    batch: int = 1,
+    length: int = 64,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     check_heads(2 * hidden, heads, rotary=False)
     torch.manual_seed(0)
     model = Mamba(vocabulary, hidden, layers, heads, state, chunk)

@@ -67,9 +67,14 @@ class MMDiT(nn.Module):
 
 
 def step(
-    hidden: int = 64, layers: int = 2, heads: int = 4, channels: int = 64, batch: int = 1,
-    text: int = 16, image: int = 64,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    hidden: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    channels: int = 64,
+    batch: int = 1,
+    text: int = 16,
+    image: int = 64,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     check_heads(hidden, heads, rotary=False)
     torch.manual_seed(0)
     model = MMDiT(hidden, layers, heads, channels)

@@ -75,9 +75,16 @@ class Block(nn.Module):
 
 class MixtureOfExperts(nn.Module):
     def __init__(
-        self, vocabulary: int, hidden: int, layers: int, heads: int, experts: int, chosen: int,
-        length: int, window: int,
-    ) -> None:  # fmt: skip
+        self,
+        vocabulary: int,
+        hidden: int,
+        layers: int,
+        heads: int,
+        experts: int,
+        chosen: int,
+        length: int,
+        window: int,
+    ) -> None:
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(vocabulary, hidden).to(DTYPE))
         self.blocks = nn.ModuleList(
@@ -97,9 +104,16 @@ class MixtureOfExperts(nn.Module):
 
 
 def step(
-    vocabulary: int = 256, hidden: int = 64, layers: int = 2, heads: int = 4, experts: int = 8,
-    chosen: int = 2, batch: int = 1, length: int = 32, window: int = 8,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    vocabulary: int = 256,
+    hidden: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    experts: int = 8,
+    chosen: int = 2,
+    batch: int = 1,
+    length: int = 32,
+    window: int = 8,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     check_heads(hidden, heads)
     if not 0 < chosen <= experts:
         raise ValueError(f"a token cannot go to {chosen} of {experts} experts")

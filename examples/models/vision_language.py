@@ -39,9 +39,15 @@ class Block(nn.Module):
 
 class VisionLanguage(nn.Module):
     def __init__(
-        self, vocabulary: int, hidden: int, layers: int, heads: int, vision: int, patches: int,
+        self,
+        vocabulary: int,
+        hidden: int,
+        layers: int,
+        heads: int,
+        vision: int,
+        patches: int,
         length: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.patch = linear(3 * 14 * 14, vision)
         self.tower = nn.ModuleList(Block(vision, heads) for _ in range(layers))
@@ -69,9 +75,15 @@ class VisionLanguage(nn.Module):
 
 
 def step(
-    vocabulary: int = 256, hidden: int = 128, layers: int = 1, heads: int = 4, vision: int = 64,
-    patches: int = 64, batch: int = 1, length: int = 16,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:  # fmt: skip
+    vocabulary: int = 256,
+    hidden: int = 128,
+    layers: int = 1,
+    heads: int = 4,
+    vision: int = 64,
+    patches: int = 64,
+    batch: int = 1,
+    length: int = 16,
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     check_heads(hidden, heads)
     check_heads(vision, heads)
     if patches % 4:

@@ -26,9 +26,13 @@ from tessera.report.diagnostics import safe
 @form_option
 @click.pass_obj
 def check(
-    messages: Messages, file: str, as_json: bool, data: tuple[str, ...], data_root: str | None,
+    messages: Messages,
+    file: str,
+    as_json: bool,
+    data: tuple[str, ...],
+    data_root: str | None,
     form: str,
-) -> int:  # fmt: skip
+) -> int:
     """Check FILE: a plan (`.tsp`), or a trace or PTX file; `-` reads a trace or PTX.
 
     The traces inside a plan are analysed again, and its launch programs are proved against them by

@@ -68,15 +68,18 @@ def _data(found: Checkup) -> dict[str, Any]:
         "newest_ptx": None if found.newest_ptx is None else "{}.{}".format(*found.newest_ptx),
         "gpus": [
             {
-                "target": f"cuda:{gpu.facts.ordinal}", "name": gpu.facts.name,
-                "arch": gpu.facts.arch, "sms": gpu.facts.sms,
-                "memory_bytes": gpu.facts.memory_bytes, "free_bytes": gpu.free_bytes,
+                "target": f"cuda:{gpu.facts.ordinal}",
+                "name": gpu.facts.name,
+                "arch": gpu.facts.arch,
+                "sms": gpu.facts.sms,
+                "memory_bytes": gpu.facts.memory_bytes,
+                "free_bytes": gpu.free_bytes,
                 "peers": [f"cuda:{peer}" for peer in gpu.peers],
             }
             for gpu in found.gpus
         ],
         "packages": dict(found.packages),
-    }  # fmt: skip
+    }
 
 
 def _cuda(number: int) -> str:

@@ -231,10 +231,11 @@ def _keep_graph(found: Report, graph_file: str | None) -> tuple[Report, str | No
         reason = failure.diagnostics[0]
         why = reason.headline.removeprefix(f"cannot write `{graph_file}`: ")
         missed = warning(
-            "TSR1912", f"the kernel graph was not written to `{graph_file}`: {why}",
+            "TSR1912",
+            f"the kernel graph was not written to `{graph_file}`: {why}",
             hint="name the trace when you call `tessc plan`, or write the graph elsewhere with "
             "`--emit graph -o FILE`",
-        )  # fmt: skip
+        )
         return replace(found, diagnostics=(*found.diagnostics, missed)), None
     return found, graph_file
 

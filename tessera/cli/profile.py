@@ -18,29 +18,48 @@ from tessera.report.diagnostics import safe
 @click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
 @click.argument("file", type=click.Path())
 @click.option(
-    "--devices", required=True, metavar="LIST",
+    "--devices",
+    required=True,
+    metavar="LIST",
     help="What to measure on: GPUs and slices, such as `h200,h200:84sm,h200:48sm`.",
-)  # fmt: skip
+)
 @click.option(
-    "-o", "--output", type=click.Path(), default="profile.json", show_default=True, metavar="PATH",
+    "-o",
+    "--output",
+    type=click.Path(),
+    default="profile.json",
+    show_default=True,
+    metavar="PATH",
     help="Where to write the profile.",
-)  # fmt: skip
+)
 @click.option(
-    "--repeats", type=click.IntRange(3, 1000), default=9, show_default=True,
+    "--repeats",
+    type=click.IntRange(3, 1000),
+    default=9,
+    show_default=True,
     help="How often each time is taken; the median counts.",
-)  # fmt: skip
+)
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
 @data_root_option
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
     help="Give up when a step does not end for so long; 60 unless given.",
-)  # fmt: skip
+)
 @form_option
 @click.pass_obj
 def profile(
-    messages: Messages, file: str, devices: str, output: str, repeats: int, data: str | None,
-    data_root: str | None, time_limit: float | None, form: str,
-) -> int:  # fmt: skip
+    messages: Messages,
+    file: str,
+    devices: str,
+    output: str,
+    repeats: int,
+    data: str | None,
+    data_root: str | None,
+    time_limit: float | None,
+    form: str,
+) -> int:
     """Measure every step of the trace FILE on GPUs and slices of GPUs.
 
     Each step is timed with its data in the caches and not, and on a slice also beside work that

@@ -154,9 +154,18 @@ def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any
 
 
 _ONLY_PLANS = (
-    "requests", "backend", "mapping", "verify", "inputs", "slots", "lanes", "policy", "timeline",
-    "throttle", "time_limit",
-)  # fmt: skip
+    "requests",
+    "backend",
+    "mapping",
+    "verify",
+    "inputs",
+    "slots",
+    "lanes",
+    "policy",
+    "timeline",
+    "throttle",
+    "time_limit",
+)
 
 
 def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
@@ -184,9 +193,12 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
         check_format(outputs)
         check_output(outputs, Kind.RESULTS, (file, *data))
     options = driver.RunOptions(
-        arch=given["arch"], seed=given["seed"], max_steps=given["max_steps"],
-        data=data[0] if data else None, data_root=given["data_root"],
-    )  # fmt: skip
+        arch=given["arch"],
+        seed=given["seed"],
+        max_steps=given["max_steps"],
+        data=data[0] if data else None,
+        data_root=given["data_root"],
+    )
     with progress(messages, "steps") as on_step:
         report = driver.run(file, options, on_step)
     if outputs is not None:
@@ -311,13 +323,20 @@ def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
     if not isfinite(given["time_limit"] or 0.0):
         raise click.UsageError("`--time-limit` must be a finite number of seconds")
     return PlanRunOptions(
-        requests=given["requests"], backend=given["backend"] or "auto",
-        targets=parse_map(given["mapping"]), slots=given["slots"], lanes=given["lanes"],
-        policy=given["policy"], inputs=given["inputs"], data=given["data"] or None,
-        data_root=given["data_root"], seed=given["seed"],
-        max_steps=given["max_steps"], limit_s=given["time_limit"] or DEFAULT_LIMIT_S,
+        requests=given["requests"],
+        backend=given["backend"] or "auto",
+        targets=parse_map(given["mapping"]),
+        slots=given["slots"],
+        lanes=given["lanes"],
+        policy=given["policy"],
+        inputs=given["inputs"],
+        data=given["data"] or None,
+        data_root=given["data_root"],
+        seed=given["seed"],
+        max_steps=given["max_steps"],
+        limit_s=given["time_limit"] or DEFAULT_LIMIT_S,
         throttle_bytes_per_s=throttle,
-    )  # fmt: skip
+    )
 
 
 def _write_outputs(outcome: Outcome, path: str) -> None:
@@ -351,9 +370,14 @@ def progress(messages: Messages, what: str) -> Iterator[Any]:
     )
 
     columns = (
-        "running", BarColumn(), MofNCompleteColumn(), what, TimeElapsedColumn(), "left",
+        "running",
+        BarColumn(),
+        MofNCompleteColumn(),
+        what,
+        TimeElapsedColumn(),
+        "left",
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     console = Console(file=cast("IO[str]", Forgiving()))
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("run", total=None)

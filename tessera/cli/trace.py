@@ -24,33 +24,52 @@ _WORDS = {"true": True, "false": False}
 @click.command(short_help="Capture a PyTorch model as a trace (needs a GPU).")
 @click.argument("model", metavar="FILE.py:FUNCTION")
 @click.option(
-    "-o", "--output", type=click.Path(), required=True, metavar="PATH",
+    "-o",
+    "--output",
+    type=click.Path(),
+    required=True,
+    metavar="PATH",
     help="The trace to write; contents and reference outputs go beside it.",
-)  # fmt: skip
+)
 @click.option(
-    "--route", type=click.Choice([choice.value for choice in Route]), default=Route.PTX.value,
+    "--route",
+    type=click.Choice([choice.value for choice in Route]),
+    default=Route.PTX.value,
     show_default=True,
     help="Who computes: torch.compile with everything in Triton (ptx), torch.compile with library"
     " calls as `op` records (library), PyTorch without a compiler (eager), or the callable as it"
     " is (as-is).",
-)  # fmt: skip
+)
 @click.option(
-    "--for", "gpus", default="", metavar="GPUS",
+    "--for",
+    "gpus",
+    default="",
+    metavar="GPUS",
     help="Also compile for these GPUs, such as a100,l40s.",
-)  # fmt: skip
+)
 @click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
 @click.option(
-    "--set", "sizes", multiple=True, metavar="NAME=VALUE",
+    "--set",
+    "sizes",
+    multiple=True,
+    metavar="NAME=VALUE",
     help="An argument of FUNCTION: a number, true or false, or a word.",
-)  # fmt: skip
+)
 @click.option(
-    "--ptx", "texts", multiple=True, type=click.Path(), metavar="PATH",
+    "--ptx",
+    "texts",
+    multiple=True,
+    type=click.Path(),
+    metavar="PATH",
     help="PTX of kernels of the model's own, for kernels whose PTX is not found otherwise.",
-)  # fmt: skip
+)
 @click.option(
-    "--contents", type=click.Choice(("npz", "safetensors")), default="npz", show_default=True,
+    "--contents",
+    type=click.Choice(("npz", "safetensors")),
+    default="npz",
+    show_default=True,
     help="The format of contents and reference; safetensors files are mapped when they are read.",
-)  # fmt: skip
+)
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
 @click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
 @form_option
@@ -77,9 +96,19 @@ def trace(messages: Messages, /, form: str, **given: Any) -> int:
 
 
 def _trace(
-    messages: Messages, *, model: str, output: str, route: str, gpus: str, archs: str,
-    sizes: tuple[str, ...], texts: tuple[str, ...], contents: str, no_data: bool, dry_run: bool,
-) -> str:  # fmt: skip
+    messages: Messages,
+    *,
+    model: str,
+    output: str,
+    route: str,
+    gpus: str,
+    archs: str,
+    sizes: tuple[str, ...],
+    texts: tuple[str, ...],
+    contents: str,
+    no_data: bool,
+    dry_run: bool,
+) -> str:
     from tessera.driver.trace import capture_trace as tracing
     from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model

@@ -201,9 +201,12 @@ def run(
                 if buffer.role in _FILLED or contents.is_given(buffer)
             }
         result = run_program(
-            program, given, arch=options.arch, on_step=on_step,
+            program,
+            given,
+            arch=options.arch,
+            on_step=on_step,
             max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
-        )  # fmt: skip
+        )
     except MemoryError:
         found = error("TSR5020", "the machine has no memory for the buffers of the trace")
         raise TesseraError(found, exit_code=ExitCode.FAULT) from None
@@ -233,19 +236,21 @@ def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
     if not any(isinstance(step, WORK) for step in program.steps):
         raise TesseraError(
             error(
-                "TSR5040", f"there is nothing to run in `{source.name}`",
+                "TSR5040",
+                f"there is nothing to run in `{source.name}`",
                 notes=("it has no launch, memset or memcpy record",),
                 hint="a trace is PTX with `//!` records; `tessc analyze` summarises plain PTX",
             )
-        )  # fmt: skip
+        )
     known = sorted({v.arch for module in program.modules for v in module.variants})
     if arch is not None and arch not in known:
         raise TesseraError(
             error(
-                "TSR5041", f"no module of `{source.name}` has a variant for `{arch}`",
+                "TSR5041",
+                f"no module of `{source.name}` has a variant for `{arch}`",
                 hint=f"choose one of: {', '.join(known)}",
             )
-        )  # fmt: skip
+        )
 
 
 def with_trace(report: Report) -> KernelGraph:

@@ -105,20 +105,36 @@ def profile(
             share, gap_ns = _share(times)
             rows += _rows(bench, entry.gpu, times, share, gap_ns)
             device = {"gpu": entry.gpu.key, "sms": times.sms}
-            whole = {**device, "card": there[ordinal].name, "ns": times.whole_ns,
-                     "cold_share": round(share, 3), "gap_ns": round(gap_ns, 1),
-                     "clock_mhz": times.clock_mhz}  # fmt: skip
+            whole = {
+                **device,
+                "card": there[ordinal].name,
+                "ns": times.whole_ns,
+                "cold_share": round(share, 3),
+                "gap_ns": round(gap_ns, 1),
+                "clock_mhz": times.clock_mhz,
+            }
             together = bench.together(entry, ordinal)
             wholes.append(whole | ({} if together is None else {"together_ns": together}))
-            transfers += [{**device, "kind": one.kind, "bytes": one.bytes, "ns": _rounded(one.ns)}
-                          for one in times.transfers]  # fmt: skip
+            transfers += [
+                {**device, "kind": one.kind, "bytes": one.bytes, "ns": _rounded(one.ns)}
+                for one in times.transfers
+            ]
     used = there[places[0]]
-    machine = {"gpu": used.name, "cuda": driver.version(), "driver": driver_version(),
-               "sms": used.sms, "repeats": options.repeats}  # fmt: skip
+    machine = {
+        "gpu": used.name,
+        "cuda": driver.version(),
+        "driver": driver_version(),
+        "sms": used.sms,
+        "repeats": options.repeats,
+    }
     return {
-        "schema": SCHEMA, "program": program_digest(program), "machine": machine, "rows": rows,
-        "wholes": wholes, "transfers": transfers,
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "program": program_digest(program),
+        "machine": machine,
+        "rows": rows,
+        "wholes": wholes,
+        "transfers": transfers,
+    }
 
 
 def profile_text(data: dict[str, Any]) -> str:
@@ -149,11 +165,14 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
             return facts.ordinal
     found = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
     raise TesseraError(
-        error("TSR6009", f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
-              notes=(f"it has {found}",),
-              hint="profile on a machine that has one; `tessc plan` takes several profiles"),
+        error(
+            "TSR6009",
+            f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
+            notes=(f"it has {found}",),
+            hint="profile on a machine that has one; `tessc plan` takes several profiles",
+        ),
         exit_code=ExitCode.NO_DEVICE,
-    )  # fmt: skip
+    )
 
 
 def _is_model(wanted: str, there: str) -> bool:
@@ -280,9 +299,14 @@ class Bench:
 
     @contextmanager
     def _backends(
-        self, gpu: Gpu, targets: Mapping[str, str], wanted: Sequence[tuple[str, ...]], slots: int,
-        *, least: int,
-    ) -> Iterator[list[CudaBackend]]:  # fmt: skip
+        self,
+        gpu: Gpu,
+        targets: Mapping[str, str],
+        wanted: Sequence[tuple[str, ...]],
+        slots: int,
+        *,
+        least: int,
+    ) -> Iterator[list[CudaBackend]]:
         """Backends with the trace on the first of each of these devices.
 
         So many at least, and as many more as there is memory for.
@@ -324,8 +348,10 @@ class Bench:
         return Model(
             lowered=replace(lowered, devices=devices),
             traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
-            weights=self.given, states=(self.given,) * slots, fillings=({},),
-        )  # fmt: skip
+            weights=self.given,
+            states=(self.given,) * slots,
+            fillings=({},),
+        )
 
 
 def _targets(entry: Entry, ordinal: int) -> dict[str, str]:
@@ -338,8 +364,12 @@ def _targets(entry: Entry, ordinal: int) -> dict[str, str]:
 
 
 def _no_variant(step: Work, gpu: Gpu) -> Any:
-    return error("TSR6009", f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
-                 step.span, hint="trace the model with `--for` this GPU")  # fmt: skip
+    return error(
+        "TSR6009",
+        f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
+        step.span,
+        hint="trace the model with `--for` this GPU",
+    )
 
 
 def _share(times: DeviceTimes) -> tuple[float, float]:
@@ -363,12 +393,15 @@ def _rows(
     for step in times.steps:
         alone = step.alone
         row: dict[str, Any] = {
-            "step": step.step, "name": bench.graph.nodes[step.step].name,
-            "gpu": gpu.key, "sms": times.sms,
+            "step": step.step,
+            "name": bench.graph.nodes[step.step].name,
+            "gpu": gpu.key,
+            "sms": times.sms,
             "ns": _rounded(alone.at(share) + gap_ns),
             "error": round(max(alone.spread, 0.02), 4),
-            "warm_ns": _rounded(alone.warm_ns), "cold_ns": _rounded(alone.cold_ns),
-        }  # fmt: skip
+            "warm_ns": _rounded(alone.warm_ns),
+            "cold_ns": _rounded(alone.cold_ns),
+        }
         if arches[step.step]:
             row["variant"] = arches[step.step]
         for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):

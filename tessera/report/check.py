@@ -89,8 +89,11 @@ def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
     """The document for a plan that is not proved."""
     found = [to_json(one) for one in diagnostics]
     value: dict[str, Any] = {
-        "schema": SCHEMA, "file": name, "proved": False, "diagnostics": found,
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "file": name,
+        "proved": False,
+        "diagnostics": found,
+    }
     return json.dumps(value, indent=2) + "\n"
 
 

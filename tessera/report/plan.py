@@ -31,9 +31,12 @@ _MOST_REASONS = 6
 _MOST_PLACES = 4
 _ASKED_FOR = ("pinned by ", "forbidden by ")
 _ENDED = {
-    "gap": "the gap", "nodes": "the number of nodes", "search": "exhausting local search",
-    "clock": "the time limit", "interrupted": "an interrupt",
-}  # fmt: skip
+    "gap": "the gap",
+    "nodes": "the number of nodes",
+    "search": "exhausting local search",
+    "clock": "the time limit",
+    "interrupted": "an interrupt",
+}
 _LONGEST_NAME = 52
 
 
@@ -209,9 +212,12 @@ def _comparison(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     memory = sum(card.used_bytes for card in plan.cards)
     mine = Baseline(
-        name=f"{plan.strategy} (this plan)", period_ns=plan.period_ns,
-        latency_ns=plan.latency_ns, usd_per_request=plan.usd_per_request, memory_bytes=memory,
-    )  # fmt: skip
+        name=f"{plan.strategy} (this plan)",
+        period_ns=plan.period_ns,
+        latency_ns=plan.latency_ns,
+        usd_per_request=plan.usd_per_request,
+        memory_bytes=memory,
+    )
     yield ""
     yield from comparison_table([mine, *plan.baselines])
     if report.alternatives:
@@ -227,11 +233,14 @@ def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
     cells = [("", "requests/s", "latency us", "usd per million", "memory")]
     cells += [
         (
-            one.name, _rate(one.period_ns), _us(one.latency_ns),
-            f"{one.usd_per_request * 1e6:.4f}", format_bytes(one.memory_bytes),
+            one.name,
+            _rate(one.period_ns),
+            _us(one.latency_ns),
+            f"{one.usd_per_request * 1e6:.4f}",
+            format_bytes(one.memory_bytes),
         )
         for one in rows
-    ]  # fmt: skip
+    ]
     return _table(cells)
 
 

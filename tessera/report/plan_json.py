@@ -49,9 +49,18 @@ def _plain(value: object) -> object:
 
 def _plan(plan: Plan) -> dict[str, Any]:
     kept = (
-        "objective", "strategy", "period_ns", "latency_ns", "usd_per_request", "bound", "gap",
-        "ended", "link", "machine_digest", "options",
-    )  # fmt: skip
+        "objective",
+        "strategy",
+        "period_ns",
+        "latency_ns",
+        "usd_per_request",
+        "bound",
+        "gap",
+        "ended",
+        "link",
+        "machine_digest",
+        "options",
+    )
     return {
         **{name: getattr(plan, name) for name in kept},
         "cards": [asdict(card) for card in plan.cards],

@@ -119,15 +119,20 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
             {name: hashlib.sha256(content.data).hexdigest() for name, content in lane.items()}
             for lane in outcome.states or ()
         ],
-        "verified": None if verdict is None else {
-            "requests": verdict.requests, "lanes": verdict.lanes, "bytes": verdict.bytes,
-            "how": verdict.how, "notes": list(verdict.notes),
+        "verified": None
+        if verdict is None
+        else {
+            "requests": verdict.requests,
+            "lanes": verdict.lanes,
+            "bytes": verdict.bytes,
+            "how": verdict.how,
+            "notes": list(verdict.notes),
         },
         "errors": [
             {"code": one.code, "headline": one.headline, "notes": list(one.notes)}
             for one in outcome.fault
         ],
-    }  # fmt: skip
+    }
     return json.dumps(data, indent=2) + "\n"
 
 

@@ -111,66 +111,92 @@ CASES = [
     Case(
         name="ldu and generic store",
         body="ldu.global.b32 %r0, [%x+8]; st.b32 [%out], %r0;",
-        reads=((8, 12),), writes=((0, 4),), out={0: bytes([8, 9, 10, 11])},
+        reads=((8, 12),),
+        writes=((0, 4),),
+        out={0: bytes([8, 9, 10, 11])},
     ),
     Case(
         name="generic load",
         body="ld.u8 %r0, [%x+77]; st.global.v2.u8 [%out+2], {%r0, %r0};",
-        reads=((77, 78),), writes=((2, 4),), out={2: bytes([77, 77])},
+        reads=((77, 78),),
+        writes=((2, 4),),
+        out={2: bytes([77, 77])},
     ),
     Case(
         name="const and local",
         body="ld.const.u8 %r0, [table+1]; st.local.u32 [l], %r0; ld.local.u32 %r1, [l];"
         " st.global.u32 [%out], %r1;",
-        writes=((0, 4),), out={0: bytes([6, 0, 0, 0])},
+        writes=((0, 4),),
+        out={0: bytes([6, 0, 0, 0])},
     ),
     Case(
-        name="atom.add", body="atom.global.add.u32 %r0, [%out+8], 1; st.global.b32 [%out], %r0;",
-        out_reads=((8, 12),), writes=((0, 4), (8, 12)),
+        name="atom.add",
+        body="atom.global.add.u32 %r0, [%out+8], 1; st.global.b32 [%out], %r0;",
+        out_reads=((8, 12),),
+        writes=((0, 4), (8, 12)),
         out={0: b"\xee\xee\xee\xee", 8: b"\xef\xee\xee\xee"},
     ),
     Case(
         name="atom.cas.b64",
         body="mov.b64 %a, 0xEEEEEEEEEEEEEEEE; mov.b64 %b, 5;"
         " atom.global.cas.b64 %t, [%out+16], %a, %b;",
-        out_reads=((16, 24),), writes=((16, 24),), out={16: b"\5\0\0\0\0\0\0\0"},
+        out_reads=((16, 24),),
+        writes=((16, 24),),
+        out={16: b"\5\0\0\0\0\0\0\0"},
     ),
     Case(
-        name="atom.exch", body="atom.exch.b32 %r0, [%out+4], %one;",
-        out_reads=((4, 8),), writes=((4, 8),), out={4: b"\1\0\0\0"},
+        name="atom.exch",
+        body="atom.exch.b32 %r0, [%out+4], %one;",
+        out_reads=((4, 8),),
+        writes=((4, 8),),
+        out={4: b"\1\0\0\0"},
     ),
     Case(
-        name="red.and.b32", body="mov.u32 %r0, 0x0000ffff; red.global.and.b32 [%out+12], %r0;",
-        out_reads=((12, 16),), writes=((12, 16),), out={12: b"\xee\xee\0\0"},
+        name="red.and.b32",
+        body="mov.u32 %r0, 0x0000ffff; red.global.and.b32 [%out+12], %r0;",
+        out_reads=((12, 16),),
+        writes=((12, 16),),
+        out={12: b"\xee\xee\0\0"},
     ),
     Case(
-        name="red.add.u64", body="mov.b64 %a, 1; red.global.add.u64 [%out+8], %a;",
-        out_reads=((8, 16),), writes=((8, 16),), out={8: b"\xef" + b"\xee" * 7},
+        name="red.add.u64",
+        body="mov.b64 %a, 1; red.global.add.u64 [%out+8], %a;",
+        out_reads=((8, 16),),
+        writes=((8, 16),),
+        out={8: b"\xef" + b"\xee" * 7},
     ),
     Case(
-        name="prefetch", body="prefetch.global.L2 [%x]; prefetchu.L1 [%x];",
+        name="prefetch",
+        body="prefetch.global.L2 [%x]; prefetchu.L1 [%x];",
     ),
     Case(
         name="cp.async 16",
         body="cp.async.cg.shared.global [%s], [%x+48], 16; cp.async.wait_all;"
         " ld.shared.v4.b32 {%r0, %r1, %r2, %r3}, [%s];"
         " st.global.v4.b32 [%out], {%r0, %r1, %r2, %r3};",
-        reads=((48, 64),), writes=((0, 16),), out={0: bytes(range(48, 64))},
+        reads=((48, 64),),
+        writes=((0, 16),),
+        out={0: bytes(range(48, 64))},
     ),
     Case(
         name="cp.async 8 of which 4 are read",
         body="cp.async.ca.shared.global [%s], [%x+48], 8, 4; cp.async.wait_all;"
         " ld.shared.v2.b32 {%r0, %r1}, [%s]; st.global.v2.b32 [%out], {%r0, %r1};",
-        reads=((48, 52),), writes=((0, 8),), out={0: bytes([48, 49, 50, 51, 0, 0, 0, 0])},
+        reads=((48, 52),),
+        writes=((0, 8),),
+        out={0: bytes([48, 49, 50, 51, 0, 0, 0, 0])},
     ),
     Case(
         name="cp.async.bulk in",
         body=COPY_IN + WAIT + "ld.shared.b64 %a, [%s+40]; st.global.b64 [%out], %a;",
-        reads=((64, 112),), writes=((0, 8),), out={0: bytes(range(104, 112))},
+        reads=((64, 112),),
+        writes=((0, 8),),
+        out={0: bytes(range(104, 112))},
     ),
     Case(
         name="cp.async.bulk out",
-        body=FILL_SHARED + """
+        body=FILL_SHARED
+        + """
   setp.ne.u32 %p1, %i, 0;
   @%p1 ret;
   fence.proxy.async.shared::cta;
@@ -178,12 +204,14 @@ CASES = [
   cp.async.bulk.commit_group;
   cp.async.bulk.wait_group 0;
 """,
-        threads=32, writes=((16, 48),),
+        threads=32,
+        writes=((16, 48),),
         out={16: np.arange(256, 264, dtype=np.uint32).tobytes()},
     ),
     Case(
         name="cp.reduce.async.bulk",
-        body=FILL_SHARED + """
+        body=FILL_SHARED
+        + """
   setp.ne.u32 %p1, %i, 0;
   @%p1 ret;
   fence.proxy.async.shared::cta;
@@ -191,15 +219,19 @@ CASES = [
   cp.async.bulk.commit_group;
   cp.async.bulk.wait_group 0;
 """,
-        threads=32, out_reads=((32, 48),), writes=((32, 48),),
+        threads=32,
+        out_reads=((32, 48),),
+        writes=((32, 48),),
         out={32: (np.arange(256, 260, dtype=np.uint32) + np.uint32(0xEEEEEEEE)).tobytes()},
     ),
     Case(
         name="ldmatrix",
         body=FILL_SHARED + "shl.b32 %r3, %i, 4; and.b32 %r3, %r3, 127; add.u32 %r3, %r3, %s;"
-        " ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];" + MINE
+        " ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];"
+        + MINE
         + " st.global.b32 [%b], %r4;",
-        threads=32, writes=((0, 128),),
+        threads=32,
+        writes=((0, 128),),
         out={0: np.arange(256, 288, dtype=np.uint32).tobytes()},
     ),
     Case(
@@ -208,7 +240,8 @@ CASES = [
         " add.u32 %r4, %i, 512; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r4};"
         " bar.sync 0; shl.b32 %r5, %i, 2;"
         " add.u32 %r5, %r5, %s; ld.shared.b32 %r6, [%r5];" + MINE + " st.global.b32 [%b], %r6;",
-        threads=32, writes=((0, 128),),
+        threads=32,
+        writes=((0, 128),),
         out={0: np.arange(512, 544, dtype=np.uint32).tobytes()},
     ),
     Case(
@@ -217,7 +250,8 @@ CASES = [
         " {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%x], 16;"
         " mov.u32 %r0, 20; wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%out],"
         " {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, %r0;",
-        threads=32, reads=((0, 1024),),
+        threads=32,
+        reads=((0, 1024),),
         writes=tuple((80 * row, 80 * row + 64) for row in range(16)),
         out={},
     ),
@@ -228,10 +262,13 @@ CASES = [
   mbarrier.arrive.expect_tx.shared.b64 %t, [%m], 8;
   mov.b64 %a, 0x0807060504030201;
   st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%s], %a, [%m];
-""" + WAIT + "ld.shared.b64 %b, [%s]; st.global.b64 [%out+8], %b;",
-        writes=((8, 16),), out={8: bytes(range(1, 9))},
+"""
+        + WAIT
+        + "ld.shared.b64 %b, [%s]; st.global.b64 [%out+8], %b;",
+        writes=((8, 16),),
+        out={8: bytes(range(1, 9))},
     ),
-]  # fmt: skip
+]
 
 
 def _sizes(case: Case) -> tuple[int, int]:
@@ -273,12 +310,15 @@ def test_regions_are_exactly_these_bytes(case: Case) -> None:
         modules=(ir.Module(ir.ModuleId(0), "m", (variant,)),),
         steps=(
             ir.Launch(
-                id=ir.LaunchId(0), module=ir.ModuleId(0), kernel="k", grid=(1, 1, 1),
+                id=ir.LaunchId(0),
+                module=ir.ModuleId(0),
+                kernel="k",
+                grid=(1, 1, 1),
                 block=(case.threads, 1, 1),
                 arguments=(ir.Pointer(ir.BufferId(0), 0), ir.Pointer(ir.BufferId(1), 0)),
             ),
         ),
-    )  # fmt: skip
+    )
     (step,) = AnalysisManager(program).get(AccessRegions).steps
     assert not step.pins
 

@@ -134,9 +134,11 @@ def test_a_search_that_is_stopped_keeps_what_it_has() -> None:
     problem = layered(3, 40, 7)
     reports: list[tuple[float, float]] = []
     found = solve(
-        problem, SolveOptions(gap=0.0), on_progress=lambda *one: reports.append(one),
+        problem,
+        SolveOptions(gap=0.0),
+        on_progress=lambda *one: reports.append(one),
         should_stop=lambda: True,
-    )  # fmt: skip
+    )
     assert found.ended == "interrupted"
     assert found.placement is not None
     assert reports

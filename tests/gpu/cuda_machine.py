@@ -85,8 +85,9 @@ class CudaMachine:
         else:
             element = np.frombuffer(bytes.fromhex(step["element"]), np.uint8)
             filled = np.resize(element, step["bytes"])
-            self.call("cuMemcpyHtoD", self.address(*step["target"]), filled.ctypes.data,
-                      filled.nbytes)  # fmt: skip
+            self.call(
+                "cuMemcpyHtoD", self.address(*step["target"]), filled.ctypes.data, filled.nbytes
+            )
         self.call("cuCtxSynchronize")
 
     def _load(self, text: str) -> Any:

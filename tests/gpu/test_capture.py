@@ -147,9 +147,12 @@ def test_eager_a_weight_that_is_updated_is_state_and_tied_weights_are_one() -> N
     program = check(trace(Tied().cuda(), rand(8, 32), options=EAGER))
     roles = {b.name: b.role for b in program.declared_buffers() if b.role is not Role.TEMP}
     assert roles == {
-        "in0": Role.INPUT, "first.weight": Role.WEIGHT, "moved": Role.STATE, "shift": Role.WEIGHT,
+        "in0": Role.INPUT,
+        "first.weight": Role.WEIGHT,
+        "moved": Role.STATE,
+        "shift": Role.WEIGHT,
         "out": Role.OUTPUT,
-    }  # fmt: skip
+    }
 
 
 def test_eager_memsets_and_copies_are_steps() -> None:
@@ -203,9 +206,13 @@ def test_eager_inputs_and_outputs_of_all_shapes() -> None:
         return Result(joined, {"sum": joined + y, "parts": (y * 2, [y - 1])})
 
     found = trace(
-        step, storage[:32].view(4, 8)[:, ::2], y=storage[16:32].view(4, 4),
-        empty=torch.empty(0, 4, device="cuda"), scale=2.0, options=EAGER,
-    )  # fmt: skip
+        step,
+        storage[:32].view(4, 8)[:, ::2],
+        y=storage[16:32].view(4, 4),
+        empty=torch.empty(0, 4, device="cuda"),
+        scale=2.0,
+        options=EAGER,
+    )
     program = check(found)
     roles = roles_of(program)
     assert (roles.count(Role.INPUT), roles.count(Role.OUTPUT)) == (1, 4)
@@ -430,9 +437,11 @@ def test_refused_conditional_nodes() -> None:
         wanted.conditional.ctx = context
         (node,) = called(*driver.cuGraphAddNode(graph, before, edges or None, count, wanted))
         replace = driver.CUstreamUpdateCaptureDependencies_flags
-        called(*driver.cuStreamUpdateCaptureDependencies(
-            stream, [node], None, 1, int(replace.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        ))  # fmt: skip
+        called(
+            *driver.cuStreamUpdateCaptureDependencies(
+                stream, [node], None, 1, int(replace.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+            )
+        )
         return made * 2
 
     found = refused(step, ones(8))
@@ -512,13 +521,30 @@ def test_command_from_a_model_to_a_run(tmp_path: Path) -> None:
         return done.stdout
 
     out, plan = tmp_path / "out.ptx", tmp_path / "out.tsp"
-    tessc("trace", f"{tmp_path / 'model.py'}:step", "-o", str(out), "--route", "eager",
-          "--set", "size=32", "--contents", "safetensors")  # fmt: skip
+    tessc(
+        "trace",
+        f"{tmp_path / 'model.py'}:step",
+        "-o",
+        str(out),
+        "--route",
+        "eager",
+        "--set",
+        "size=32",
+        "--contents",
+        "safetensors",
+    )
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
     assert names == ["model.py", "out.ptx", "out.ref.safetensors", "out.safetensors"]
     tessc("plan", str(out), "--gpus", "h200", "-o", str(plan))
     told = tessc("run", str(plan), "--backend", "cuda", "--requests", "1", "--verify")
     assert "PyTorch" in told
-    tessc("trace", f"{tmp_path / 'model.py'}:step", "-o", str(tmp_path / "bare.ptx"), "--no-data",
-          "--route", "eager")  # fmt: skip
+    tessc(
+        "trace",
+        f"{tmp_path / 'model.py'}:step",
+        "-o",
+        str(tmp_path / "bare.ptx"),
+        "--no-data",
+        "--route",
+        "eager",
+    )
     assert not (tmp_path / "bare.npz").exists()

@@ -72,8 +72,11 @@ def test_captured_models_give_the_bytes_of_pytorch(name: str) -> None:
     ):
         model = model_of([program], [places], slots=1)
         with open_contents(program, TRACES) as contents:
-            given = {b.name: np.array(contents.read(b)) for b in program.buffers
-                     if b.role is not Role.VARIABLE}  # fmt: skip
+            given = {
+                b.name: np.array(contents.read(b))
+                for b in program.buffers
+                if b.role is not Role.VARIABLE
+            }
         kept = {b.name: b.role for b in program.buffers}
         model.weights.update({n: c for n, c in given.items() if kept[n] is Role.WEIGHT})
         model.states[0].update({n: c for n, c in given.items() if kept[n] is Role.STATE})
@@ -107,8 +110,18 @@ def test_emitted_programs(tmp_path: Path) -> None:
     inputs = {f"{n}@{i}": c for i, a in enumerate(asks) for n, c in inputs_of(model, a).items()}
     np.savez(tmp_path / "data.npz", **model.weights, **states)
     np.savez(tmp_path / "inputs.npz", **inputs)
-    command = [sys.executable, "run.py", "--data", "data.npz", "--inputs", "inputs.npz",
-               "--outputs", "out.npz", "--requests", "4"]  # fmt: skip
+    command = [
+        sys.executable,
+        "run.py",
+        "--data",
+        "data.npz",
+        "--inputs",
+        "inputs.npz",
+        "--outputs",
+        "out.npz",
+        "--requests",
+        "4",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     with np.load(tmp_path / "out.npz") as found:
         for number, want in enumerate(expected(model, asks)):
@@ -195,9 +208,13 @@ dispatcher.close()
 def test_what_finished_right_before_a_fault_is_kept() -> None:
     """Four requests queue up on the GPU; the third faults as soon as the second has ended."""
     found = subprocess.run(
-        [sys.executable, "-c", PICKY], cwd=Path(__file__).parents[2], check=False, timeout=120,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", PICKY],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
     assert found.stdout.splitlines() == ["done 0", "done 1", "TSR5106 2", "TSR5106 2"], found
 
 
@@ -206,9 +223,13 @@ def test_what_finished_right_before_a_fault_is_kept() -> None:
 def test_faults_end_the_run(kernel: str, graphs: bool) -> None:
     code = FAULT.format(kernel, "z" if kernel == "fault" else "", graphs)
     found = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=120,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
     assert found.stdout.startswith("TSR5106"), found.stderr
     if not graphs:
         assert found.stdout.split("|")[1:3] == ["2", "b"]

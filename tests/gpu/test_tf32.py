@@ -67,8 +67,11 @@ def on_gpu(gpu: Gpu, form: str, words: np.ndarray) -> np.ndarray:
     loaded = gpu.call("cuModuleLoadData", ctypes.addressof(text))
     function = gpu.call("cuModuleGetFunction", loaded, b"convert")
     source, target = gpu.upload(words), gpu.upload(np.zeros_like(words))
-    values = [np.array([int(target)], np.uint64), np.array([int(source)], np.uint64),
-              np.array([len(words)], np.uint32)]  # fmt: skip
+    values = [
+        np.array([int(target)], np.uint64),
+        np.array([int(source)], np.uint64),
+        np.array([len(words)], np.uint32),
+    ]
     pointers = np.array([value.ctypes.data for value in values], np.uint64)
     blocks = -(-len(words) // THREADS)
     gpu.call("cuLaunchKernel", function, blocks, 1, 1, THREADS, 1, 1, 0, 0, pointers.ctypes.data, 0)

@@ -135,10 +135,19 @@ class FakeCuda:
     CUlaunchConfig = SimpleNamespace
 
     def __init__(
-        self, *, gpus: int = 1, sms: int = 132, memory: int = 64 << 20, peers: bool = True,
-        seed: int = 0, version: int = 13000, capability: tuple[int, int] = (9, 0),
-        hang: tuple[str, ...] = (), name: str = "Fake GPU", one_queue: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        gpus: int = 1,
+        sms: int = 132,
+        memory: int = 64 << 20,
+        peers: bool = True,
+        seed: int = 0,
+        version: int = 13000,
+        capability: tuple[int, int] = (9, 0),
+        hang: tuple[str, ...] = (),
+        name: str = "Fake GPU",
+        one_queue: bool = False,
+    ) -> None:
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
@@ -539,9 +548,15 @@ class FakeCuda:
         return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
 
     def _launch(
-        self, function: Function, grid: Any, block: Any, shared: int, stream: Stream,
-        parameters: int, cluster: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        function: Function,
+        grid: Any,
+        block: Any,
+        shared: int,
+        stream: Stream,
+        parameters: int,
+        cluster: Any,
+    ) -> Any:
         if function.gpu != stream.gpu:
             return CUresult.CUDA_ERROR_INVALID_HANDLE
         if shared > 48 * 1024 and shared > function.shared:

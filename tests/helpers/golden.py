@@ -146,8 +146,10 @@ def edit(text: str, edits: str) -> str:
 def _plan_arguments(arguments: str) -> list[str]:
     found = shlex.split(arguments)
     for name, option in (
-        ("times.json", "--profile"), ("machine.toml", "--machine"), ("placement", "--placement"),
-    ):  # fmt: skip
+        ("times.json", "--profile"),
+        ("machine.toml", "--machine"),
+        ("placement", "--placement"),
+    ):
         if Path(name).exists():
             found += [option, name]
     return found

@@ -51,9 +51,17 @@ class GpuArray:
         strides = self.strides
         self._strides = None if strides is None else (ctypes.c_int64 * dimensions)(*strides)
         self._tensor = _Tensor(
-            self.address, 2, self.gpu, dimensions, _CODES[self.content.dtype.kind],
-            8 * self.content.dtype.itemsize, 1, self._shape, self._strides, 0,
-        )  # fmt: skip
+            self.address,
+            2,
+            self.gpu,
+            dimensions,
+            _CODES[self.content.dtype.kind],
+            8 * self.content.dtype.itemsize,
+            1,
+            self._shape,
+            self._strides,
+            0,
+        )
         make = ctypes.pythonapi.PyCapsule_New
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

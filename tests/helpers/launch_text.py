@@ -50,18 +50,28 @@ def lowered(
             match line.split():
                 case ["transfer", at, name, source, target, ranges]:
                     transfers.append(
-                        Transfer(id=TransferId(int(at)), buffer=ids[name], source=source,
-                                 target=target, bytes=_bytes(ranges))
-                    )  # fmt: skip
+                        Transfer(
+                            id=TransferId(int(at)),
+                            buffer=ids[name],
+                            source=source,
+                            target=target,
+                            bytes=_bytes(ranges),
+                        )
+                    )
                 case ["home", name, device, ranges]:
                     found = _bytes(ranges)
                     homes.append(Home(trace=number, buffer=ids[name], device=device, bytes=found))
                 case ["place", name, device, offset]:
                     kind = KINDS.get(program.buffers[ids[name]].role, AreaKind.SLOT)
                     places.append(
-                        Place(trace=number, buffer=ids[name], device=device, kind=kind,
-                              offset=int(offset))
-                    )  # fmt: skip
+                        Place(
+                            trace=number,
+                            buffer=ids[name],
+                            device=device,
+                            kind=kind,
+                            offset=int(offset),
+                        )
+                    )
                 case [device, _, *_]:
                     queue, _, rest = line.removeprefix(device).partition(":")
                     devices[device] = None
@@ -74,9 +84,14 @@ def lowered(
         )
         traces.append(LoweredTrace(trace=number, transfers=tuple(transfers), programs=programs_of))
     return LoweredReplica(
-        devices=tuple(devices), slots=slots, lanes=lanes, places=tuple(places), homes=tuple(homes),
-        areas=tuple(_areas(places, programs, slots, lanes)), traces=tuple(traces),
-    )  # fmt: skip
+        devices=tuple(devices),
+        slots=slots,
+        lanes=lanes,
+        places=tuple(places),
+        homes=tuple(homes),
+        areas=tuple(_areas(places, programs, slots, lanes)),
+        traces=tuple(traces),
+    )
 
 
 def _areas(

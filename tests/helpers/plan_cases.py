@@ -93,8 +93,12 @@ def _access(buffer: BufferId, how: str, where: Region) -> Access:
 
 _LASTING = (Role.STATE, Role.WEIGHT)
 _TABLES = {
-    "pi": Role.INPUT, "pt": Role.TEMP, "po": Role.OUTPUT, "ps": Role.STATE, "pw": Role.WEIGHT,
-}  # fmt: skip
+    "pi": Role.INPUT,
+    "pt": Role.TEMP,
+    "po": Role.OUTPUT,
+    "ps": Role.STATE,
+    "pw": Role.WEIGHT,
+}
 
 
 def random_case(

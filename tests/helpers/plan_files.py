@@ -44,11 +44,26 @@ def plan_of(
     graphs = [graph_of(program) for program in programs]
     lowered = lower_replica(programs, graphs, placements, slots=slots, lanes=lanes)
     return Plan(
-        objective="throughput", strategy="test", period_ns=1.0, latency_ns=1.0, usd_per_request=0.0,
-        bound=1.0, gap=0.0, ended="gap", link="pcie4", machine_digest="0" * 64, options="plan{}",
+        objective="throughput",
+        strategy="test",
+        period_ns=1.0,
+        latency_ns=1.0,
+        usd_per_request=0.0,
+        bound=1.0,
+        gap=0.0,
+        ended="gap",
+        link="pcie4",
+        machine_digest="0" * 64,
+        options="plan{}",
         cards=tuple(
-            PlanCard(name=name, gpu="a100-80g-sxm", arch="sm_80", capacity_bytes=CAPACITY,
-                     used_bytes=lowered.memory_bytes(name), usd_per_hour=None)
+            PlanCard(
+                name=name,
+                gpu="a100-80g-sxm",
+                arch="sm_80",
+                capacity_bytes=CAPACITY,
+                used_bytes=lowered.memory_bytes(name),
+                usd_per_hour=None,
+            )
             for name in lowered.devices
         ),
         devices=tuple(
@@ -59,7 +74,7 @@ def plan_of(
         ),
         replicas=(replica_of(programs, graphs, placements, lowered, arch),),
         baselines=(),
-    )  # fmt: skip
+    )
 
 
 def replica_of(
@@ -71,14 +86,17 @@ def replica_of(
     share: float = 1.0,
 ) -> Replica:
     return Replica(
-        share=share, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered,
+        share=share,
+        slots=lowered.slots,
+        lanes=lowered.lanes,
+        lowered=lowered,
         traces=tuple(
             PlacedTrace(trace=index, steps=_steps(program, graph, placed, arch), transfers=())
             for index, (program, graph, placed) in enumerate(
                 zip(programs, graphs, placements, strict=True)
             )
         ),
-    )  # fmt: skip
+    )
 
 
 def _planned(
@@ -88,9 +106,12 @@ def _planned(
     digest = hashlib.sha256(contents[index]).hexdigest() if index < len(contents) else ""
     share = 1.0 if shares is None else shares[index]
     return PlannedTrace(
-        name=f"trace{index}", share=share, digest=text_digest(text), text=text,
+        name=f"trace{index}",
+        share=share,
+        digest=text_digest(text),
+        text=text,
         contents_digest=digest,
-    )  # fmt: skip
+    )
 
 
 def _steps(
@@ -103,8 +124,17 @@ def _steps(
             module = program.modules[step.module]
             chosen = (module.variant(arch or "") or module.variants[0]).arch
         name = graph.nodes[step.id].name
-        found.append(PlacedStep(step=int(step.id), name=name, device=device, arch=chosen,
-                                predicted_ns=0.0, error=0.5, source="sheet"))  # fmt: skip
+        found.append(
+            PlacedStep(
+                step=int(step.id),
+                name=name,
+                device=device,
+                arch=chosen,
+                predicted_ns=0.0,
+                error=0.5,
+                source="sheet",
+            )
+        )
     return tuple(found)
 
 

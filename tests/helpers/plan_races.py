@@ -162,9 +162,10 @@ class _Request:
         if size == 0:
             return
         place = next(
-            one for one in self.replica.places
+            one
+            for one in self.replica.places
             if (one.trace, one.buffer, one.device) == (self.trace.trace, buffer, device)
-        )  # fmt: skip
+        )
         is_variable = place.kind is AreaKind.MODULE
         where = (device, int(buffer) if is_variable else place.kind)
         base = 0 if is_variable else place.offset

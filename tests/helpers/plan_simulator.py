@@ -216,9 +216,10 @@ class _Machine:
     def view(self, device: str, trace: int, buffer: int, lane: int, slot: int) -> Values:
         """The bytes of a buffer on a device."""
         place = next(
-            p for p in self.replica.places
+            p
+            for p in self.replica.places
             if (p.device, p.trace, p.buffer) == (device, trace, buffer)
-        )  # fmt: skip
+        )
         size = self.programs[trace].buffers[buffer].bytes
         if place.kind is AreaKind.MODULE:
             key = (device, trace, buffer)

@@ -56,11 +56,13 @@ def random_problem(seed: int, tasks: int, devices: int) -> Problem:
     fraction = rng.choice([0.6, 0.75, 1.0])
     rooms = tuple(
         Room(
-            name=f"g{d}", bytes=int(total * fraction) + 1, devices=(d,),
+            name=f"g{d}",
+            bytes=int(total * fraction) + 1,
+            devices=(d,),
             usd_per_hour=rng.uniform(0.5, 3.0),
         )
         for d in range(devices)
-    )  # fmt: skip
+    )
     per_byte = rng.choice([0.03, 0.2, 0.6])
     pairs = [(g, h) for g in range(devices) for h in range(devices) if g != h]
     return Problem(
@@ -71,7 +73,10 @@ def random_problem(seed: int, tasks: int, devices: int) -> Problem:
         rooms=rooms,
         wires=tuple(
             Wire(
-                source=g, target=h, ns_per_byte=per_byte, latency_ns=rng.uniform(0, 10),
+                source=g,
+                target=h,
+                ns_per_byte=per_byte,
+                latency_ns=rng.uniform(0, 10),
                 end_ns_per_byte=end_ns_per_byte(seed, g, h),
             )
             for g, h in pairs
@@ -80,14 +85,20 @@ def random_problem(seed: int, tasks: int, devices: int) -> Problem:
             pipe
             for d in range(devices)
             for pipe in (
-                Pipe(name=f"g{d}.out", ns_per_byte=per_byte,
-                     pairs=tuple(p for p in pairs if p[0] == d)),
-                Pipe(name=f"g{d}.in", ns_per_byte=per_byte,
-                     pairs=tuple(p for p in pairs if p[1] == d)),
+                Pipe(
+                    name=f"g{d}.out",
+                    ns_per_byte=per_byte,
+                    pairs=tuple(p for p in pairs if p[0] == d),
+                ),
+                Pipe(
+                    name=f"g{d}.in",
+                    ns_per_byte=per_byte,
+                    pairs=tuple(p for p in pairs if p[1] == d),
+                ),
             )
         ),
         transfer_ns=rng.choice([0.0, 2.0]),
-    )  # fmt: skip
+    )
 
 
 def end_ns_per_byte(seed: int, source: int, target: int) -> float:
@@ -208,10 +219,13 @@ def constrained(seed: int, tasks: int, devices: int) -> Problem:
         first, second, *others = problem.rooms
         shared = replace(first, bytes=first.bytes + second.bytes // 2, devices=(0, 1))
         load = SharedLoad(
-            name="bandwidth", devices=(0, 1),
-            ns=tuple(rng.uniform(0.2, 0.9) * min(v for v in task.ns if v is not None)
-                     for task in problem.tasks),
-        )  # fmt: skip
+            name="bandwidth",
+            devices=(0, 1),
+            ns=tuple(
+                rng.uniform(0.2, 0.9) * min(v for v in task.ns if v is not None)
+                for task in problem.tasks
+            ),
+        )
         problem = replace(problem, rooms=(shared, *others), shared=(load,))
     if rng.random() < 0.3:
         pinned = rng.randrange(tasks)
@@ -242,8 +256,9 @@ def layered(seed: int, layers: int, width: int = 4) -> Problem:
         if index % width == width - 1 and index + width < count:
             readers.add(index + width)
         size = sizes[index % width]
-        tensors.append(Tensor(name=f"t{index}", bytes=size, producer=index,
-                              consumers=tuple(sorted(readers))))  # fmt: skip
+        tensors.append(
+            Tensor(name=f"t{index}", bytes=size, producer=index, consumers=tuple(sorted(readers)))
+        )
     weight = [rng.randrange(10, 50) for _ in range(width)]
     total = layers * sum(weight)
     rooms = tuple(
@@ -271,8 +286,10 @@ def shortest_period(problem: Problem) -> float:
     for tensor in problem.tensors:
         made = on_second[:, tensor.producer]
         read = on_second[:, list(tensor.consumers)]
-        for pair, goes in (((0, 1), (made == 0) & (read == 1).any(axis=1)),
-                           ((1, 0), (made == 1) & (read == 0).any(axis=1))):  # fmt: skip
+        for pair, goes in (
+            ((0, 1), (made == 0) & (read == 1).any(axis=1)),
+            ((1, 0), (made == 1) & (read == 0).any(axis=1)),
+        ):
             busy += goes * (problem.transfer_ns + tensor.bytes * by_byte[pair])
             for pipe in problem.pipes:
                 if pair in pipe.pairs:

@@ -100,8 +100,12 @@ def random_program(
     rng = random.Random(seed)
     base = _base()
     ids = {buffer.name: buffer.id for buffer in base.buffers}
-    writable = [n for r, names in _BUFFERS.items() for n in names
-                if r in (ir.Role.STATE, ir.Role.TEMP, ir.Role.OUTPUT)]  # fmt: skip
+    writable = [
+        n
+        for r, names in _BUFFERS.items()
+        for n in names
+        if r in (ir.Role.STATE, ir.Role.TEMP, ir.Role.OUTPUT)
+    ]
     anything = [name for names in _BUFFERS.values() for name in names]
     left_out = {name for name, wanted in (("total", variable), ("scatter", races)) if not wanted}
     kernels = [name for name in _BODIES if name not in left_out]
@@ -112,20 +116,37 @@ def random_program(
         kind = rng.random()
         if kind < 0.08:
             size = rng.choice((64, 128))
-            return ir.Memset(id=ir.LaunchId(number), target=ir.Pointer(ids[target], at),
-                             bytes=size, value=rng.randrange(256))  # fmt: skip
+            return ir.Memset(
+                id=ir.LaunchId(number),
+                target=ir.Pointer(ids[target], at),
+                bytes=size,
+                value=rng.randrange(256),
+            )
         if kind < 0.16 and source != target:
-            return ir.Memcpy(id=ir.LaunchId(number), target=ir.Pointer(ids[target], at),
-                             source=ir.Pointer(ids[source], start), bytes=128)  # fmt: skip
+            return ir.Memcpy(
+                id=ir.LaunchId(number),
+                target=ir.Pointer(ids[target], at),
+                source=ir.Pointer(ids[source], start),
+                bytes=128,
+            )
         kernel = rng.choice(kernels)
         room = (BYTES - max(at, start)) // 4
         count = rng.choice((room, 16, 7)) // (2 if kernel == "every" else 1)
         if kernel == "total" and not races:
             count = min(count, WARP)
-        arguments = (ir.Pointer(ids[target], at), ir.Pointer(ids[source], start),
-                     ir.Scalar(DataType.U32, count))  # fmt: skip
-        return ir.Launch(id=ir.LaunchId(number), module=ir.ModuleId(0), kernel=kernel,
-                         grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments)  # fmt: skip
+        arguments = (
+            ir.Pointer(ids[target], at),
+            ir.Pointer(ids[source], start),
+            ir.Scalar(DataType.U32, count),
+        )
+        return ir.Launch(
+            id=ir.LaunchId(number),
+            module=ir.ModuleId(0),
+            kernel=kernel,
+            grid=(1, 1, 1),
+            block=(64, 1, 1),
+            arguments=arguments,
+        )
 
     return replace(base, steps=tuple(one(number) for number in range(steps)))
 

@@ -88,9 +88,13 @@ def check(work: Work, machine: Machine) -> Iterator[dict[str, Any]]:
         after = machine.read()
         if step.value["kind"] == "launch":
             row: dict[str, Any] = {
-                "work": work.name, "step": number, "kernel": step.value["kernel"],
-                "pinned": step.value["pinned"], "wrong": [], "unstable": False,
-            }  # fmt: skip
+                "work": work.name,
+                "step": number,
+                "kernel": step.value["kernel"],
+                "pinned": step.value["pinned"],
+                "wrong": [],
+                "unstable": False,
+            }
             if step.is_checked:
                 _check_launch(work, machine, step, before, after, row)
             yield row
@@ -114,9 +118,7 @@ def _check_launch(
     stable = [a == b for a, b in zip(after, again, strict=True)]
     row["unstable"] = not all(bool(same.all()) for same in stable)
     for value in POISONS:
-        poisoned = [
-            _poison(work, step, i, content, value) for i, content in enumerate(before)
-        ]  # fmt: skip
+        poisoned = [_poison(work, step, i, content, value) for i, content in enumerate(before)]
         result = _run(machine, step, poisoned)
         given = poisoned
         for i, (name, _) in enumerate(work.buffers):
@@ -157,11 +159,15 @@ def to_values(work: Work) -> dict[str, Any]:
         "buffers": [list(buffer) for buffer in work.buffers],
         "pointers": [list(word) for word in work.pointers],
         "steps": [
-            {"value": dict(s.value), "read": _keyed(s.read), "may": _keyed(s.may),
-             "must": _keyed(s.must)}
+            {
+                "value": dict(s.value),
+                "read": _keyed(s.read),
+                "may": _keyed(s.may),
+                "must": _keyed(s.must),
+            }
             for s in work.steps
         ],
-    }  # fmt: skip
+    }
 
 
 def from_values(value: Mapping[str, Any], contents: Sequence[Bytes]) -> Work:

@@ -67,6 +67,9 @@ class CpuMachine:
             arguments.append(bytes(raw))
         kernel = self.modules[step["text"]][step["kernel"]]
         kernel.launch(
-            tuple(step["grid"]), tuple(step["block"]), arguments,
-            shared=step["smem"], max_steps=self.max_steps,
-        )  # fmt: skip
+            tuple(step["grid"]),
+            tuple(step["block"]),
+            arguments,
+            shared=step["smem"],
+            max_steps=self.max_steps,
+        )

@@ -84,11 +84,12 @@ def _step(program: ir.Program, work: ir.Work, found: StepAccesses) -> Step:
         return {
             buffer: intervals.clip(
                 regions_bytes((a.region for a in accesses), program.buffers[buffer].bytes),
-                0, program.buffers[buffer].bytes,
+                0,
+                program.buffers[buffer].bytes,
             ).tolist()
             for buffer, accesses in by_buffer.items()
             if program.buffers[buffer].role is not ir.Role.VARIABLE
-        }  # fmt: skip
+        }
 
     accesses = list(found.accesses)
     certain = [a for a in accesses if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST]
@@ -109,19 +110,32 @@ def _value(program: ir.Program, work: ir.Work, *, pinned: bool) -> dict[str, Any
         case ir.Launch():
             launch = ir.for_arch(work, _best(program.modules[work.module]).arch)
             return {
-                "kind": "launch", "pinned": pinned, "text": int(launch.module),
-                "kernel": launch.kernel, "grid": launch.grid, "block": launch.block,
-                "smem": launch.shared_bytes, "cluster": launch.cluster,
+                "kind": "launch",
+                "pinned": pinned,
+                "text": int(launch.module),
+                "kernel": launch.kernel,
+                "grid": launch.grid,
+                "block": launch.block,
+                "smem": launch.shared_bytes,
+                "cluster": launch.cluster,
                 "cooperative": launch.cooperative,
                 "args": [_argument(argument) for argument in launch.arguments],
-            }  # fmt: skip
+            }
         case ir.Memset():
             element = work.value.to_bytes(work.element_bytes, "little")
-            return {"kind": "memset", "target": _pointer(work.target), "element": element.hex(),
-                    "bytes": work.bytes}  # fmt: skip
+            return {
+                "kind": "memset",
+                "target": _pointer(work.target),
+                "element": element.hex(),
+                "bytes": work.bytes,
+            }
         case ir.Memcpy():
-            return {"kind": "memcpy", "target": _pointer(work.target),
-                    "source": _pointer(work.source), "bytes": work.bytes}  # fmt: skip
+            return {
+                "kind": "memcpy",
+                "target": _pointer(work.target),
+                "source": _pointer(work.source),
+                "bytes": work.bytes,
+            }
     raise ValueError(f"{work} runs on no machine here")
 
 

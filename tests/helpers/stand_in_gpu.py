@@ -23,10 +23,21 @@ from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.watch import tensors_in
 
 # Operators without work whose schemas do not say that they give views.
-_IDLE = frozenset({
-    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_",
-    "_unsafe_view", "detach", "lift_fresh", "_local_scalar_dense",
-})  # fmt: skip
+_IDLE = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "set_",
+        "_unsafe_view",
+        "detach",
+        "lift_fresh",
+        "_local_scalar_dense",
+    }
+)
 
 
 class Graph(int):
@@ -83,9 +94,17 @@ class Driver(types.ModuleType):
 
     def cuGraphKernelNodeGetParams(self, node: int) -> tuple[Any, ...]:
         return 0, SimpleNamespace(
-            func=9, kern=0, gridDimX=1, gridDimY=1, gridDimZ=1, blockDimX=1, blockDimY=1,
-            blockDimZ=1, sharedMemBytes=0, kernelParams=0,
-        )  # fmt: skip
+            func=9,
+            kern=0,
+            gridDimX=1,
+            gridDimY=1,
+            gridDimZ=1,
+            blockDimX=1,
+            blockDimY=1,
+            blockDimZ=1,
+            sharedMemBytes=0,
+            kernelParams=0,
+        )
 
     def cuFuncGetName(self, function: int) -> tuple[Any, ...]:
         return 0, b"library_kernel"
@@ -165,15 +184,19 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Driver:
         yield
 
     stream = SimpleNamespace(wait_stream=lambda other: None, cuda_stream=1)
-    graph = SimpleNamespace(
-        raw_cuda_graph=lambda: 1, instantiate=lambda: None, replay=made.replay
-    )  # fmt: skip
+    graph = SimpleNamespace(raw_cuda_graph=lambda: 1, instantiate=lambda: None, replay=made.replay)
     stand_ins = {
-        "Stream": lambda: stream, "current_stream": lambda: stream, "stream": nothing,
-        "synchronize": lambda: None, "graph": made.capturing, "device": nothing,
-        "CUDAGraph": lambda keep_graph: graph, "current_device": lambda: 0,
-        "default_generators": [Generator()], "memory_snapshot": list,
-    }  # fmt: skip
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": nothing,
+        "synchronize": lambda: None,
+        "graph": made.capturing,
+        "device": nothing,
+        "CUDAGraph": lambda keep_graph: graph,
+        "current_device": lambda: 0,
+        "default_generators": [Generator()],
+        "memory_snapshot": list,
+    }
     for name, value in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True), raising=False)

@@ -201,17 +201,30 @@ def wild_trace(seed: int, shared: Sequence[Buffer]) -> str:
     words = ""
     if table:
         buffers.append(("table", rng.choice(["input", "temp", "output"]), 32))
-        ends = [f"{8 * n}:{name}+{rng.randrange(0, sizes[name] - 32, 4)}"
-                for n, name in enumerate(rng.choices(targets, k=2))]  # fmt: skip
+        ends = [
+            f"{8 * n}:{name}+{rng.randrange(0, sizes[name] - 32, 4)}"
+            for n, name in enumerate(rng.choices(targets, k=2))
+        ]
         words = f"//! pointers table @{{{','.join(ends)}}}\n"
     maker = _Maker(
-        rng=rng, sizes=sizes, table=table, streams=rng.choice([1, 1, 2, 3]),
+        rng=rng,
+        sizes=sizes,
+        table=table,
+        streams=rng.choice([1, 1, 2, 3]),
         writable=[name for name, role, _ in buffers if role != "weight" and name != "table"],
-    )  # fmt: skip
+    )
     makers: list[Callable[[], None]] = [
-        maker.copy_kernel, maker.copy_kernel, maker.kernel, maker.kernel, maker.follow,
-        maker.packed, maker.memcpy, maker.memset, maker.call, maker.meet,
-    ]  # fmt: skip
+        maker.copy_kernel,
+        maker.copy_kernel,
+        maker.kernel,
+        maker.kernel,
+        maker.follow,
+        maker.packed,
+        maker.memcpy,
+        maker.memset,
+        maker.call,
+        maker.meet,
+    ]
     for _ in range(rng.randint(3, 14)):
         rng.choice(makers)()
     if not any(not line.startswith(("//! event", "//! wait")) for line in maker.steps):

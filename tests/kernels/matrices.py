@@ -14,10 +14,14 @@ from tests.kernels.rng import Rng
 
 # (exponent bits, mantissa bits, dtype)
 LAYOUTS: dict[str, tuple[int, int, type]] = {
-    "f16": (5, 10, np.uint16), "bf16": (8, 7, np.uint16), "tf32": (8, 23, np.uint32),
-    "f32": (8, 23, np.uint32), "f64": (11, 52, np.uint64), "e4m3": (4, 3, np.uint8),
+    "f16": (5, 10, np.uint16),
+    "bf16": (8, 7, np.uint16),
+    "tf32": (8, 23, np.uint32),
+    "f32": (8, 23, np.uint32),
+    "f64": (11, 52, np.uint64),
+    "e4m3": (4, 3, np.uint8),
     "e5m2": (5, 2, np.uint8),
-}  # fmt: skip
+}
 FAMILIES = 8
 
 

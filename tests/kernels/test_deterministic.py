@@ -20,10 +20,25 @@ from tests.kernels.cases import CASES
 from tests.kernels.cpu import run_case
 
 NAMES = (
-    "saxpy", "gelu", "softmax", "layernorm", "rope", "sin_f64", "pow_f32", "fast_f32", "div_f32",
-    "sgemm", "fft256", "float_atomics", "mma_tf32", "wmma_f64", "triton_attention_80",
-    "triton_matmul_e4m3_90", "selective_scan", "cross_entropy",
-)  # fmt: skip
+    "saxpy",
+    "gelu",
+    "softmax",
+    "layernorm",
+    "rope",
+    "sin_f64",
+    "pow_f32",
+    "fast_f32",
+    "div_f32",
+    "sgemm",
+    "fft256",
+    "float_atomics",
+    "mma_tf32",
+    "wmma_f64",
+    "triton_attention_80",
+    "triton_matmul_e4m3_90",
+    "selective_scan",
+    "cross_entropy",
+)
 
 
 def vector_features() -> list[str]:

@@ -11,9 +11,14 @@ from tessera.driver import analyze as driver
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 MODELS = (
-    "llama_prefill", "llama_decode", "llama_decode_library", "moe", "mamba", "vision_language",
+    "llama_prefill",
+    "llama_decode",
+    "llama_decode_library",
+    "moe",
+    "mamba",
+    "vision_language",
     "mmdit",
-)  # fmt: skip
+)
 
 
 def compare(model: str, arch: str) -> None:

@@ -119,11 +119,26 @@ def _by_nvcc(text: str, debug: bool) -> str:
 def _by_clang(text: str, debug: bool) -> str:
     return _by_command(
         text,
-        ["clang", "-x", "cuda", "-Wno-unknown-cuda-version", "--cuda-device-only", "-S",
-         "-nocudainc", "-nocudalib", f"--cuda-gpu-arch=sm_{ARCH}", "-Xclang", "-target-feature",
-         "-Xclang", "+ptx70", "-O0" if debug else "-O2", "-ffp-contract=off",
-         "-fno-strict-aliasing", "-fsigned-char"],
-    )  # fmt: skip
+        [
+            "clang",
+            "-x",
+            "cuda",
+            "-Wno-unknown-cuda-version",
+            "--cuda-device-only",
+            "-S",
+            "-nocudainc",
+            "-nocudalib",
+            f"--cuda-gpu-arch=sm_{ARCH}",
+            "-Xclang",
+            "-target-feature",
+            "-Xclang",
+            "+ptx70",
+            "-O0" if debug else "-O2",
+            "-ffp-contract=off",
+            "-fno-strict-aliasing",
+            "-fsigned-char",
+        ],
+    )
 
 
 def _by_command(text: str, command: list[str]) -> str:

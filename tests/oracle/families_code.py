@@ -205,10 +205,19 @@ def loops() -> Iterator[Source]:
     blocks = ("grid_stride", "tail")
     for name, body in uses.items():
         yield _case(f"loop_{name}", body, grid=(2 if name in blocks else 1, 1, 1))
-    yield _case("loop_2d", "u32 x = BX * BDX + TX, y = BY * BDY + TY; if (x < 12 && y < 7) "
-                "out[y * 12 + x] = in[x * 7 + y];", block=(8, 4, 1), grid=(2, 2, 1))  # fmt: skip
-    yield _case("loop_matrix", "u32 s = 0; for (u32 k = 0; k < 8; k++) s += in[TY * 8 + k] * "
-                "more[k * 8 + TX]; out[TY * 8 + TX] = s;", block=(8, 8, 1))  # fmt: skip
+    yield _case(
+        "loop_2d",
+        "u32 x = BX * BDX + TX, y = BY * BDY + TY; if (x < 12 && y < 7) "
+        "out[y * 12 + x] = in[x * 7 + y];",
+        block=(8, 4, 1),
+        grid=(2, 2, 1),
+    )
+    yield _case(
+        "loop_matrix",
+        "u32 s = 0; for (u32 k = 0; k < 8; k++) s += in[TY * 8 + k] * "
+        "more[k * 8 + TX]; out[TY * 8 + TX] = s;",
+        block=(8, 8, 1),
+    )
 
 
 def together() -> Iterator[Source]:
@@ -262,12 +271,19 @@ def together() -> Iterator[Source]:
             two = two.replace("more[", "(more + 32 * BX)[").replace("(u8 *)(in", "(u8 *)((in")
             if "(u8 *)" not in two and "m(more" not in two:
                 yield _case(f"together_{name}_blocks", two, grid=(2, 1, 1))
-    yield _case("together_transpose", "SHARED u32 s[8][9]; s[TY][TX] = in[TY * 8 + TX]; SYNC(); "
-                "out[TY * 8 + TX] = s[TX][TY];", block=(8, 8, 1))  # fmt: skip
-    yield _case("together_matrix", "SHARED u32 a[8][8], b[8][8]; u32 s = 0; for (u32 k = 0; k < 2; "
-                "k++) { a[TY][TX] = in[TY * 16 + k * 8 + TX]; b[TY][TX] = more[(k * 8 + TY) * 8 + "
-                "TX]; SYNC(); for (u32 i = 0; i < 8; i++) s += a[TY][i] * b[i][TX]; SYNC(); } "
-                "out[TY * 8 + TX] = s;", block=(8, 8, 1))  # fmt: skip
+    yield _case(
+        "together_transpose",
+        "SHARED u32 s[8][9]; s[TY][TX] = in[TY * 8 + TX]; SYNC(); out[TY * 8 + TX] = s[TX][TY];",
+        block=(8, 8, 1),
+    )
+    yield _case(
+        "together_matrix",
+        "SHARED u32 a[8][8], b[8][8]; u32 s = 0; for (u32 k = 0; k < 2; "
+        "k++) { a[TY][TX] = in[TY * 16 + k * 8 + TX]; b[TY][TX] = more[(k * 8 + TY) * 8 + "
+        "TX]; SYNC(); for (u32 i = 0; i < 8; i++) s += a[TY][i] * b[i][TX]; SYNC(); } "
+        "out[TY * 8 + TX] = s;",
+        block=(8, 8, 1),
+    )
 
 
 def sources() -> list[Source]:

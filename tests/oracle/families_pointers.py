@@ -19,8 +19,15 @@ def _case(name: str, params: str, args: tuple[Argument, ...], body: str, **more:
     kinds = tuple((p.rsplit(" ", 1)[0], p.rsplit(" ", 1)[1]) for p in params.split(", "))
     family = str(more.pop("family", name.split("_")[0]))
     buffers = more.pop("buffers", (*FOUR, TABLE))
-    return Source(name=name, family=family, params=kinds, args=args, body=body, buffers=buffers,  # type: ignore[arg-type]
-                  **more)  # fmt: skip
+    return Source(
+        name=name,
+        family=family,
+        params=kinds,
+        args=args,
+        body=body,
+        buffers=buffers,  # type: ignore[arg-type]
+        **more,
+    )
 
 
 def _words(*targets: At, start: int = 0) -> tuple[Word, ...]:
@@ -59,8 +66,9 @@ def tables() -> Iterator[Source]:
     }
     for name, body in uses.items():
         grid = (4, 1, 1) if name == "block" else (1, 1, 1)
-        yield _case(f"table_{name}", "u32 ** t, u32 * s, u32 n", args, body, tables=table,
-                    grid=grid)  # fmt: skip
+        yield _case(
+            f"table_{name}", "u32 ** t, u32 * s, u32 n", args, body, tables=table, grid=grid
+        )
     halves = (
         "u32 *w = (u32 *)t + 2 * (TX & 3); u32 *p = (u32 *)(((u64)w[1] << 32) | w[0]); p[TX] = 1;"
     )
@@ -73,18 +81,28 @@ def tables() -> Iterator[Source]:
     ):
         yield _case(f"table_{name}", "void * t, u32 * s, u32 n", args, body, tables=table)
     deep = (*table, (4, Word(64, At(4, 0))))
-    yield _case("table_of_tables", "u32 *** t, u32 n", (At(4, 64), Value("u32", 4)),
-                "for (u32 i = 0; i < n; i++) t[0][i][TX] = i;", tables=deep)  # fmt: skip
+    yield _case(
+        "table_of_tables",
+        "u32 *** t, u32 n",
+        (At(4, 64), Value("u32", 4)),
+        "for (u32 i = 0; i < n; i++) t[0][i][TX] = i;",
+        tables=deep,
+    )
     linked = (
-        (0, Word(0, At(1, 0))), (1, Word(0, At(2, 256))), (2, Word(256, At(3, 8))),
-    )  # fmt: skip
+        (0, Word(0, At(1, 0))),
+        (1, Word(0, At(2, 256))),
+        (2, Word(256, At(3, 8))),
+    )
     for count in (1, 2, 3):
-        body = ("struct node *p = h; for (u32 i = 0; i < n; i++) p = p->next;\n"
-                "p->value[TX] = 6;")  # fmt: skip
+        body = "struct node *p = h; for (u32 i = 0; i < n; i++) p = p->next;\np->value[TX] = 6;"
         yield _case(
-            f"table_list_{count}", "struct node * h, u32 n", (At(0, 0), Value("u32", count)), body,
-            tables=linked, prelude="struct node { struct node *next; u32 value[32]; };",
-        )  # fmt: skip
+            f"table_list_{count}",
+            "struct node * h, u32 n",
+            (At(0, 0), Value("u32", count)),
+            body,
+            tables=linked,
+            prelude="struct node { struct node *next; u32 value[32]; };",
+        )
 
 
 def overwritten() -> Iterator[Source]:
@@ -112,9 +130,13 @@ def overwritten() -> Iterator[Source]:
     }
     for name, body in uses.items():
         yield _case(
-            f"overwritten_{name}", "u32 ** t, u32 * q, u32 * r, u32 * s",
-            (At(4), At(3, 64), At(2, 128), At(1, 448)), body, tables=table, block=one,
-        )  # fmt: skip
+            f"overwritten_{name}",
+            "u32 ** t, u32 * q, u32 * r, u32 * s",
+            (At(4), At(3, 64), At(2, 128), At(1, 448)),
+            body,
+            tables=table,
+            block=one,
+        )
     # The table is in an output: a plain store through another argument changes a pointer.
     aliased = {
         "output": "*(u64 *)o = (u64)q; t[0][TX] = 7;",
@@ -124,9 +146,13 @@ def overwritten() -> Iterator[Source]:
     }
     for name, body in aliased.items():
         yield _case(
-            f"overwritten_{name}", "u32 ** t, void * o, u32 * q, u32 * s, u32 n",
-            (At(4), At(4), At(3, 64), At(1, 448), Value("u32", 2)), body, tables=table, block=one,
-        )  # fmt: skip
+            f"overwritten_{name}",
+            "u32 ** t, void * o, u32 * q, u32 * s, u32 n",
+            (At(4), At(4), At(3, 64), At(1, 448), Value("u32", 2)),
+            body,
+            tables=table,
+            block=one,
+        )
     per_thread = {
         "own_word": "t[TX & 3] = TX & 1 ? q : r; t[TX & 3][TX & 3] = 7;",
         "kept_word": "if (TX == 0) t[0] = q; SYNC(); t[0][TX] = 7;",
@@ -135,9 +161,13 @@ def overwritten() -> Iterator[Source]:
     for name, body in per_thread.items():
         block = (4, 1, 1) if name != "kept_word" else (32, 1, 1)
         yield _case(
-            f"overwritten_{name}", "u32 ** t, u32 * q, u32 * r, u32 * s",
-            (At(4), At(3, 64), At(2, 128), At(1, 448)), body, tables=table, block=block,
-        )  # fmt: skip
+            f"overwritten_{name}",
+            "u32 ** t, u32 * q, u32 * r, u32 * s",
+            (At(4), At(3, 64), At(2, 128), At(1, 448)),
+            body,
+            tables=table,
+            block=block,
+        )
 
 
 PACK = "struct pack { u32 *row[4]; u32 count; u32 step; };"
@@ -163,29 +193,49 @@ def structs() -> Iterator[Source]:
     prelude = PACK + "NOINLINE void put(struct pack p, u32 i, u32 t) { p.row[i][t] = i + t; }"
     for name, body in uses.items():
         blocks = 4 if "BX" in body else 1
-        yield _case(f"struct_{name}", "struct pack p, u32 * s", args, body, prelude=prelude,
-                    grid=(blocks, 1, 1))  # fmt: skip
+        yield _case(
+            f"struct_{name}",
+            "struct pack p, u32 * s",
+            args,
+            body,
+            prelude=prelude,
+            grid=(blocks, 1, 1),
+        )
     chunks = struct.pack("<4I", 8, 16, 24, 32)
     multi = "struct multi { u32 *in[4]; u32 *out[4]; u32 count[4]; };"
     body = "if (TX < p.count[BX]) p.out[BX][TX] = p.in[BX][TX] * 2;"
     targets = (*ROWS, At(3, 0), At(2, 256), At(1, 0), At(0, 256))
-    yield _case("struct_multi_tensor", "struct multi p", (Struct(bytes(64) + chunks,
-                _words(*targets)),), body, prelude=multi, grid=(4, 1, 1))  # fmt: skip
+    yield _case(
+        "struct_multi_tensor",
+        "struct multi p",
+        (Struct(bytes(64) + chunks, _words(*targets)),),
+        body,
+        prelude=multi,
+        grid=(4, 1, 1),
+    )
     nested = "struct inner { u32 *p; u32 n; u32 pad; }; struct outer { struct inner x[2]; u64 k; };"
     yield _case(
-        "struct_nested", "struct outer o",
-        (Struct(bytes(8) + struct.pack("<II", 20, 0) + bytes(8) + struct.pack("<IIQ", 9, 0, 5),
-                (Word(0, At(0, 16)), Word(16, At(1, 32)))),),
+        "struct_nested",
+        "struct outer o",
+        (
+            Struct(
+                bytes(8) + struct.pack("<II", 20, 0) + bytes(8) + struct.pack("<IIQ", 9, 0, 5),
+                (Word(0, At(0, 16)), Word(16, At(1, 32))),
+            ),
+        ),
         "for (u32 i = 0; i < 2; i++) if (TX < o.x[i].n) o.x[i].p[TX] = (u32)o.k + i;",
         prelude=nested,
-    )  # fmt: skip
+    )
     for name, kind in (("number", "u64 n"), ("halves", "struct { u32 lo, hi; } h")):
         read = "u.n" if name == "number" else "((u64)u.h.hi << 32 | u.h.lo)"
         yield _case(
-            f"struct_union_{name}", "u32 * a, u32 * b", (At(0, 16), At(1, 32)),
+            f"struct_union_{name}",
+            "u32 * a, u32 * b",
+            (At(0, 16), At(1, 32)),
             f"union u u; u.p = TX & 1 ? a : b; u32 *q = (u32 *)({read} + 64); q[TX] = 4;",
-            prelude=f"union u {{ u32 *p; {kind}; }};", buffers=FOUR,
-        )  # fmt: skip
+            prelude=f"union u {{ u32 *p; {kind}; }};",
+            buffers=FOUR,
+        )
 
 
 def arrays() -> Iterator[Source]:
@@ -211,8 +261,13 @@ def arrays() -> Iterator[Source]:
         if name == "filled":
             yield _case(f"array_{name}", params, args, f"{rows}\n{body}", block=(8, 1, 1))
         else:
-            yield _case(f"array_{name}", params, args, f"{rows}\n{body}",
-                        grid=(4 if "BX" in body else 1, 1, 1))  # fmt: skip
+            yield _case(
+                f"array_{name}",
+                params,
+                args,
+                f"{rows}\n{body}",
+                grid=(4 if "BX" in body else 1, 1, 1),
+            )
     shared = "SHARED u32 *h[32];"
     staged = {
         "own": "h[TX] = TX & 1 ? a : b; h[TX][TX] = 1;",
@@ -234,11 +289,21 @@ def pingpong() -> Iterator[Source]:
     swap = "u32 *x = p; p = q; q = x;"
     for rounds in (1, 2, 3, 4, 5):
         body = f"u32 *p = a, *q = b; for (u32 i = 0; i < n; i++) {{ q[TX] = p[TX] + i; {swap} }}"
-        yield _case(f"pingpong_argument_{rounds}", "u32 * a, u32 * b, u32 n",
-                    (At(0, 32), At(1, 64), Value("u32", rounds)), body, buffers=FOUR)  # fmt: skip
+        yield _case(
+            f"pingpong_argument_{rounds}",
+            "u32 * a, u32 * b, u32 n",
+            (At(0, 32), At(1, 64), Value("u32", rounds)),
+            body,
+            buffers=FOUR,
+        )
         fixed = body.replace("i < n", f"i < {rounds}u + (n >> 31)")
-        yield _case(f"pingpong_fixed_{rounds}", "u32 * a, u32 * b, u32 n",
-                    (At(0, 32), At(1, 64), Value("u32", rounds)), fixed, buffers=FOUR)  # fmt: skip
+        yield _case(
+            f"pingpong_fixed_{rounds}",
+            "u32 * a, u32 * b, u32 n",
+            (At(0, 32), At(1, 64), Value("u32", rounds)),
+            fixed,
+            buffers=FOUR,
+        )
     more = {
         "data": "u32 *p = a, *q = b; for (u32 i = 0; i < (c[0] & 7); i++) "
         f"{{ q[TX] = p[TX] + i; {swap} }}",
@@ -261,9 +326,14 @@ def pingpong() -> Iterator[Source]:
     }
     for name, body in more.items():
         block = (1, 1, 1) if name == "moving" else (32, 1, 1)
-        yield _case(f"pingpong_{name}", "u32 * a, u32 * b, u32 * c, u32 * d, u32 n",
-                    (At(0, 32), At(1, 64), At(2, 0), At(3, 16), Value("u32", 3)), body,
-                    buffers=FOUR, block=block)  # fmt: skip
+        yield _case(
+            f"pingpong_{name}",
+            "u32 * a, u32 * b, u32 * c, u32 * d, u32 n",
+            (At(0, 32), At(1, 64), At(2, 0), At(3, 16), Value("u32", 3)),
+            body,
+            buffers=FOUR,
+            block=block,
+        )
 
 
 def aliases() -> Iterator[Source]:
@@ -289,19 +359,22 @@ def aliases() -> Iterator[Source]:
         for place, args in places.items():
             if body_name in ("span", "order") and place == "mixed":
                 continue
-            yield _case(f"alias_{body_name}_{place}", "u32 * a, u32 * b, u32 * c", args, body,
-                        buffers=FOUR)  # fmt: skip
+            yield _case(
+                f"alias_{body_name}_{place}", "u32 * a, u32 * b, u32 * c", args, body, buffers=FOUR
+            )
 
 
 def functions() -> Iterator[Source]:
     """Pointers through functions that are not inlined, switches and gotos."""
-    pick = ("NOINLINE u32 *pick(u32 *a, u32 *b, u32 i) { return i & 1 ? a : b; }\n"
-            "NOINLINE void fill(u32 *p, u32 n, u32 v) { for (u32 i = 0; i < n; i++) p[i] = v; }\n"
-            "NOINLINE u64 far(u64 a, u64 b) { return b - a; }\n"
-            "NOINLINE u32 sum(const u32 *p, u32 n) { u32 s = 0; while (n--) s += *p++; return s; "
-            "}\n"
-            "NOINLINE void each(u32 **t, u32 n, u32 i) { for (u32 k = 0; k < n; k++) t[k][i] = k; "
-            "}")  # fmt: skip
+    pick = (
+        "NOINLINE u32 *pick(u32 *a, u32 *b, u32 i) { return i & 1 ? a : b; }\n"
+        "NOINLINE void fill(u32 *p, u32 n, u32 v) { for (u32 i = 0; i < n; i++) p[i] = v; }\n"
+        "NOINLINE u64 far(u64 a, u64 b) { return b - a; }\n"
+        "NOINLINE u32 sum(const u32 *p, u32 n) { u32 s = 0; while (n--) s += *p++; return s; "
+        "}\n"
+        "NOINLINE void each(u32 **t, u32 n, u32 i) { for (u32 k = 0; k < n; k++) t[k][i] = k; "
+        "}"
+    )
     uses = {
         "pick": "pick(a, b, n)[TX] = 1;",
         "pick_thread": "pick(a, b, TX)[TX] = 1;",
@@ -329,12 +402,15 @@ def functions() -> Iterator[Source]:
     }
     for name, body in uses.items():
         yield _case(
-            f"function_{name}", "u32 * a, u32 * b, u32 * s, u32 n",
-            (At(0, 0), At(1, 0), At(2, 64), Value("u32", 2)), body, prelude=pick, buffers=FOUR,
-        )  # fmt: skip
+            f"function_{name}",
+            "u32 * a, u32 * b, u32 * s, u32 n",
+            (At(0, 0), At(1, 0), At(2, 64), Value("u32", 2)),
+            body,
+            prelude=pick,
+            buffers=FOUR,
+        )
 
 
 def sources() -> list[Source]:
     """Everything of this module."""
-    return [*tables(), *overwritten(), *structs(), *arrays(), *pingpong(), *aliases(),
-            *functions()]  # fmt: skip
+    return [*tables(), *overwritten(), *structs(), *arrays(), *pingpong(), *aliases(), *functions()]

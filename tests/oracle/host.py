@@ -44,12 +44,18 @@ class Refused(Exception):
 
 class _Job(ctypes.Structure):
     _fields_ = (
-        ("entry", ctypes.c_void_p), ("args", ctypes.c_void_p),
-        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
-        ("barriers", ctypes.c_uint32), ("reversed", ctypes.c_uint32),
-        ("arena", ctypes.c_void_p), ("arena_bytes", ctypes.c_uint64),
-        ("inside", ctypes.c_void_p), ("marks", ctypes.c_void_p), ("where", ctypes.c_uint64),
-    )  # fmt: skip
+        ("entry", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("barriers", ctypes.c_uint32),
+        ("reversed", ctypes.c_uint32),
+        ("arena", ctypes.c_void_p),
+        ("arena_bytes", ctypes.c_uint64),
+        ("inside", ctypes.c_void_p),
+        ("marks", ctypes.c_void_p),
+        ("where", ctypes.c_uint64),
+    )
 
 
 def build(sources: Sequence[Source], folder: Path, compiler: str = "g++") -> ctypes.CDLL:
@@ -147,11 +153,18 @@ class Host:
         entry = ctypes.cast(getattr(self.library, f"call_{number}"), ctypes.c_void_p).value
         barriers = int("SYNC(" in source.code or "SHFL" in source.code)
         job = _Job(
-            entry, ctypes.addressof(args), (ctypes.c_uint32 * 3)(*source.grid),
-            (ctypes.c_uint32 * 3)(*source.block), barriers, int(other),
-            layout.arena.ctypes.data, layout.size, layout.inside.ctypes.data,
-            layout.marks.ctypes.data, 0,
-        )  # fmt: skip
+            entry,
+            ctypes.addressof(args),
+            (ctypes.c_uint32 * 3)(*source.grid),
+            (ctypes.c_uint32 * 3)(*source.block),
+            barriers,
+            int(other),
+            layout.arena.ctypes.data,
+            layout.size,
+            layout.inside.ctypes.data,
+            layout.marks.ctypes.data,
+            0,
+        )
         return job, [raw, args]
 
     def _run(self, number: int, source: Source, data: str) -> Run:
@@ -179,9 +192,9 @@ class Host:
         if data in SEARCHED:
             job = jobs[0][0]
             self.library.oracle_needed(
-                ctypes.byref(job), *(ctypes.c_void_p(a.ctypes.data)
-                                     for a in (first, after, marks, needed))
-            )  # fmt: skip
+                ctypes.byref(job),
+                *(ctypes.c_void_p(a.ctypes.data) for a in (first, after, marks, needed)),
+            )
         return _record(data, layouts[0], source, (first, after, marks, needed), words)
 
 
@@ -213,9 +226,13 @@ def _record(
     ):
         if marks.any():
             touched.append(
-                Touched(number, to_ranges((marks & 1) != 0), to_ranges((marks & 2) != 0),
-                        to_ranges(needed != 0))
-            )  # fmt: skip
+                Touched(
+                    number,
+                    to_ranges((marks & 1) != 0),
+                    to_ranges((marks & 2) != 0),
+                    to_ranges(needed != 0),
+                )
+            )
         if ((before != after) & (marks & 2 == 0)).any():
             raise AssertionError(f"{source.name}: the log lacks a write")
         for buffer, at in held:

@@ -40,15 +40,26 @@ def work_of(case: Case, run: Run, regions: Mapping[str, Any]) -> Work:
     args = []
     for argument in case.args:
         raw = packed(argument, nothing)
-        words = [[0, argument.buffer, argument.offset]] if isinstance(argument, At) else [
-            [w.offset, w.target.buffer, w.target.offset] for w in getattr(argument, "words", ())
-        ]  # fmt: skip
+        words = (
+            [[0, argument.buffer, argument.offset]]
+            if isinstance(argument, At)
+            else [
+                [w.offset, w.target.buffer, w.target.offset] for w in getattr(argument, "words", ())
+            ]
+        )
         args.append({"bytes": raw.hex(), "addresses": words})
     value = {
-        "kind": "launch", "pinned": regions["pinned"], "text": 0, "kernel": "k",
-        "grid": case.grid, "block": case.block, "smem": 0, "cluster": None, "cooperative": False,
+        "kind": "launch",
+        "pinned": regions["pinned"],
+        "text": 0,
+        "kernel": "k",
+        "grid": case.grid,
+        "block": case.block,
+        "smem": 0,
+        "cluster": None,
+        "cooperative": False,
         "args": args,
-    }  # fmt: skip
+    }
     read, may, must = (
         {int(k): v for k, v in regions[name].items()} for name in ("read", "may", "must")
     )

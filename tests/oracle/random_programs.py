@@ -77,10 +77,16 @@ class Program:
         """By the launch, by the thread, or by data."""
         r = self.random
         return r.choice(
-            [f"n > {r.randrange(8)}", f"(T & {r.choice([1, 2, 4, 16])})",
-             f"(s[{r.randrange(8)}] & 1)", "(s[T] & 1)", f"({self.number()} & 1)",
-             f"{self.number()} < {self.number()}", f"T < {r.randrange(33)}"]
-        )  # fmt: skip
+            [
+                f"n > {r.randrange(8)}",
+                f"(T & {r.choice([1, 2, 4, 16])})",
+                f"(s[{r.randrange(8)}] & 1)",
+                "(s[T] & 1)",
+                f"({self.number()} & 1)",
+                f"{self.number()} < {self.number()}",
+                f"T < {r.randrange(33)}",
+            ]
+        )
 
     def shift(self) -> int:
         """A move in bytes, by whole steps of the threads' own bytes."""
@@ -94,10 +100,26 @@ class Program:
 
     def make_pointer(self) -> None:
         """One more pointer, by any means."""
-        makers = [self.move, self.difference, self.difference, self.choice, self.number_and_back,
-                  self.halves, self.union, self.array, self.multiple, self.xor, self.from_table,
-                  self.from_struct, self.call, self.walk, self.pingpong, self.staged,
-                  self.switch, self.kept]  # fmt: skip
+        makers = [
+            self.move,
+            self.difference,
+            self.difference,
+            self.choice,
+            self.number_and_back,
+            self.halves,
+            self.union,
+            self.array,
+            self.multiple,
+            self.xor,
+            self.from_table,
+            self.from_struct,
+            self.call,
+            self.walk,
+            self.pingpong,
+            self.staged,
+            self.switch,
+            self.kept,
+        ]
         if not self.may_wait:
             makers = [m for m in makers if m not in (self.staged, self.kept)]
         self.random.choice(makers)()
@@ -114,11 +136,14 @@ class Program:
         rest = q if r.buffer == p.buffer else p
         other = p if rest is q else q
         form = self.random.choice(
-            ["{p} + ({q} - {r})", "(u32 *)((u64){p} + (u64){q} - (u64){r})",
-             "(u32 *)((u64){p} - ((u64){r} - (u64){q}))", "(u32 *)((u64){p} + gap((u64){r}, "
-             "(u64){q}))",
-             "(u32 *)((char *){p} + ((char *){q} - (char *){r}))"]
-        )  # fmt: skip
+            [
+                "{p} + ({q} - {r})",
+                "(u32 *)((u64){p} + (u64){q} - (u64){r})",
+                "(u32 *)((u64){p} - ((u64){r} - (u64){q}))",
+                "(u32 *)((u64){p} + gap((u64){r}, (u64){q}))",
+                "(u32 *)((char *){p} + ((char *){q} - (char *){r}))",
+            ]
+        )
         text = form.format(p=p.text, q=q.text, r=r.text)
         self.fresh(text, Known("", rest.buffer, rest.offset + other.offset - r.offset))
 
@@ -128,11 +153,14 @@ class Program:
         q = self.choose([k for k in self.known if k.text != p.text])
         c = self.condition()
         form = self.random.choice(
-            ["{c} ? {p} : {q}", "{p} + ({c} ? {q} - {p} : 0)",
-             "(u32 *)((u64){p} + (u64)({c} ? 1 : 0) * ((u64){q} - (u64){p}))",
-             "(u32 *)((u64){p} ^ (((u64){p} ^ (u64){q}) & (0 - (u64)({c} ? 1 : 0))))",
-             "pick({q}, {p}, {c} ? 1 : 0)"]
-        )  # fmt: skip
+            [
+                "{c} ? {p} : {q}",
+                "{p} + ({c} ? {q} - {p} : 0)",
+                "(u32 *)((u64){p} + (u64)({c} ? 1 : 0) * ((u64){q} - (u64){p}))",
+                "(u32 *)((u64){p} ^ (((u64){p} ^ (u64){q}) & (0 - (u64)({c} ? 1 : 0))))",
+                "pick({q}, {p}, {c} ? 1 : 0)",
+            ]
+        )
         self.fresh(form.format(p=p.text, q=q.text, c=c), p)
 
     def number_and_back(self) -> None:
@@ -181,9 +209,13 @@ class Program:
         r = self.random
         row = r.randrange(4)
         form = r.choice(
-            ["t[{i}]", "(u32 *)((u64 *)t)[{i}]", "*(t + ({i}))",
-             "(u32 *)(((u64)((u32 *)t)[2 * ({i}) + 1] << 32) | ((u32 *)t)[2 * ({i})])"]
-        )  # fmt: skip
+            [
+                "t[{i}]",
+                "(u32 *)((u64 *)t)[{i}]",
+                "*(t + ({i}))",
+                "(u32 *)(((u64)((u32 *)t)[2 * ({i}) + 1] << 32) | ((u32 *)t)[2 * ({i})])",
+            ]
+        )
         if r.random() < 0.3:
             self.fresh(form.format(i=r.choice(["T & 3", "s[0] & 3", "n & 3"])), self.rows[row])
         else:
@@ -280,12 +312,18 @@ class Program:
             self.lines.append(line)
             return
         name = self.name("d")
-        own = [f"{p.text}[T]", f"((u8 *){p.text})[4 * T + {r.randrange(4)}]",
-               f"(u32)((i16 *){p.text})[2 * T + {r.randrange(2)}]",
-               f"s[{self.number()} & 31]"]  # fmt: skip
+        own = [
+            f"{p.text}[T]",
+            f"((u8 *){p.text})[4 * T + {r.randrange(4)}]",
+            f"(u32)((i16 *){p.text})[2 * T + {r.randrange(2)}]",
+            f"s[{self.number()} & 31]",
+        ]
         # Bytes of other threads: a race if one of them writes there.
-        shared = [f"{p.text}[{r.randrange(8)}]", f"{p.text}[{self.number()} & 15]",
-                  f"(u32)(((u64 *){p.text})[T >> 1] >> 9)"]  # fmt: skip
+        shared = [
+            f"{p.text}[{r.randrange(8)}]",
+            f"{p.text}[{self.number()} & 15]",
+            f"(u32)(((u64 *){p.text})[T >> 1] >> 9)",
+        ]
         load = r.choice(own if r.random() < 0.85 else shared)
         if self.block == (32, 1, 1) and self.may_wait and r.random() < 0.2:
             load = f"SHFL_XOR({self.number()}, {r.choice([1, 4, 16])})"
@@ -318,19 +356,34 @@ class Program:
         buffers += [Buffer("t", 64), Buffer("s", 256), Buffer("o", 128)]
         struct_words = tuple(Word(8 * i, At(k.buffer, k.offset)) for i, k in enumerate(self.fields))
         args: list[Argument] = [
-            *places, At(table), At(reads), At(reads + 1),
+            *places,
+            At(table),
+            At(reads),
+            At(reads + 1),
             Struct(bytes(32) + struct.pack("<4I", 1, 2, 3, 5), struct_words),
             Value("u32", r.randrange(6)),
-        ]  # fmt: skip
-        params = [*(("u32 *", f"p{i}") for i in range(len(places))), ("u32 **", "t"),
-                  ("u32 *", "s"), ("u32 *", "o"), ("struct pack", "z"), ("u32", "n")]  # fmt: skip
+        ]
+        params = [
+            *(("u32 *", f"p{i}") for i in range(len(places))),
+            ("u32 **", "t"),
+            ("u32 *", "s"),
+            ("u32 *", "o"),
+            ("struct pack", "z"),
+            ("u32", "n"),
+        ]
         return Source(
-            name=name, family="random", params=tuple(params), args=tuple(args),
-            body="u32 T = TY * BDX + TX;\n" + "\n".join(self.lines), block=self.block,
-            prelude=PRELUDE, buffers=tuple(buffers),
-            tables=tuple((table, Word(8 * i, At(k.buffer, k.offset)))
-                         for i, k in enumerate(self.rows)),
-        )  # fmt: skip
+            name=name,
+            family="random",
+            params=tuple(params),
+            args=tuple(args),
+            body="u32 T = TY * BDX + TX;\n" + "\n".join(self.lines),
+            block=self.block,
+            prelude=PRELUDE,
+            buffers=tuple(buffers),
+            tables=tuple(
+                (table, Word(8 * i, At(k.buffer, k.offset))) for i, k in enumerate(self.rows)
+            ),
+        )
 
 
 def source(seed: int) -> Source:

@@ -131,12 +131,21 @@ def to_values(cases: Sequence[Case]) -> dict[str, Any]:
     """All cases, for JSON."""
     texts, sources, runs = _Pool(), _Pool(), _Pool()
     listed = [
-        [sources.add(_source_values(c.source)), c.way, texts.add(c.ptx),
-         [runs.add(_run_values(run)) for run in c.runs]]
+        [
+            sources.add(_source_values(c.source)),
+            c.way,
+            texts.add(c.ptx),
+            [runs.add(_run_values(run)) for run in c.runs],
+        ]
         for c in cases
-    ]  # fmt: skip
-    return {"format": FORMAT, "texts": texts.values, "sources": sources.values,
-            "runs": runs.values, "cases": listed}  # fmt: skip
+    ]
+    return {
+        "format": FORMAT,
+        "texts": texts.values,
+        "sources": sources.values,
+        "runs": runs.values,
+        "cases": listed,
+    }
 
 
 def write(path: Path, cases: Sequence[Case]) -> None:
@@ -173,12 +182,18 @@ def _words(values: Iterable[Sequence[int]]) -> tuple[tuple[int, Word], ...]:
 
 def _source_values(source: Source) -> dict[str, Any]:
     return {
-        "name": source.name, "family": source.family, "params": source.params,
-        "body": source.body, "prelude": source.prelude,
+        "name": source.name,
+        "family": source.family,
+        "params": source.params,
+        "body": source.body,
+        "prelude": source.prelude,
         "buffers": [[b.name, b.bytes, b.content] for b in source.buffers],
-        "tables": _word_values(source.tables), "grid": source.grid, "block": source.block,
-        "data": source.data, "args": [_argument_values(a) for a in source.args],
-    }  # fmt: skip
+        "tables": _word_values(source.tables),
+        "grid": source.grid,
+        "block": source.block,
+        "data": source.data,
+        "args": [_argument_values(a) for a in source.args],
+    }
 
 
 def _argument_values(argument: Argument) -> list[Any]:
@@ -203,12 +218,18 @@ def _argument(value: Sequence[Any]) -> Argument:
 
 def _source(value: dict[str, Any]) -> Source:
     return Source(
-        name=value["name"], family=value["family"], body=value["body"], prelude=value["prelude"],
+        name=value["name"],
+        family=value["family"],
+        body=value["body"],
+        prelude=value["prelude"],
         params=tuple((kind, name) for kind, name in value["params"]),
-        buffers=tuple(Buffer(*b) for b in value["buffers"]), tables=_words(value["tables"]),
-        args=tuple(_argument(a) for a in value["args"]), data=tuple(value["data"]),
-        grid=tuple(value["grid"]), block=tuple(value["block"]),
-    )  # fmt: skip
+        buffers=tuple(Buffer(*b) for b in value["buffers"]),
+        tables=_words(value["tables"]),
+        args=tuple(_argument(a) for a in value["args"]),
+        data=tuple(value["data"]),
+        grid=tuple(value["grid"]),
+        block=tuple(value["block"]),
+    )
 
 
 def _run_values(run: Run) -> list[Any]:

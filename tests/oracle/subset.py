@@ -22,8 +22,18 @@ Ranges = Sequence[tuple[int, int]]
 DATA = ("first", "second", "zeros", "ones")
 FLOAT_DATA = ("first", "second", "zeros")
 
-FORMATS = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q",
-           "i64": "q", "f32": "f", "f64": "d"}  # fmt: skip
+FORMATS = {
+    "u8": "B",
+    "i8": "b",
+    "u16": "H",
+    "i16": "h",
+    "u32": "I",
+    "i32": "i",
+    "u64": "Q",
+    "i64": "q",
+    "f32": "f",
+    "f64": "d",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,13 @@ from tests.oracle.check import analysed, stated_values
 from tests.oracle.on_machine import check_case, summary
 from tests.oracle.recorded import Case, read
 
-SOME = ("alias_chain_mixed.nvrtc", "together_reduce.nvrtc", "struct_multi_tensor.nvrtc",
-        "table_swap.nvrtc", "overwritten_own_word.nvrtc")  # fmt: skip
+SOME = (
+    "alias_chain_mixed.nvrtc",
+    "together_reduce.nvrtc",
+    "struct_multi_tensor.nvrtc",
+    "table_swap.nvrtc",
+    "overwritten_own_word.nvrtc",
+)
 
 
 class Closing(CpuMachine):

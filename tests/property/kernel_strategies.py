@@ -18,10 +18,26 @@ from tests.property import shared_strategies as shared
 
 WORDS = 256
 OPERATIONS = (
-    "add.s32", "sub.s32", "mul.lo.s32", "and.b32", "or.b32", "xor.b32", "min.s32", "max.s32",
-    "min.u32", "max.u32", "mul.hi.u32", "mul.hi.s32", "div.u32", "rem.u32", "div.s32", "rem.s32",
-    "shl.b32", "shr.u32", "shr.s32",
-)  # fmt: skip
+    "add.s32",
+    "sub.s32",
+    "mul.lo.s32",
+    "and.b32",
+    "or.b32",
+    "xor.b32",
+    "min.s32",
+    "max.s32",
+    "min.u32",
+    "max.u32",
+    "mul.hi.u32",
+    "mul.hi.s32",
+    "div.u32",
+    "rem.u32",
+    "div.s32",
+    "rem.s32",
+    "shl.b32",
+    "shr.u32",
+    "shr.s32",
+)
 COMPARISONS = ("eq.s32", "ne.s32", "lt.s32", "le.s32", "gt.u32", "ge.u32", "lt.u32", "ge.s32")
 
 
@@ -302,9 +318,19 @@ def _wide(rng: random.Random, writer: Writer, depth: int) -> None:
     for _ in range(rng.randint(1, 3)):
         result = writer.fresh("rd")
         operation = rng.choice(
-            ["add.s64", "sub.s64", "mul.lo.s64", "xor.b64", "shl.b64", "shr.s64", "shr.u64",
-             "or.b64", "min.s64", "max.u64"]
-        )  # fmt: skip
+            [
+                "add.s64",
+                "sub.s64",
+                "mul.lo.s64",
+                "xor.b64",
+                "shl.b64",
+                "shr.s64",
+                "shr.u64",
+                "or.b64",
+                "min.s64",
+                "max.u64",
+            ]
+        )
         writer.emit(f"{operation} {result}, {index}, {rng.choice([1, 3, 5, 8, 33, 40])};")
         index = result
     masked, scaled, address = (writer.fresh("rd") for _ in range(3))
@@ -358,6 +384,22 @@ def _leave(rng: random.Random, writer: Writer, depth: int) -> None:
 
 
 _KINDS = (
-    _arithmetic, _arithmetic, _reassign, _compare, _load, _store, _atomic, _if, _if, _loop, _loop,
-    _either_way, _either_way, _local, _local, _wide, _store, _leave,
-)  # fmt: skip
+    _arithmetic,
+    _arithmetic,
+    _reassign,
+    _compare,
+    _load,
+    _store,
+    _atomic,
+    _if,
+    _if,
+    _loop,
+    _loop,
+    _either_way,
+    _either_way,
+    _local,
+    _local,
+    _wide,
+    _store,
+    _leave,
+)

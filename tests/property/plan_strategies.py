@@ -74,34 +74,58 @@ def plans(draw: st.DrawFn) -> Plan:
     whole = ["".join(line.replace("\n", "") + "\n" for line in lines) for lines in texts]
     count = draw(st.integers(1, 2))
     return Plan(
-        objective=draw(words), strategy=draw(words), period_ns=draw(amounts),
-        latency_ns=draw(amounts), usd_per_request=draw(amounts), bound=draw(amounts),
-        gap=draw(amounts), ended=draw(words), link=draw(words), machine_digest=draw(words),
+        objective=draw(words),
+        strategy=draw(words),
+        period_ns=draw(amounts),
+        latency_ns=draw(amounts),
+        usd_per_request=draw(amounts),
+        bound=draw(amounts),
+        gap=draw(amounts),
+        ended=draw(words),
+        link=draw(words),
+        machine_digest=draw(words),
         options=draw(words),
         cards=tuple(
-            PlanCard(name=name, gpu=draw(words), arch=draw(words), capacity_bytes=draw(sizes),
-                     used_bytes=draw(sizes), usd_per_hour=draw(st.none() | amounts))
+            PlanCard(
+                name=name,
+                gpu=draw(words),
+                arch=draw(words),
+                capacity_bytes=draw(sizes),
+                used_bytes=draw(sizes),
+                usd_per_hour=draw(st.none() | amounts),
+            )
             for name in cards
         ),
         devices=tuple(
-            PlanDevice(name=name, card=draw(st.sampled_from(cards)), sms=draw(sizes),
-                       busy_ns=draw(amounts))
+            PlanDevice(
+                name=name, card=draw(st.sampled_from(cards)), sms=draw(sizes), busy_ns=draw(amounts)
+            )
             for name in devices
         ),
         traces=tuple(
-            PlannedTrace(name=name, share=1.0 / len(traces), digest=text_digest(text), text=text,
-                         contents_digest=draw(words))
+            PlannedTrace(
+                name=name,
+                share=1.0 / len(traces),
+                digest=text_digest(text),
+                text=text,
+                contents_digest=draw(words),
+            )
             for name, text in zip(traces, whole, strict=True)
         ),
         replicas=tuple(
             draw(replicas(tuple(devices), len(traces), 1.0 / count)) for _ in range(count)
         ),
         baselines=tuple(
-            Baseline(name=draw(words), period_ns=draw(amounts), latency_ns=draw(amounts),
-                     usd_per_request=draw(amounts), memory_bytes=draw(sizes))
+            Baseline(
+                name=draw(words),
+                period_ns=draw(amounts),
+                latency_ns=draw(amounts),
+                usd_per_request=draw(amounts),
+                memory_bytes=draw(sizes),
+            )
             for _ in range(draw(st.integers(0, 2)))
         ),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -112,22 +136,32 @@ def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: floa
         Area(device=device, kind=kind, bytes=1 << 30, count=copies)
         for device in devices
         for kind, copies in (
-            (AreaKind.WEIGHTS, 1), (AreaKind.LANE, lanes), (AreaKind.SLOT, slots),
+            (AreaKind.WEIGHTS, 1),
+            (AreaKind.LANE, lanes),
+            (AreaKind.SLOT, slots),
             (AreaKind.MODULE, 1),
         )
-    )  # fmt: skip
+    )
     spots = draw(
         st.lists(
             st.tuples(st.integers(0, traces - 1), st.integers(0, 5), st.sampled_from(devices)),
-            max_size=5, unique=True,
+            max_size=5,
+            unique=True,
         )
-    )  # fmt: skip
+    )
     lowered = LoweredReplica(
-        devices=devices, slots=slots, lanes=lanes, areas=areas,
+        devices=devices,
+        slots=slots,
+        lanes=lanes,
+        areas=areas,
         places=tuple(
-            Place(trace=trace, buffer=BufferId(buffer), device=device,
-                  kind=draw(st.sampled_from(AreaKind)),
-                  offset=draw(st.integers(0, 1000)) * PLACE_ALIGNMENT)
+            Place(
+                trace=trace,
+                buffer=BufferId(buffer),
+                device=device,
+                kind=draw(st.sampled_from(AreaKind)),
+                offset=draw(st.integers(0, 1000)) * PLACE_ALIGNMENT,
+            )
             for trace, buffer, device in spots
         ),
         homes=tuple(
@@ -135,11 +169,15 @@ def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: floa
             for trace, buffer, device in spots[:2]
         ),
         traces=tuple(draw(requests(devices, one)) for one in placed),
-    )  # fmt: skip
+    )
     return Replica(
-        share=share, slots=slots, lanes=lanes, policy=draw(st.just("")), traces=placed,
+        share=share,
+        slots=slots,
+        lanes=lanes,
+        policy=draw(st.just("")),
+        traces=placed,
         lowered=lowered,
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -148,16 +186,24 @@ def placements(draw: st.DrawFn, devices: tuple[str, ...], trace: int) -> PlacedT
     return PlacedTrace(
         trace=trace,
         steps=tuple(
-            PlacedStep(step=step, name=draw(words), device=draw(where), arch=draw(words),
-                       predicted_ns=draw(amounts), error=draw(amounts), source=draw(words))
+            PlacedStep(
+                step=step,
+                name=draw(words),
+                device=draw(where),
+                arch=draw(words),
+                predicted_ns=draw(amounts),
+                error=draw(amounts),
+                source=draw(words),
+            )
             for step in range(draw(st.integers(0, 4)))
         ),
         transfers=tuple(
-            PlannedTransfer(tensor=draw(words), bytes=draw(amounts), source=draw(where),
-                            target=draw(where))
+            PlannedTransfer(
+                tensor=draw(words), bytes=draw(amounts), source=draw(where), target=draw(where)
+            )
             for _ in range(draw(st.integers(0, 2)))
         ),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -172,11 +218,14 @@ def requests(draw: st.DrawFn, devices: tuple[str, ...], placed: PlacedTrace) -> 
     )
     transfers = tuple(
         Transfer(
-            id=TransferId(index), buffer=BufferId(draw(st.integers(0, 9))), source=source,
-            target=target, bytes=draw(byte_ranges(least=1)),
+            id=TransferId(index),
+            buffer=BufferId(draw(st.integers(0, 9))),
+            source=source,
+            target=target,
+            bytes=draw(byte_ranges(least=1)),
         )
         for index, (source, target) in enumerate(ends)
-    )  # fmt: skip
+    )
     programs = tuple(
         DeviceProgram(device=name, operations=draw(operations(name, placed, transfers)))
         for name in devices

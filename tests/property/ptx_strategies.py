@@ -70,11 +70,19 @@ addresses = st.builds(
 )
 destinations = st.one_of(plain_names, sinks)
 operands: st.SearchStrategy[ptx.Operand] = st.one_of(
-    plain_names, components, numbers, constants, sinks, vectors, addresses, offsets,
-    st.builds(ptx.Not, plain_names), st.builds(ptx.Negated, plain_names),
+    plain_names,
+    components,
+    numbers,
+    constants,
+    sinks,
+    vectors,
+    addresses,
+    offsets,
+    st.builds(ptx.Not, plain_names),
+    st.builds(ptx.Negated, plain_names),
     st.builds(ptx.Pair, st.one_of(destinations, vectors), destinations),
     st.builds(ptx.Subscript, names, st.one_of(integers, offsets)),
-)  # fmt: skip
+)
 groups = st.lists(elements, max_size=3).map(lambda e: ptx.Group(tuple(e)))
 guards = st.one_of(st.none(), st.builds(ptx.Guard, names, st.booleans()))
 opcodes = st.builds(
@@ -87,8 +95,11 @@ calls = st.builds(
     lambda guard, results, callee, arguments: ptx.Instruction(
         guard, ptx.Opcode("call", ("uni",)), (results, callee, arguments)
     ),
-    guards, groups, plain_names, groups,
-)  # fmt: skip
+    guards,
+    groups,
+    plain_names,
+    groups,
+)
 
 small = st.integers(0, 1 << 20)
 locations = st.one_of(
@@ -105,42 +116,71 @@ initializers = st.recursive(
     max_leaves=8,
 )
 registers = st.builds(
-    ptx.Variable, space=st.just("reg"), type=types, name=names,
-    count=st.one_of(st.none(), st.integers(1, 1 << 16)), vector=st.sampled_from([None, 2, 4]),
-)  # fmt: skip
+    ptx.Variable,
+    space=st.just("reg"),
+    type=types,
+    name=names,
+    count=st.one_of(st.none(), st.integers(1, 1 << 16)),
+    vector=st.sampled_from([None, 2, 4]),
+)
 arrays = st.builds(
-    ptx.Variable, space=st.sampled_from(["local", "shared", "param", "global", "const"]),
-    type=types, name=names, align=optional, vector=st.sampled_from([None, 2, 4, 8]),
+    ptx.Variable,
+    space=st.sampled_from(["local", "shared", "param", "global", "const"]),
+    type=types,
+    name=names,
+    align=optional,
+    vector=st.sampled_from([None, 2, 4, 8]),
     dimensions=st.lists(st.integers(0, 1 << 20), max_size=3).map(tuple),
-)  # fmt: skip
+)
 parameters = st.builds(
-    ptx.Variable, space=st.just("param"), type=types, name=names, align=optional,
+    ptx.Variable,
+    space=st.just("param"),
+    type=types,
+    name=names,
+    align=optional,
     pointer_space=st.sampled_from([None, "", "global", "shared"]),
     dimensions=st.lists(st.integers(0, 64), max_size=1).map(tuple),
-)  # fmt: skip
+)
 attributes = st.one_of(
     st.just(()),
     st.just((ptx.Attribute(name="managed"),)),
     st.tuples(naturals, naturals).map(lambda v: (ptx.Attribute(name="unified", values=v),)),
 )
 module_variables = st.builds(
-    ptx.Variable, space=st.sampled_from(["global", "const"]), type=types, name=names,
-    align=optional, linkage=st.sampled_from([None, "visible", "extern", "weak", "common"]),
+    ptx.Variable,
+    space=st.sampled_from(["global", "const"]),
+    type=types,
+    name=names,
+    align=optional,
+    linkage=st.sampled_from([None, "visible", "extern", "weak", "common"]),
     dimensions=st.lists(st.one_of(st.none(), st.integers(0, 99)), max_size=2).map(tuple),
-    initializer=st.one_of(st.none(), initializers), attributes=attributes,
-)  # fmt: skip
+    initializer=st.one_of(st.none(), initializers),
+    attributes=attributes,
+)
 target_lists = st.builds(
-    ptx.TargetList, names, st.sampled_from(["branchtargets", "calltargets"]),
+    ptx.TargetList,
+    names,
+    st.sampled_from(["branchtargets", "calltargets"]),
     st.lists(names, min_size=1, max_size=3).map(tuple),
-)  # fmt: skip
+)
 prototypes = st.builds(
-    ptx.CallPrototype, name=names, returns=st.lists(parameters, max_size=1).map(tuple),
+    ptx.CallPrototype,
+    name=names,
+    returns=st.lists(parameters, max_size=1).map(tuple),
     parameters=st.lists(parameters, max_size=3).map(tuple),
-)  # fmt: skip
+)
 simple_statements = st.one_of(
-    instructions, instructions, calls, locations, pragmas, registers, arrays, target_lists,
-    prototypes, st.builds(ptx.Label, names),
-)  # fmt: skip
+    instructions,
+    instructions,
+    calls,
+    locations,
+    pragmas,
+    registers,
+    arrays,
+    target_lists,
+    prototypes,
+    st.builds(ptx.Label, names),
+)
 bodies = st.recursive(
     st.lists(simple_statements, max_size=6).map(tuple),
     lambda inner: st.lists(st.one_of(simple_statements, inner.map(ptx.Block)), max_size=4).map(
@@ -149,22 +189,30 @@ bodies = st.recursive(
     max_leaves=3,
 )
 directives = st.builds(
-    ptx.Directive, st.sampled_from(["maxntid", "minnctapersm", "noreturn", "maxnreg"]),
+    ptx.Directive,
+    st.sampled_from(["maxntid", "minnctapersm", "noreturn", "maxnreg"]),
     st.lists(st.integers(1, 1024).map(str).map(integer_constant), max_size=3).map(tuple),
-)  # fmt: skip
+)
 functions = st.builds(
-    ptx.Function, is_entry=st.just(False), name=names,
+    ptx.Function,
+    is_entry=st.just(False),
+    name=names,
     linkage=st.sampled_from([None, "visible", "extern", "weak"]),
     returns=st.lists(parameters, max_size=2).map(tuple),
     parameters=st.lists(parameters, max_size=4).map(tuple),
-    directives=st.lists(directives, max_size=2).map(tuple), attributes=attributes,
+    directives=st.lists(directives, max_size=2).map(tuple),
+    attributes=attributes,
     body=st.one_of(st.none(), bodies),
-)  # fmt: skip
+)
 kernels = st.builds(
-    ptx.Function, is_entry=st.just(True), name=names, parameters=st.just(()),
-    has_parameter_list=st.booleans(), directives=st.lists(directives, max_size=2).map(tuple),
+    ptx.Function,
+    is_entry=st.just(True),
+    name=names,
+    parameters=st.just(()),
+    has_parameter_list=st.booleans(),
+    directives=st.lists(directives, max_size=2).map(tuple),
     body=bodies,
-)  # fmt: skip
+)
 files = st.builds(ptx.SourceFile, small, strings, st.none(), st.none())
 items = st.one_of(
     functions,
@@ -176,9 +224,11 @@ items = st.one_of(
     st.builds(ptx.Alias, names, names),
 )
 modules = st.builds(
-    ptx.Module, version=st.tuples(st.integers(1, 9), st.integers(0, 9)),
+    ptx.Module,
+    version=st.tuples(st.integers(1, 9), st.integers(0, 9)),
     target=st.lists(st.sampled_from(["sm_80", "sm_90a", "debug"]), min_size=1, max_size=2).map(
         tuple
     ),
-    address_size=st.sampled_from([None, 32, 64]), items=st.lists(items, max_size=4).map(tuple),
-)  # fmt: skip
+    address_size=st.sampled_from([None, 32, 64]),
+    items=st.lists(items, max_size=4).map(tuple),
+)

@@ -135,10 +135,12 @@ def buffers(draw: st.DrawFn, index: int, name: str) -> Buffer:
 def pointers(declared: list[Buffer]) -> st.SearchStrategy[Pointer]:
     """An address in any buffer, one past its end included."""
     return st.sampled_from(declared).flatmap(
-        lambda b: st.sampled_from([0, b.bytes]).flatmap(
-            lambda edge: st.one_of(st.just(edge), st.integers(0, b.bytes))
-        ).map(lambda offset: Pointer(b.id, offset))
-    )  # fmt: skip
+        lambda b: (
+            st.sampled_from([0, b.bytes])
+            .flatmap(lambda edge: st.one_of(st.just(edge), st.integers(0, b.bytes)))
+            .map(lambda offset: Pointer(b.id, offset))
+        )
+    )
 
 
 @st.composite
@@ -292,8 +294,11 @@ def programs(draw: st.DrawFn) -> Program:
     for index, name in enumerate(module_names):
         shapes = draw(st.lists(kernels, max_size=3, unique_by=lambda k: k.name))
         taken = {shape.name for shape in shapes}
-        own = draw(st.lists(st.tuples(identifiers, st.integers(1, 99)), max_size=2,
-                            unique_by=lambda v: v[0]))  # fmt: skip
+        own = draw(
+            st.lists(
+                st.tuples(identifiers, st.integers(1, 99)), max_size=2, unique_by=lambda v: v[0]
+            )
+        )
         own = [(symbol, size) for symbol, size in own if symbol not in taken]
         archs = draw(st.lists(st.sampled_from(ARCHS), min_size=1, max_size=3, unique=True))
         found = []

@@ -95,9 +95,12 @@ NEVER = frozenset(
 def lower(case: Case, seed: int) -> LoweredReplica:
     rng = random.Random(seed)
     return lower_replica(
-        case.programs, case.graphs, case.placements, slots=rng.choice([1, 2, 3]),
+        case.programs,
+        case.graphs,
+        case.placements,
+        slots=rng.choice([1, 2, 3]),
         lanes=rng.choice([1, 2]),
-    )  # fmt: skip
+    )
 
 
 def some_requests(case: Case, replica: LoweredReplica, seed: int) -> list[Request]:

@@ -140,7 +140,7 @@ CASES = {
         "st.global.u32 [%rd6], %r1; ret;",
         [(2080, 2176), (2304, 2336)],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -160,16 +160,21 @@ def test_regions_hold(name: str) -> None:
         (
             "add.s32 %r2, %r1, -16; mul.wide.u32 %rd6, %r2, 4; add.s64 %rd7, %rd1, %rd6;"
             "st.global.u32 [%rd7], %r1; ret;",
-            "y+2048, x, u32:0", "TSR2004",
+            "y+2048, x, u32:0",
+            "TSR2004",
         ),
         (f"{STORE} ret;", "u64:0, x, u32:0", "TSR2005"),
         (f"{STORE} ret;", "w, x, u32:0", "TSR2003"),
-        (f"{LOAD} mul.wide.u32 %rd6, %r6, 4; add.s64 %rd7, %rd1, %rd6; st.global.u32 [%rd7], %r1;",
-         "w, x, u32:0", "TSR2003"),
+        (
+            f"{LOAD} mul.wide.u32 %rd6, %r6, 4; add.s64 %rd7, %rd1, %rd6; "
+            "st.global.u32 [%rd7], %r1;",
+            "w, x, u32:0",
+            "TSR2003",
+        ),
         ("ld.global.u32 %r2, [%rd5]; ret;", "y, t, u32:0", "TSR2007"),
         (f"{STORE} ret;", "u64:0x123456789abc, x, u32:0", "TSR2001"),
     ],
-)  # fmt: skip
+)
 def test_findings(body: str, args: str, code: str) -> None:
     given = program(body, args)
     found = [d for d in AnalysisManager(given).get(Dependences).diagnostics if d.code == code]
@@ -225,8 +230,9 @@ def test_one_buffer_passed_twice() -> None:
 
 def test_an_empty_grid_is_refused_by_the_reader() -> None:
     with pytest.raises(TesseraError, match="TSR1116"):
-        trace(BUFFERS, f"{HEAD}ret;\n}}\n",
-              "launch m.k grid=0,1,1 block=1,1,1 args=[y, x, u32:0]\n")  # fmt: skip
+        trace(
+            BUFFERS, f"{HEAD}ret;\n}}\n", "launch m.k grid=0,1,1 block=1,1,1 args=[y, x, u32:0]\n"
+        )
 
 
 def test_wide_registers() -> None:

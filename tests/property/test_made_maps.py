@@ -80,7 +80,7 @@ CHANGES = {
         FIRST_COPY,
         "{ .reg .b32 v; ld.global.b32 v, [%rd3]; setp.eq.b32 %p1, v, 0; }\n" + FIRST_COPY,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)

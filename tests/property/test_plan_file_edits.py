@@ -55,9 +55,12 @@ def made(seed: int) -> tuple[str, Plan, tuple[Program, ...], tuple[KernelGraph, 
     devices = "abc"[: rng.choice([2, 3])]
     placements = [[rng.choice(devices) for _ in program.work()] for program in traces]
     made = plan_of(
-        traces, placements, slots=rng.choice([1, 2, 8]), lanes=rng.choice([1, 3]),
+        traces,
+        placements,
+        slots=rng.choice([1, 2, 8]),
+        lanes=rng.choice([1, 3]),
         shares=[1 / count] * count,
-    )  # fmt: skip
+    )
     text = print_plan(made)
     plan = parse_plan(text)
     programs = tuple(parse_trace(one.text, "t.ptx") for one in plan.traces)

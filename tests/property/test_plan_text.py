@@ -22,11 +22,41 @@ from tests.property.plan_strategies import byte_ranges, plans
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 ODD = [
-    "", " ", "|", "\\", '"', "=", ",", ":", "0:", "1:0", "0:1+0*9", "0:1+2*99999999999",
-    "0:1+1*4", "9" * 30, "9" * 5000, "-1", "1e999", "nan", "null", "none", "\x00", "\udc80", "é",
-    "//", "compute launch 0", "in recv 0", "out send 99", "program", 'devices="x"', "trace=7",
-    "buffer=99999999999999999999", "replica share=1.0 slots=1 lanes=1", "[" * 500, "x" * 3000,
-]  # fmt: skip
+    "",
+    " ",
+    "|",
+    "\\",
+    '"',
+    "=",
+    ",",
+    ":",
+    "0:",
+    "1:0",
+    "0:1+0*9",
+    "0:1+2*99999999999",
+    "0:1+1*4",
+    "9" * 30,
+    "9" * 5000,
+    "-1",
+    "1e999",
+    "nan",
+    "null",
+    "none",
+    "\x00",
+    "\udc80",
+    "é",
+    "//",
+    "compute launch 0",
+    "in recv 0",
+    "out send 99",
+    "program",
+    'devices="x"',
+    "trace=7",
+    "buffer=99999999999999999999",
+    "replica share=1.0 slots=1 lanes=1",
+    "[" * 500,
+    "x" * 3000,
+]
 
 
 @given(plans())

@@ -90,9 +90,11 @@ def run(folder: Path, seed: int) -> str:
     )
     objective = rng.choice(list(VALUE))
     options = PlanOptions(
-        gpus=",".join(chosen), objective=objective, memory=memory,
+        gpus=",".join(chosen),
+        objective=objective,
+        memory=memory,
         link=rng.choice(["1Gb/s", "100Gb/s", "pcie4"]),
-    )  # fmt: skip
+    )
     found = attempt(path, options)
     if isinstance(found, TesseraError):
         assert found.exit_code == 3, found

@@ -45,8 +45,10 @@ def test_the_fast_way_reads_what_the_token_grammar_reads(module: ptx.Module) -> 
 @given(modules, st.data())
 def test_whitespace_and_comments_change_nothing(module: ptx.Module, data: st.DataObject) -> None:
     text = print_module(module)
-    noisy = [data.draw(st.sampled_from(GAPS)) if part == " " or part == "\n" else part
-             for part in re.split(r'("[^"\n]*"|\.version[^\n]*\n| |\n)', text)]  # fmt: skip
+    noisy = [
+        data.draw(st.sampled_from(GAPS)) if part == " " or part == "\n" else part
+        for part in re.split(r'("[^"\n]*"|\.version[^\n]*\n| |\n)', text)
+    ]
     assert parse("".join(noisy)) == module
 
 
@@ -63,8 +65,12 @@ def test_the_cache_gives_back_what_it_was_given(module: ptx.Module) -> None:
 
 @given(instructions)
 def test_operands_are_found_again_in_the_text(instruction: ptx.Instruction) -> None:
-    module = ptx.Module(version=(8, 0), target=("sm_80",), address_size=64, items=(
-        ptx.Function(is_entry=True, name="k", body=(instruction,)),))  # fmt: skip
+    module = ptx.Module(
+        version=(8, 0),
+        target=("sm_80",),
+        address_size=64,
+        items=(ptx.Function(is_entry=True, name="k", body=(instruction,)),),
+    )
     text = print_module(module)
     at = next(parse(text).kernels()).body[0].at  # type: ignore[index, union-attr]
     parts = locate_parts(text, at)

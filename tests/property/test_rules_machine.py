@@ -70,9 +70,7 @@ def test_retries_and_queues_are_no_waiting() -> None:
     check("machine", run)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "register"), [("per_sm", "%smid"), ("stamp", "%clock64")]
-)  # fmt: skip
+@pytest.mark.parametrize(("kernel", "register"), [("per_sm", "%smid"), ("stamp", "%clock64")])
 def test_registers_that_the_machine_chooses(kernel: str, register: str) -> None:
     buffers = {"out": np.zeros(4096, np.int64)}
     run = run_of(buffers, Launch(kernel, 2, 32, ["out"]))

@@ -49,9 +49,14 @@ def test_a_clipped_copy_is_exact_to_the_byte() -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(
-    st.integers(1, 70), st.integers(1, 20), st.integers(0, 2),
-    st.integers(-40, 70), st.integers(-10, 20), st.integers(1, 3), st.integers(1, 3),
-)  # fmt: skip
+    st.integers(1, 70),
+    st.integers(1, 20),
+    st.integers(0, 2),
+    st.integers(-40, 70),
+    st.integers(-10, 20),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
 def test_any_place(w: int, h: int, pad: int, dx: int, dy: int, gx: int, gy: int) -> None:
     pitch = (4 * w + 15) // 16 * 16 + 16 * pad
     check("tensor", copy_run(w, h, pitch, dx, dy, (gx, gy)))
@@ -105,8 +110,9 @@ def test_each_block_picks_its_map() -> None:
     assert touched(program, step, "a", AccessKind.READ) == even
     assert touched(program, step, "b", AccessKind.READ) == odd
     assert touched(program, step, "out", AccessKind.WRITE, must=True) == [
-        (768, 1280), (1536, 2048),
-    ]  # fmt: skip
+        (768, 1280),
+        (1536, 2048),
+    ]
     check("tensor", run)
 
 
@@ -165,9 +171,13 @@ def described(
     """A descriptor as Triton passes it: the map, then sizes and strides."""
     width = {FLOAT: 4, BF16: 2}[kind]
     content = encode_tiled(
-        data_type=kind, address=0, dims=(columns, rows), strides=(columns * width,),
-        box=box[::-1], swizzle=swizzle,
-    )  # fmt: skip
+        data_type=kind,
+        address=0,
+        dims=(columns, rows),
+        strides=(columns * width,),
+        box=box[::-1],
+        swizzle=swizzle,
+    )
     sizes = [I32(rows), I32(columns), np.int64(columns), np.int64(1)]
     return [map_argument(name, content), *sizes]
 
@@ -197,8 +207,12 @@ def test_triton_persistent_matmul() -> None:
         *described("c", m, n, (64, 64), BF16, SWIZZLE_128),
         *described("a", m, k, (64, 32), BF16, SWIZZLE_64),
         *described("b", k, n, (32, 64), BF16, SWIZZLE_128),
-        I32(m), I32(n), I32(k), np.uint64(0), np.uint64(0),
-    ]  # fmt: skip
+        I32(m),
+        I32(n),
+        I32(k),
+        np.uint64(0),
+        np.uint64(0),
+    ]
     run = run_of(buffers, Launch("persistent", 4, 128, args, smem=24592))
     program, (step,) = analyse("triton_tensor_matmul", run)
     assert not step.pins

@@ -84,11 +84,13 @@ FOLLOWED: dict[str, tuple[str, Expected]] = {
         {"a": WORDS, "b": [(s + 4, e + 4) for s, e in WORDS]},
     ),
     "a thread's own word needs no barrier": (
-        f"{PUT_A} ld.shared.b64 %rd10, [%r4]; {READ}", {"a": WORDS},
+        f"{PUT_A} ld.shared.b64 %rd10, [%r4]; {READ}",
+        {"a": WORDS},
     ),
     "a barrier with all threads counted": (f"{PUT_A} bar.sync 3, 64; {GET} {READ}", {"a": WORDS}),
     "a barrier that reduces": (
-        f"{PUT_A} bar.red.and.pred %p5, 0, %p1; {GET} {READ}", {"a": WORDS},
+        f"{PUT_A} bar.red.and.pred %p5, 0, %p1; {GET} {READ}",
+        {"a": WORDS},
     ),
     "two words of 4 bytes": (
         f"{HALVES} st.shared.b32 [%r4], %r11; st.shared.b32 [%r4+4], %r12; {BAR} {GET} {READ}",
@@ -157,8 +159,7 @@ FOLLOWED: dict[str, tuple[str, Expected]] = {
         },
     ),
     "a store by one CTA": (
-        f"{PUT_A} {BAR} setp.eq.u32 %p2, %r2, 1; @%p2 st.shared.b64 [%r4], %rd6; {BAR} {GET}"
-        f"{READ}",
+        f"{PUT_A} {BAR} setp.eq.u32 %p2, %r2, 1; @%p2 st.shared.b64 [%r4], %rd6; {BAR} {GET}{READ}",
         {"a": WORDS[:64], "b": WORDS[64:]},
     ),
     "CTAs with different numbers of rounds": (
@@ -239,7 +240,7 @@ FOLLOWED: dict[str, tuple[str, Expected]] = {
         f"mul.wide.u32 %rd11, %r15, 8; add.s64 %rd10, %rd1, %rd11; {READ}",
         {"a": WORDS},
     ),
-}  # fmt: skip
+}
 
 # What is only known to be in some buffers.
 JOINED: dict[str, tuple[str, Expected]] = {
@@ -250,7 +251,8 @@ JOINED: dict[str, tuple[str, Expected]] = {
         {"a": WHOLE, "b": WHOLE},
     ),
     "a barrier of the other warp's threads only": (
-        f"{PUT_B} {BAR} {PUT_A} bar.warp.sync -1; {GET} {READ}", {"a": WHOLE, "b": WHOLE},
+        f"{PUT_B} {BAR} {PUT_A} bar.warp.sync -1; {GET} {READ}",
+        {"a": WHOLE, "b": WHOLE},
     ),
     "a barrier for half of the threads": (
         f"{PUT_B} {BAR} {PUT_A} shr.u32 %r11, %r1, 5; add.s32 %r12, %r11, 1; bar.sync %r12, 32;"
@@ -269,7 +271,8 @@ JOINED: dict[str, tuple[str, Expected]] = {
         {"a": WHOLE, "b": WHOLE},
     ),
     "a barrier of each warp for itself": (
-        f"{PUT_B} {BAR} {PUT_A} bar.sync 1, 32; {GET} {READ}", {"a": WHOLE, "b": WHOLE},
+        f"{PUT_B} {BAR} {PUT_A} bar.sync 1, 32; {GET} {READ}",
+        {"a": WHOLE, "b": WHOLE},
     ),
     "a barrier on one side of a branch that data decides": (
         f"{PUT_B} {BAR} {PUT_A} ld.global.u32 %r11, [%rd4]; setp.eq.u32 %p2, %r11, 0; @%p2 bra S;"
@@ -277,7 +280,8 @@ JOINED: dict[str, tuple[str, Expected]] = {
         {"a": WHOLE, "b": WHOLE},
     ),
     "an arrival": (
-        f"{PUT_B} {BAR} {PUT_A} bar.arrive 1, 64; {GET} {READ}", {"a": WHOLE, "b": WHOLE},
+        f"{PUT_B} {BAR} {PUT_A} bar.arrive 1, 64; {GET} {READ}",
+        {"a": WHOLE, "b": WHOLE},
     ),
     "a barrier of single threads": (
         f"{NEXT} {PUT_B} {BAR} {PUT_A} mov.u32 %r14, %lanemask_eq; bar.warp.sync %r14;"
@@ -308,7 +312,8 @@ JOINED: dict[str, tuple[str, Expected]] = {
         {"a": WHOLE, "b": WHOLE},
     ),
     "stores of two tables that data chooses": (
-        f"{PUT_A} @%p1 st.shared.b64 [%r4], %rd6; {BAR} {GET} {READ}", {"a": WHOLE, "b": WHOLE},
+        f"{PUT_A} @%p1 st.shared.b64 [%r4], %rd6; {BAR} {GET} {READ}",
+        {"a": WHOLE, "b": WHOLE},
     ),
     "two threads store to one word": (
         "shr.u32 %r11, %r1, 1; shl.b32 %r12, %r11, 3; add.s32 %r13, %r33, %r12;"
@@ -351,8 +356,7 @@ JOINED: dict[str, tuple[str, Expected]] = {
         {"a": WHOLE, "b": WHOLE},
     ),
     "other variables do not matter": (
-        f"{PUT_B} {BAR} {PUT_A} {GET} {READ} st.shared.b64 [more], %rd3;"
-        "st.shared.b32 [more+8], 1;",
+        f"{PUT_B} {BAR} {PUT_A} {GET} {READ} st.shared.b64 [more], %rd3;st.shared.b32 [more+8], 1;",
         {"a": WHOLE, "b": WHOLE},
     ),
     "threads that left": (
@@ -360,7 +364,7 @@ JOINED: dict[str, tuple[str, Expected]] = {
         f"@!%p3 bra E; {GET} {READ} E:",
         {"a": WHOLE},
     ),
-}  # fmt: skip
+}
 
 # What may be anything.
 LOST: dict[str, str] = {

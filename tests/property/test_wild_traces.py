@@ -28,9 +28,13 @@ def check_traces(seed: int, placements: int, seen: Counter[str]) -> None:
         places = [[rng.choice(devices) for _ in graph.nodes] for graph in graphs]
         lanes = rng.choice([1, 2])
         model = model_of(
-            programs, places, slots=rng.choice([1, 2, 3]), lanes=lanes, graphs=graphs,
+            programs,
+            places,
+            slots=rng.choice([1, 2, 3]),
+            lanes=lanes,
+            graphs=graphs,
             filled=rng.random() < 0.5,
-        )  # fmt: skip
+        )
         assert check_replica(model.lowered, programs, graphs, places) == (), seed
         assert races(model.lowered, programs, graphs) == "", seed
         asks = [Ask(n, rng.randrange(len(programs)), rng.randrange(lanes)) for n in range(3)]

@@ -88,9 +88,17 @@ def test_discarded_bytes_stay_on_the_cpu_as_on_a_gpu() -> None:
 
 # What surely writes every byte of its extent in memory that outlives a CTA, by the ISA's words.
 WRITES_EVERY_BYTE = {
-    "st", "st.async", "multimem.st", "multimem.st.async", "wmma.store", "cp.async.bulk",
-    "multimem.cp.async.bulk", "tensormap.cp_fenceproxy", "fabric.try_put", "fabric.try_get",
-}  # fmt: skip
+    "st",
+    "st.async",
+    "multimem.st",
+    "multimem.st.async",
+    "wmma.store",
+    "cp.async.bulk",
+    "multimem.cp.async.bulk",
+    "tensormap.cp_fenceproxy",
+    "fabric.try_put",
+    "fabric.try_get",
+}
 
 
 def test_what_counts_as_writing_every_byte() -> None:

@@ -59,36 +59,44 @@ def chain(n: int) -> str:
 def in_turns(n: int) -> str:
     """Many launches on two buffers."""
     return (
-        buffer("a") + buffer("b") + f"//! module m\n{HEAD}{kernel('k')}"
+        buffer("a")
+        + buffer("b")
+        + f"//! module m\n{HEAD}{kernel('k')}"
         + "".join(launch("m", "k", *("ab" if i % 2 else "ba")) for i in range(n))
-    )  # fmt: skip
+    )
 
 
 def readers(n: int) -> str:
     """Many launches that read what one has written."""
     return (
-        buffer("a") + buffer("b") + "".join(buffer(f"c{i}") for i in range(n))
-        + f"//! module m\n{HEAD}{kernel('k')}" + launch("m", "k", "a", "b")
+        buffer("a")
+        + buffer("b")
+        + "".join(buffer(f"c{i}") for i in range(n))
+        + f"//! module m\n{HEAD}{kernel('k')}"
+        + launch("m", "k", "a", "b")
         + "".join(launch("m", "k", "b", f"c{i}") for i in range(n))
-    )  # fmt: skip
+    )
 
 
 def modules(n: int) -> str:
     """A module for each launch."""
     return (
-        buffer("a") + buffer("b")
+        buffer("a")
+        + buffer("b")
         + "".join(f"//! module m{i}\n{HEAD}{kernel(f'k{i}')}" for i in range(n))
         + "".join(launch(f"m{i}", f"k{i}", "a", "b") for i in range(n))
-    )  # fmt: skip
+    )
 
 
 def kernels(n: int) -> str:
     """A module of many kernels, each launched once."""
     return (
-        buffer("a") + buffer("b") + f"//! module m\n{HEAD}"
+        buffer("a")
+        + buffer("b")
+        + f"//! module m\n{HEAD}"
         + "".join(kernel(f"k{i}") for i in range(n))
         + "".join(launch("m", f"k{i}", "a", "b") for i in range(n))
-    )  # fmt: skip
+    )
 
 
 TRACES: dict[str, Callable[[int], str]] = {

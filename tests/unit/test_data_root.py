@@ -63,8 +63,17 @@ def commands(hub: Path, *more: str) -> dict[str, tuple[str, ...]]:
         "run data": ("run", "t.ptx", "--data", link, *more),
         "run plan": ("run", "plan.tsp", "--backend", "cpu", "--requests", "1", *more),
         "run plan data": (
-            "run", "plan.tsp", "--backend", "cpu", "--requests", "1", "--data", link, *more),
-    }  # fmt: skip
+            "run",
+            "plan.tsp",
+            "--backend",
+            "cpu",
+            "--requests",
+            "1",
+            "--data",
+            link,
+            *more,
+        ),
+    }
 
 
 def test_links_are_followed_below_the_folder(hub: Path) -> None:
@@ -144,9 +153,17 @@ def _to_a_device(hub: Path, link: Path) -> None:
 
 
 HAZARDS = (
-    _out, _out_by_a_second_link, _out_by_a_folder, _neighbour, _nowhere, _loop, _to_a_pipe,
-    _to_a_folder, _to_the_root, _to_a_device,
-)  # fmt: skip
+    _out,
+    _out_by_a_second_link,
+    _out_by_a_folder,
+    _neighbour,
+    _nowhere,
+    _loop,
+    _to_a_pipe,
+    _to_a_folder,
+    _to_the_root,
+    _to_a_device,
+)
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=lambda one: one.__name__.strip("_"))

@@ -55,9 +55,7 @@ def test_each_strategy_keeps_its_best_number_of_slots() -> None:
 
 def test_ratios_are_against_the_best_coarse_baseline_alone() -> None:
     us = {"serial": 12.0, "streams": 11.0, "kernel": 10.0, "dp": 11.5, "attention": 13.0}
-    assert ratios(us) == {
-        "of_serial": 1.2, "of_streams": 1.1, "coarse": "dp", "of_coarse": 1.15
-    }  # fmt: skip
+    assert ratios(us) == {"of_serial": 1.2, "of_streams": 1.1, "coarse": "dp", "of_coarse": 1.15}
     assert ratios({"serial": 1.0}) == {}
     assert ratios({"kernel": 1.0}) == {}
 
@@ -111,18 +109,20 @@ def test_the_work_of_attention_counts_what_is_seen() -> None:
 
 def profile_rows(sms: int, **times: float) -> list[dict[str, Any]]:
     return [
-        {"step": step, "sms": sms, "ns": times.get(kind_of(step), 1000.0),
-         "beside_compute_ns": times.get(kind_of(step), 1000.0),
-         "beside_memory_ns": 2 * times.get(kind_of(step), 1000.0)}
+        {
+            "step": step,
+            "sms": sms,
+            "ns": times.get(kind_of(step), 1000.0),
+            "beside_compute_ns": times.get(kind_of(step), 1000.0),
+            "beside_memory_ns": 2 * times.get(kind_of(step), 1000.0),
+        }
         for step in range(48)
-    ]  # fmt: skip
+    ]
 
 
 def test_kinds_add_up_their_steps() -> None:
     found = by_kind(profile_rows(132, qkv=5000.0))
-    assert found["qkv"]["132"] == {
-        "alone": 20.0, "beside_compute": 20.0, "beside_memory": 40.0
-    }  # fmt: skip
+    assert found["qkv"]["132"] == {"alone": 20.0, "beside_compute": 20.0, "beside_memory": 40.0}
     assert found["norm"]["132"]["alone"] == 9.0
 
 
@@ -158,12 +158,17 @@ def test_pairs_are_predicted_by_what_each_draws() -> None:
 
 def test_what_was_measured_stands_beside_what_was_predicted() -> None:
     found = measured_row(
-        {"periods_ns": {"serial": [2e6, 2e6], "kernel@4": [1e6], "kernel@4 (short)": [9e9]},
-         "failed": [], "split": {"serial": "132", "kernel": "84+48"}},
-        [{"strategy": "serial", "split": "132", "period_ns": 2.2e6},
-         {"strategy": "kernel", "split": "84+48", "period_ns": 0.9e6},
-         {"strategy": "kernel", "split": "76+56", "period_ns": 0.8e6}],
-    )  # fmt: skip
+        {
+            "periods_ns": {"serial": [2e6, 2e6], "kernel@4": [1e6], "kernel@4 (short)": [9e9]},
+            "failed": [],
+            "split": {"serial": "132", "kernel": "84+48"},
+        },
+        [
+            {"strategy": "serial", "split": "132", "period_ns": 2.2e6},
+            {"strategy": "kernel", "split": "84+48", "period_ns": 0.9e6},
+            {"strategy": "kernel", "split": "76+56", "period_ns": 0.8e6},
+        ],
+    )
     assert found["ratios"]["of_serial"] == 2.0
     assert found["fastest"] == "kernel"
     assert found["prediction_off"] == {"serial": 0.1, "kernel": -0.1}
@@ -173,9 +178,11 @@ def small_plan(placements: Sequence[str], *, replicas: int = 1) -> Prepared:
     """Two copies on two slices."""
     model = model_of([trace(BUFFERS, COPY, STEPS)], [placements], slots=2, lanes=2)
     return Prepared(
-        name="plan", replicas=(model.lowered,) * replicas, traces=(model.traces,) * replicas,
+        name="plan",
+        replicas=(model.lowered,) * replicas,
+        traces=(model.traces,) * replicas,
         targets=SLICES,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -222,9 +229,15 @@ def test_plans_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     said: list[str] = []
     found, clocks = measure(
-        plans, 1 << 20, seconds=(0.01, 0.01), repeats=1, keep=best_slots,
-        on_row=lambda name, _: said.append(name), deadline=float("inf"), module=FakeCuda(),
-    )  # fmt: skip
+        plans,
+        1 << 20,
+        seconds=(0.01, 0.01),
+        repeats=1,
+        keep=best_slots,
+        on_row=lambda name, _: said.append(name),
+        deadline=float("inf"),
+        module=FakeCuda(),
+    )
     kept = [name for name in found if not name.endswith("(short)")]
     assert [strategy_of(name) for name in kept] == ["serial", "kernel"]
     assert all(len(found[name]) == 1 and min(found[name]) > 0 for name in kept)

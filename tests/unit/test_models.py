@@ -15,10 +15,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("layers", "llama", "mamba", "mmdit", "moe", "vision_language")
 TRACES = {
-    "llama_prefill": "llama.prefill", "llama_decode": "llama.decode",
-    "llama_decode_library": "llama.decode", "mamba": "mamba.step", "mmdit": "mmdit.step",
-    "moe": "moe.step", "vision_language": "vision_language.step",
-}  # fmt: skip
+    "llama_prefill": "llama.prefill",
+    "llama_decode": "llama.decode",
+    "llama_decode_library": "llama.decode",
+    "mamba": "mamba.step",
+    "mmdit": "mmdit.step",
+    "moe": "moe.step",
+    "vision_language": "vision_language.step",
+}
 
 
 @pytest.fixture

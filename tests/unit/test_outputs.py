@@ -146,9 +146,18 @@ def _loop(target: Path) -> None:
 
 
 HAZARDS: tuple[Callable[[Path], None], ...] = (
-    _notes, _bytes, _not_a_plan, _tells_of_marks, _other_json, _link_to_notes, _link_to_input,
-    _long_way_to_input, _hard_link_to_input, _folder, _loop,
-)  # fmt: skip
+    _notes,
+    _bytes,
+    _not_a_plan,
+    _tells_of_marks,
+    _other_json,
+    _link_to_notes,
+    _link_to_input,
+    _long_way_to_input,
+    _hard_link_to_input,
+    _folder,
+    _loop,
+)
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=lambda one: one.__name__.strip("_"))
@@ -386,5 +395,7 @@ def test_every_option_that_writes_is_in_the_table() -> None:
             if is_path and option.name not in reading:
                 writing.add((command.name, option.opts[-1]))
     listed = {(command[0], command[-1]) for command, _ in ALL.values()}
-    assert {(name, option.replace("--output", "-o").replace("-os", "--outputs"))
-            for name, option in writing} == listed  # fmt: skip
+    assert {
+        (name, option.replace("--output", "-o").replace("-os", "--outputs"))
+        for name, option in writing
+    } == listed

@@ -66,10 +66,17 @@ def test_slices_take_the_times_beside_a_neighbour(tmp_path: Path) -> None:
     before = plan(MLP, PlanOptions(gpus="h200:66sm", objective="latency")).plan
     steps = before.replicas[0].traces[0].steps
     rows = [
-        {"step": step.step, "name": step.name, "gpu": "h200", "sms": 66, "ns": 500.0,
-         "beside_compute_ns": 550.0, "beside_memory_ns": 900.0}
+        {
+            "step": step.step,
+            "name": step.name,
+            "gpu": "h200",
+            "sms": 66,
+            "ns": 500.0,
+            "beside_compute_ns": 550.0,
+            "beside_memory_ns": 900.0,
+        }
         for step in steps
-    ]  # fmt: skip
+    ]
     path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
     alone = plan(MLP, PlanOptions(gpus="h200:66sm", objective="latency", profiles=(path,))).plan
     both = PlanOptions(gpus="h200:66sm,h200:66sm", objective="latency", profiles=(path,))
@@ -86,9 +93,7 @@ def test_slices_copy_as_fast_as_was_measured(tmp_path: Path) -> None:
         for size in (4096, 1 << 20, 1 << 28)
     ]
     digest = plan(MLP, slices).plan.traces[0].digest
-    document = {
-        "schema": "tessera-profile/1", "program": digest, "rows": [], "transfers": copies
-    }  # fmt: skip
+    document = {"schema": "tessera-profile/1", "program": digest, "rows": [], "transfers": copies}
     (tmp_path / "p.json").write_text(json.dumps(document))
     report = plan(MLP, replace(slices, profiles=(str(tmp_path / "p.json"),)))
     there, back = sorted(report.machine.links, key=lambda link: link.source)
@@ -121,32 +126,58 @@ COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
         *(
             json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [row]})
             for row in (
-                3, {**ROW, "sms": 0}, {**ROW, "sms": -1}, {**ROW, "step": -1},
-                {**ROW, "variant": 80}, {**ROW, "gpu": "abacus"},
-                {**ROW, "ns": float("nan")}, {**ROW, "ns": -1}, {**ROW, "ns": "1"},
-                {**ROW, "step": True}, {**ROW, "x": 1}, {"step": 0}, {**ROW, "ns": 10**400},
-                {**ROW, "ns": 1e300}, {**ROW, "ns": 5e-324}, {**ROW, "error": 10**400},
-                {**ROW, "error": 1e308}, {**ROW, "beside_memory_ns": 1e308},
+                3,
+                {**ROW, "sms": 0},
+                {**ROW, "sms": -1},
+                {**ROW, "step": -1},
+                {**ROW, "variant": 80},
+                {**ROW, "gpu": "abacus"},
+                {**ROW, "ns": float("nan")},
+                {**ROW, "ns": -1},
+                {**ROW, "ns": "1"},
+                {**ROW, "step": True},
+                {**ROW, "x": 1},
+                {"step": 0},
+                {**ROW, "ns": 10**400},
+                {**ROW, "ns": 1e300},
+                {**ROW, "ns": 5e-324},
+                {**ROW, "error": 10**400},
+                {**ROW, "error": 1e308},
+                {**ROW, "beside_memory_ns": 1e308},
             )
         ),
         *(
             json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [], "transfers": one})
             for one in (
-                3, [3], [{}], [{**COPY, "ns": 0}], [{**COPY, "ns": "1"}], [{**COPY, "bytes": True}],
-                [{**COPY, "bytes": -4}], [{**COPY, "kind": "up"}], [{**COPY, "sms": 1.5}],
-                [{**COPY, "x": 1}], [{**COPY, "kind": []}],
+                3,
+                [3],
+                [{}],
+                [{**COPY, "ns": 0}],
+                [{**COPY, "ns": "1"}],
+                [{**COPY, "bytes": True}],
+                [{**COPY, "bytes": -4}],
+                [{**COPY, "kind": "up"}],
+                [{**COPY, "sms": 1.5}],
+                [{**COPY, "x": 1}],
+                [{**COPY, "kind": []}],
             )
         ),
         *(
             json.dumps({"schema": "tessera-profile/1", "program": "", "rows": [], "wholes": one})
             for one in (
-                3, [3], [{"together_ns": 1.0}], [{**WHOLE, "together_ns": 0}],
-                [{**WHOLE, "together_ns": "1"}], [{**WHOLE, "sms": 0}], [{**WHOLE, "gpu": 3}],
-                [{**WHOLE, "together_ns": 10**400}], [{**WHOLE, "together_ns": 1e200}],
+                3,
+                [3],
+                [{"together_ns": 1.0}],
+                [{**WHOLE, "together_ns": 0}],
+                [{**WHOLE, "together_ns": "1"}],
+                [{**WHOLE, "sms": 0}],
+                [{**WHOLE, "gpu": 3}],
+                [{**WHOLE, "together_ns": 10**400}],
+                [{**WHOLE, "together_ns": 1e200}],
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_profiles_that_are_refused(text: str) -> None:
     with pytest.raises(TesseraError, match="TSR3015"):
         parse_profile(text)

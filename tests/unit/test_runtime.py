@@ -329,8 +329,13 @@ def test_rows_that_are_not_those_of_the_input() -> None:
     array = np.arange(8, dtype=np.float32)
     with pytest.raises(TesseraError, match=r"is of shape \(2, 4\), not \(4, 2\)"):
         read_inputs(wanted, {"x": array.reshape(4, 2)})
-    for given in (array, array.reshape(2, 4), array.reshape(1, 2, 4), array.reshape(8, 1),
-                  array.view(np.uint8).reshape(4, 8)):  # fmt: skip
+    for given in (
+        array,
+        array.reshape(2, 4),
+        array.reshape(1, 2, 4),
+        array.reshape(8, 1),
+        array.view(np.uint8).reshape(4, 8),
+    ):
         content, _ = read_inputs(wanted, {"x": given})
         assert content["x"].tobytes() == array.tobytes()
 

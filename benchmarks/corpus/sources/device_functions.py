@@ -27,8 +27,12 @@ vabsdiffs4 vavgs2 vavgu4 vhaddu4 vcmpeq2 vcmpeq4 vcmpges2 vcmpgtu4 vcmpleu2 vcmp
 vmaxu4 vmins4 vminu2 vsads2 vsadu4 vseteq2 vsetgtu4 vsetles2""".split()  # noqa: SIM905
 PACKED_THREE = """viaddmax_s32 viaddmax_s32_relu viaddmin_u32 viaddmax_s16x2 viaddmin_u16x2 vimax3_s32
 vimin3_u32 vimax3_s16x2 vimax3_s32_relu""".split()  # noqa: SIM905
-TO_INTEGER = [f"__{f}2{i}_{r}" for f in ("float", "double") for i in ["int", "uint", "ll", "ull"]
-              for r in ["rn", "rz", "ru", "rd"]]  # fmt: skip
+TO_INTEGER = [
+    f"__{f}2{i}_{r}"
+    for f in ("float", "double")
+    for i in ["int", "uint", "ll", "ull"]
+    for r in ["rn", "rz", "ru", "rd"]
+]
 FROM_INTEGER = [
     f"__{i}2float_{r}" for i in ["int", "uint", "ll", "ull"] for r in ["rn", "rz", "ru", "rd"]
 ]
@@ -100,11 +104,19 @@ def arithmetic():
         yield f"to_integer_{number}", kernel("k", lines)
     lines = [f"f += {n}({'l' if 'll' in n else 'i'});" for n in FROM_INTEGER]
     yield "from_integer", kernel("k", lines)
-    yield "special_values", kernel("k", ["i += isnan(f) + isinf(d) + signbit(f) + isfinite(g);",
-        "f = frexpf(f, &j); d = modf(d, &e); f = ldexpf(f, i); d = scalbn(d, j); sincosf(f, &g, &h);",
-        "sincos(d, &e, &c); f += g * h; d += e * c; i += ilogbf(f); f = fmaf(f, g, h); d = fma(d, e, c);",
-        "f = norm3df(f, g, h); d = rnorm3d(d, e, c); i ^= __float_as_int(f); f = __int_as_float(i ^ j);",
-        "l ^= __double_as_longlong(d); d = __hiloint2double(i, j); i += __double2hiint(d);"])  # fmt: skip
+    yield (
+        "special_values",
+        kernel(
+            "k",
+            [
+                "i += isnan(f) + isinf(d) + signbit(f) + isfinite(g);",
+                "f = frexpf(f, &j); d = modf(d, &e); f = ldexpf(f, i); d = scalbn(d, j); sincosf(f, &g, &h);",
+                "sincos(d, &e, &c); f += g * h; d += e * c; i += ilogbf(f); f = fmaf(f, g, h); d = fma(d, e, c);",
+                "f = norm3df(f, g, h); d = rnorm3d(d, e, c); i ^= __float_as_int(f); f = __int_as_float(i ^ j);",
+                "l ^= __double_as_longlong(d); d = __hiloint2double(i, j); i += __double2hiint(d);",
+            ],
+        ),
+    )
     for number, names in enumerate(chunks(WIDE_INTEGER, 7)):
         yield f"integer_{number}", kernel("k", [f"i ^= {n}; u += i;" for n in names])
     yield "long", kernel("k", [f"l ^= {n};" for n in LONG])
@@ -121,26 +133,58 @@ def memory():
             lines = []
             for n in names:
                 lines += [f"{{ {n}* q = ({n}*)lp + t; {n} s = *q;"]
-                lines += [f"s = __{x}(q + {k}); q[{k + 9}] = s;" for k, x in enumerate(functions)
-                          if kind == "load"]  # fmt: skip
+                lines += [
+                    f"s = __{x}(q + {k}); q[{k + 9}] = s;"
+                    for k, x in enumerate(functions)
+                    if kind == "load"
+                ]
                 lines += [f"__{x}(q + {k}, s);" for k, x in enumerate(functions) if kind == "store"]
                 lines += ["}"]
             yield f"{kind}_{number}", kernel("k", lines)
     for scope in ("", "_block", "_system"):
-        lines = [f"i += atomic{n}{scope}(ip + {k}, j);" for k, n in
-                 enumerate(["Add", "Sub", "Exch", "Min", "Max", "And", "Or", "Xor"])]  # fmt: skip
+        lines = [
+            f"i += atomic{n}{scope}(ip + {k}, j);"
+            for k, n in enumerate(["Add", "Sub", "Exch", "Min", "Max", "And", "Or", "Xor"])
+        ]
         lines += [f"u += atomic{n}{scope}(up + 3, v);" for n in ["Add", "Inc", "Dec", "Max", "Xor"]]
         lines += [f"i += atomicCAS{scope}(ip, i, j); f += atomicAdd{scope}(fp, g);"]
         lines += [f"f += atomicExch{scope}(fp + 1, h);"]
-        lines += [f"l += atomic{n}{scope}((unsigned long long*)lp, (unsigned long long)m);" for n in
-                  ["Add", "Exch", "Min", "Max", "And", "Or", "Xor"]]  # fmt: skip
+        lines += [
+            f"l += atomic{n}{scope}((unsigned long long*)lp, (unsigned long long)m);"
+            for n in ["Add", "Exch", "Min", "Max", "And", "Or", "Xor"]
+        ]
         yield f"atomic{scope}", kernel("k", lines)
-        yield f"atomic_double{scope}", kernel("k", [f"d += atomicAdd{scope}(dp, e);",
-            f"l += atomicCAS{scope}((unsigned long long*)lp, 1ull, 2ull);"])  # fmt: skip
-    yield "warp", kernel("k", [f"{x} += __shfl_{n}sync(-1u, {x}, {k + 1});" for x in "iulfd"
-        for k, n in enumerate(["", "up_", "down_", "xor_"])])  # fmt: skip
-    yield "vote", kernel("k", ["u = __ballot_sync(-1u, i > j) + __activemask(); i += __all_sync(v, i);",
-        "i += __any_sync(v, j); i += __uni_sync(-1u, i); __syncwarp(v);"])  # fmt: skip
+        yield (
+            f"atomic_double{scope}",
+            kernel(
+                "k",
+                [
+                    f"d += atomicAdd{scope}(dp, e);",
+                    f"l += atomicCAS{scope}((unsigned long long*)lp, 1ull, 2ull);",
+                ],
+            ),
+        )
+    yield (
+        "warp",
+        kernel(
+            "k",
+            [
+                f"{x} += __shfl_{n}sync(-1u, {x}, {k + 1});"
+                for x in "iulfd"
+                for k, n in enumerate(["", "up_", "down_", "xor_"])
+            ],
+        ),
+    )
+    yield (
+        "vote",
+        kernel(
+            "k",
+            [
+                "u = __ballot_sync(-1u, i > j) + __activemask(); i += __all_sync(v, i);",
+                "i += __any_sync(v, j); i += __uni_sync(-1u, i); __syncwarp(v);",
+            ],
+        ),
+    )
     yield (
         "match",
         kernel(
@@ -155,14 +199,31 @@ def memory():
             [f"u += __reduce_{n}_sync(-1u, u);" for n in ["add", "min", "max", "and", "or", "xor"]],
         ),
     )
-    yield "barriers", kernel("k", ["i += __syncthreads_count(i); i += __syncthreads_and(j);",
-        "i += __syncthreads_or(j); __syncthreads(); __threadfence(); __threadfence_block();",
-        "__threadfence_system(); __nanosleep(20); i += clock(); l += clock64(); __prof_trigger(3);"])  # fmt: skip
-    yield "spaces", kernel("k", ["__shared__ int s[64]; __shared__ double z[4][5]; s[t & 63] = i; z[t & 3][i & 3] = d;",
-        "__syncthreads(); i += s[j & 63]; d += z[i & 3][t & 3]; i += __isGlobal(ip) + __isShared(s);",
-        "i += __isLocal(&i) + __isConstant(ip); int a[16]; for (int k = 0; k < 16; ++k) a[k] = ip[k * j];",
-        "l += (long long)__cvta_generic_to_shared(s); i += a[u & 15]; extern __shared__ char y[]; y[t] = i;",
-        "u += __ldg((unsigned char*)up); __builtin_assume(i > 3);"], "__constant__ int table[100] = {1, 2, 3};")  # fmt: skip
+    yield (
+        "barriers",
+        kernel(
+            "k",
+            [
+                "i += __syncthreads_count(i); i += __syncthreads_and(j);",
+                "i += __syncthreads_or(j); __syncthreads(); __threadfence(); __threadfence_block();",
+                "__threadfence_system(); __nanosleep(20); i += clock(); l += clock64(); __prof_trigger(3);",
+            ],
+        ),
+    )
+    yield (
+        "spaces",
+        kernel(
+            "k",
+            [
+                "__shared__ int s[64]; __shared__ double z[4][5]; s[t & 63] = i; z[t & 3][i & 3] = d;",
+                "__syncthreads(); i += s[j & 63]; d += z[i & 3][t & 3]; i += __isGlobal(ip) + __isShared(s);",
+                "i += __isLocal(&i) + __isConstant(ip); int a[16]; for (int k = 0; k < 16; ++k) a[k] = ip[k * j];",
+                "l += (long long)__cvta_generic_to_shared(s); i += a[u & 15]; extern __shared__ char y[]; y[t] = i;",
+                "u += __ldg((unsigned char*)up); __builtin_assume(i > 3);",
+            ],
+            "__constant__ int table[100] = {1, 2, 3};",
+        ),
+    )
 
 
 def halves():
@@ -191,8 +252,13 @@ def halves():
         lines = [
             f"{kind}* q = ({kind}*)up + t; {kind} x = __float2{word}(f); q[1] = x; f = __{word}2float(q[2]);"
         ]
-        lines += [f"q[{k}] = __{a}2{word}_{r}({b});" for k, (a, b) in
-                  enumerate([("int", "i"), ("uint", "u"), ("ll", "l"), ("short", "(short)i")]) for r in ("rn", "rz")]  # fmt: skip
+        lines += [
+            f"q[{k}] = __{a}2{word}_{r}({b});"
+            for k, (a, b) in enumerate(
+                [("int", "i"), ("uint", "u"), ("ll", "l"), ("short", "(short)i")]
+            )
+            for r in ("rn", "rz")
+        ]
         lines += [
             f"l += __{word}2{a}_{r}(q[3]);"
             for a in ("int", "uint", "ll", "short")
@@ -203,17 +269,27 @@ def halves():
             f"atomicAdd(({kind}*)up, __float2{word}(f)); atomicAdd(({pair}*)lp, __floats2{word}2_rn(f, g));"
         ]
         yield f"{kind}_atomic", kernel("k", atomic, f"#include <{header}>")
-    lines = ["__nv_fp8_e4m3 a(f); __nv_fp8_e5m2 b(g); f = (float)a + (float)b; __nv_fp8x2_e4m3 p(make_float2(f, g));",
-        "float2 s = (float2)p; f = s.x + s.y; __nv_fp8x4_e5m2 q(make_float4(f, g, h, f)); float4 r = (float4)q; f += r.w;"]  # fmt: skip
+    lines = [
+        "__nv_fp8_e4m3 a(f); __nv_fp8_e5m2 b(g); f = (float)a + (float)b; __nv_fp8x2_e4m3 p(make_float2(f, g));",
+        "float2 s = (float2)p; f = s.x + s.y; __nv_fp8x4_e5m2 q(make_float4(f, g, h, f)); float4 r = (float4)q; f += r.w;",
+    ]
     yield "fp8", kernel("k", lines, "#include <cuda_fp8.h>")
 
 
 def fragments():
     """Matrix fragments of every shape."""
-    rows = [("half", "float", 16, 16, 16), ("half", "half", 32, 8, 16), ("half", "float", 8, 32, 16),
-        ("signed char", "int", 16, 16, 16), ("unsigned char", "int", 32, 8, 16), ("__nv_bfloat16", "float", 16, 16, 16),
-        ("double", "double", 8, 8, 4), ("precision::tf32", "float", 16, 16, 8), ("precision::s4", "int", 8, 8, 32),
-        ("precision::b1", "int", 8, 8, 128)]  # fmt: skip
+    rows = [
+        ("half", "float", 16, 16, 16),
+        ("half", "half", 32, 8, 16),
+        ("half", "float", 8, 32, 16),
+        ("signed char", "int", 16, 16, 16),
+        ("unsigned char", "int", 32, 8, 16),
+        ("__nv_bfloat16", "float", 16, 16, 16),
+        ("double", "double", 8, 8, 4),
+        ("precision::tf32", "float", 16, 16, 8),
+        ("precision::s4", "int", 8, 8, 32),
+        ("precision::b1", "int", 8, 8, 128),
+    ]
     for number, (a, c, m, n, k) in enumerate(rows):
         for left, right in (("row", "col"), ("col", "row"), ("row", "row")):
             shape = f"{m}, {n}, {k}"
@@ -225,9 +301,11 @@ def fragments():
             prefix = "experimental::" if a in ("precision::s4", "precision::b1") else ""
             kind = prefix + a
             multiply = "bmma_sync(z, x, y, z)" if a.endswith("b1") else "mma_sync(z, x, y, z)"
-            lines = [f"fragment<matrix_a, {shape}, {kind}, {left}_major> x; fragment<matrix_b, {shape}, {kind}, {right}_major> y;",
+            lines = [
+                f"fragment<matrix_a, {shape}, {kind}, {left}_major> x; fragment<matrix_b, {shape}, {kind}, {right}_major> y;",
                 f"fragment<accumulator, {shape}, {c}> z; fill_fragment(z, ({c})i); load_matrix_sync(x, (const {element}*)up, 128);",
-                f"load_matrix_sync(y, (const {element}*)lp, 128); {multiply}; store_matrix_sync(({c}*)fp, z, 64, mem_{left}_major);"]  # fmt: skip
+                f"load_matrix_sync(y, (const {element}*)lp, 128); {multiply}; store_matrix_sync(({c}*)fp, z, 64, mem_{left}_major);",
+            ]
             head = "#include <mma.h>\n#include <cuda_bf16.h>\nusing namespace nvcuda::wmma;"
             yield f"wmma_{number}_{left}_{right}", kernel("k", lines, head)
 
@@ -236,18 +314,36 @@ def textures():
     """Textures and surfaces."""
     for number, kind in enumerate(["float", "float4", "int2", "uchar4", "short", "unsigned"]):
         part = "" if kind in ("float", "short", "unsigned") else ".x"
-        calls = ["1D<K>(x, f)", "1Dfetch<K>(x, i)", "2D<K>(x, f, g)", "3D<K>(x, f, g, h)", "1DLayered<K>(x, f, i)",
-            "2DLayered<K>(x, f, g, i)", "Cubemap<K>(x, f, g, h)", "CubemapLayered<K>(x, f, g, h, i)", "2DLod<K>(x, f, g, h)",
-            "1DGrad<K>(x, f, g, h)", "2DGrad<K>(x, f, g, make_float2(f, g), make_float2(g, h))",
-            "3DLod<K>(x, f, g, h, f)"]  # fmt: skip
+        calls = [
+            "1D<K>(x, f)",
+            "1Dfetch<K>(x, i)",
+            "2D<K>(x, f, g)",
+            "3D<K>(x, f, g, h)",
+            "1DLayered<K>(x, f, i)",
+            "2DLayered<K>(x, f, g, i)",
+            "Cubemap<K>(x, f, g, h)",
+            "CubemapLayered<K>(x, f, g, h, i)",
+            "2DLod<K>(x, f, g, h)",
+            "1DGrad<K>(x, f, g, h)",
+            "2DGrad<K>(x, f, g, make_float2(f, g), make_float2(g, h))",
+            "3DLod<K>(x, f, g, h, f)",
+        ]
         lines = [f"f += tex{call.replace('K', kind)}{part};" for call in calls]
         yield f"texture_{number}", kernel("k", lines, extra=", cudaTextureObject_t x")
-        lines = [f"{kind} s; surf1Dread(&s, x, i); surf2Dwrite(s, x, i, j); surf2Dread(&s, x, j, i, cudaBoundaryModeClamp);",
+        lines = [
+            f"{kind} s; surf1Dread(&s, x, i); surf2Dwrite(s, x, i, j); surf2Dread(&s, x, j, i, cudaBoundaryModeClamp);",
             "surf3Dwrite(s, x, i, j, t); surf3Dread(&s, x, i, j, t, cudaBoundaryModeZero); surf1Dwrite(s, x, j);",
-            "surf2DLayeredwrite(s, x, i, j, t); surf2DLayeredread(&s, x, i, j, 3); surf1DLayeredwrite(s, x, i, j);"]  # fmt: skip
+            "surf2DLayeredwrite(s, x, i, j, t); surf2DLayeredread(&s, x, i, j, 3); surf1DLayeredwrite(s, x, i, j);",
+        ]
         yield f"surface_{number}", kernel("k", lines, extra=", cudaSurfaceObject_t x")
-    yield "gather", kernel("k", [f"f += tex2Dgather<float4>(x, f, g, {k}).y;" for k in range(4)],
-                           extra=", cudaTextureObject_t x")  # fmt: skip
+    yield (
+        "gather",
+        kernel(
+            "k",
+            [f"f += tex2Dgather<float4>(x, f, g, {k}).y;" for k in range(4)],
+            extra=", cudaTextureObject_t x",
+        ),
+    )
 
 
 def language():
@@ -307,8 +403,16 @@ __device__ double pi = 3.14159265358979; __device__ double* where = &pi;
 __device__ unsigned long long big[3] = {0x123456789abcdefull, 2, 3}; __device__ int empty[1000];""",
         ),
     )
-    yield "print", kernel("k", ['printf("%d %f %s\\n", i, f, "text"); if (i == 7) __trap(); if (j == 9) __brkpt();',
-        "int* q = (int*)malloc(64); if (q) { q[i & 15] = j; i = q[3]; free(q); }"])  # fmt: skip
+    yield (
+        "print",
+        kernel(
+            "k",
+            [
+                'printf("%d %f %s\\n", i, f, "text"); if (i == 7) __trap(); if (j == 9) __brkpt();',
+                "int* q = (int*)malloc(64); if (q) { q[i & 15] = j; i = q[3]; free(q); }",
+            ],
+        ),
+    )
     yield (
         "bounds",
         kernel("k", ["f *= 2;"]).replace(
@@ -330,12 +434,28 @@ __device__ unsigned long long big[3] = {0x123456789abcdefull, 2, 3}; __device__ 
             ],
         ),
     )
-    yield "groups", kernel("k", ["auto b = this_thread_block(); auto p = tiled_partition<16>(b); i += p.shfl_down(i, 2); b.sync();",
-        "auto c = coalesced_threads(); i += c.thread_rank() + p.ballot(j > 3); u += reduce(p, u, plus<unsigned>());",
-        "p.sync(); i += p.any(j) + c.num_threads(); auto q = tiled_partition<4>(p); f += q.shfl_xor(f, 1);"],
-        "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\nusing namespace cooperative_groups;")  # fmt: skip
-    yield "bits", kernel("k", ["struct B { unsigned a : 5, b : 11, c : 16; } q = *(B*)up; q.a += i; q.b ^= q.c; *(B*)up = q;",
-        "struct C { long long a : 33; int b : 7; } s = *(C*)lp; s.a += s.b; *(C*)lp = s; bool z = i && j || !u; i += z;"])  # fmt: skip
+    yield (
+        "groups",
+        kernel(
+            "k",
+            [
+                "auto b = this_thread_block(); auto p = tiled_partition<16>(b); i += p.shfl_down(i, 2); b.sync();",
+                "auto c = coalesced_threads(); i += c.thread_rank() + p.ballot(j > 3); u += reduce(p, u, plus<unsigned>());",
+                "p.sync(); i += p.any(j) + c.num_threads(); auto q = tiled_partition<4>(p); f += q.shfl_xor(f, 1);",
+            ],
+            "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\nusing namespace cooperative_groups;",
+        ),
+    )
+    yield (
+        "bits",
+        kernel(
+            "k",
+            [
+                "struct B { unsigned a : 5, b : 11, c : 16; } q = *(B*)up; q.a += i; q.b ^= q.c; *(B*)up = q;",
+                "struct C { long long a : 33; int b : 7; } s = *(C*)lp; s.a += s.b; *(C*)lp = s; bool z = i && j || !u; i += z;",
+            ],
+        ),
+    )
 
 
 def expression(rng, depth):
@@ -359,12 +479,25 @@ def expression(rng, depth):
         )
     one, two = expression(rng, depth - 1), expression(rng, depth - 1)
     casts = ["char", "short", "int", "unsigned", "long", "float", "double", "bool"]
-    return rng.choice([
-        f"({one} + {two})", f"({one} * {two})", f"({one} - {two})", f"(({one}) < ({two}) ? {one} : {two})",
-        f"(int({one}) & int({two}))", f"(int({one}) >> (int({two}) & 31))", f"((unsigned)({one}) / (unsigned({two}) | 1u))",
-        f"({rng.choice(casts)})({one})", f"((long long)({one}) % ((long long)({two}) | 1))", f"fmaf({one}, {two}, f)",
-        f"(-({one}))", f"(~int({one}))", f"(!({one}))", f"max(float({one}), float({two}))", f"fabs(double({one}))",
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            f"({one} + {two})",
+            f"({one} * {two})",
+            f"({one} - {two})",
+            f"(({one}) < ({two}) ? {one} : {two})",
+            f"(int({one}) & int({two}))",
+            f"(int({one}) >> (int({two}) & 31))",
+            f"((unsigned)({one}) / (unsigned({two}) | 1u))",
+            f"({rng.choice(casts)})({one})",
+            f"((long long)({one}) % ((long long)({two}) | 1))",
+            f"fmaf({one}, {two}, f)",
+            f"(-({one}))",
+            f"(~int({one}))",
+            f"(!({one}))",
+            f"max(float({one}), float({two}))",
+            f"fabs(double({one}))",
+        ]
+    )
 
 
 def statement(rng, depth):
@@ -374,14 +507,16 @@ def statement(rng, depth):
         return f"{target} = {expression(rng, rng.randint(1, 3))};"
     inner = " ".join(statement(rng, depth - 1) for _ in range(rng.randint(1, 3)))
     k = f"k{rng.randint(0, 10**6)}"
-    return rng.choice([
-        f"if ({expression(rng, 2)}) {{ {inner} }} else {{ {statement(rng, 0)} }}",
-        f"for (int {k} = 0; {k} < (i & {rng.choice([3, 7, 255])}); ++{k}) {{ {inner} }}",
-        f"{{ {rng.choice(['float', 'int', 'short', 'double'])} a[8]; a[i & 7] = {expression(rng, 1)}; {inner} f += a[j & 7]; }}",
-        f"do {{ {inner} }} while (--j > {rng.randint(0, 50)});",
-        f"{target} = {expression(rng, 3)}; {inner}",
-        f"ip[u & 1023] = {expression(rng, 2)}; {inner}",
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            f"if ({expression(rng, 2)}) {{ {inner} }} else {{ {statement(rng, 0)} }}",
+            f"for (int {k} = 0; {k} < (i & {rng.choice([3, 7, 255])}); ++{k}) {{ {inner} }}",
+            f"{{ {rng.choice(['float', 'int', 'short', 'double'])} a[8]; a[i & 7] = {expression(rng, 1)}; {inner} f += a[j & 7]; }}",
+            f"do {{ {inner} }} while (--j > {rng.randint(0, 50)});",
+            f"{target} = {expression(rng, 3)}; {inner}",
+            f"ip[u & 1023] = {expression(rng, 2)}; {inner}",
+        ]
+    )
 
 
 def programs(count):

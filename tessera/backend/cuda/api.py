@@ -78,13 +78,21 @@ class Driver:
             {
                 name: getattr(module, name)
                 for name in (
-                    "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyAsync", "cuMemcpy2DAsync",
-                    "cuLaunchKernel", "cuLaunchKernelEx", "cuCtxSetCurrent",
-                    "cuStreamWriteValue32", "cuMemsetD8Async", "cuEventRecordWithFlags",
-                    "cuMemsetD16Async", "cuMemsetD32Async",
+                    "cuEventRecord",
+                    "cuStreamWaitEvent",
+                    "cuMemcpyAsync",
+                    "cuMemcpy2DAsync",
+                    "cuLaunchKernel",
+                    "cuLaunchKernelEx",
+                    "cuCtxSetCurrent",
+                    "cuStreamWriteValue32",
+                    "cuMemsetD8Async",
+                    "cuEventRecordWithFlags",
+                    "cuMemsetD16Async",
+                    "cuMemsetD32Async",
                 )
             }
-        )  # fmt: skip
+        )
         self._graph_launch = module.cuGraphLaunch
         self._current = module.cuCtxGetCurrent
 
@@ -127,11 +135,12 @@ class Driver:
             ordinal=ordinal,
             name=bytes(self.call("cuDeviceGetName", 256, device)).split(b"\0")[0].decode(),
             capability=(
-                attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
+                attribute("COMPUTE_CAPABILITY_MAJOR"),
+                attribute("COMPUTE_CAPABILITY_MINOR"),
             ),
             sms=attribute("MULTIPROCESSOR_COUNT"),
             memory_bytes=int(self.call("cuDeviceTotalMem", device)),
-        )  # fmt: skip
+        )
 
     def peers(self, source: int, target: int) -> bool:
         """Whether one GPU can reach the memory of another."""

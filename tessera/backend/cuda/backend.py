@@ -269,8 +269,10 @@ class CudaBackend:
             ended_ns=ended_ns,
             events=self.replica.clock.events(
                 ready.timed, ready.stamps, slot=slot, request=request.number
-            ) if ready.timed else (),
-        )  # fmt: skip
+            )
+            if ready.timed
+            else (),
+        )
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """An array in the memory of a GPU that all devices can read where it is."""
@@ -314,15 +316,18 @@ class CudaBackend:
         steps = own[0].steps if len(own) == 1 and len(own[0].steps) == 1 else ()
         others = [one.text() for one in reached if one.request != request]
         found = error(
-            "TSR5052", f"nothing has happened on the GPUs for request {request} for "
-            f"{seconds:.1f} s",
+            "TSR5052",
+            f"nothing has happened on the GPUs for request {request} for {seconds:.1f} s",
             notes=(*(one.text() for one in own), *others),
             hint="a kernel that never ends, or a limit that is too short for this plan",
-        )  # fmt: skip
+        )
         return ServiceFault(
-            found, device=devices.pop() if len(devices) == 1 else None, request=request,
-            step=steps[0].id if steps else None, name=step_name(steps[0]) if steps else "",
-        )  # fmt: skip
+            found,
+            device=devices.pop() if len(devices) == 1 else None,
+            request=request,
+            step=steps[0].id if steps else None,
+            name=step_name(steps[0]) if steps else "",
+        )
 
     def _under_way(self) -> list[int]:
         """The requests that the devices may be at: the first of every slot."""
@@ -346,9 +351,13 @@ class CudaBackend:
         if len(reached) == 1 and len(reached[0].steps) == 1:
             (step,) = reached[0].steps
             return run_fault(
-                problem, device=reached[0].device, request=reached[0].request, step=step.id,
-                name=step_name(step), span=step.span,
-            )  # fmt: skip
+                problem,
+                device=reached[0].device,
+                request=reached[0].request,
+                step=step.id,
+                name=step_name(step),
+                span=step.span,
+            )
         notes = tuple(one.text() for one in reached)
         if any(flights and flights[0].ready.trail_every > 1 for flights in self._flights):
             notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
@@ -356,9 +365,11 @@ class CudaBackend:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
         devices = {one.device for one in reached} or set(self.replica.devices)
         return run_fault(
-            problem, device=devices.pop() if len(devices) == 1 else None,
-            request=requests[0] if len(requests) == 1 else None, notes=notes,
-        )  # fmt: skip
+            problem,
+            device=devices.pop() if len(devices) == 1 else None,
+            request=requests[0] if len(requests) == 1 else None,
+            notes=notes,
+        )
 
     # --- the end ------------------------------------------------------------------------------
 

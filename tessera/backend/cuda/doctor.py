@@ -53,18 +53,26 @@ def check_machine(driver: Driver | None = None) -> Checkup:
         gpus = tuple(_check_gpu(driver, gpu, driver.gpus()) for gpu in driver.gpus())
         newest = _newest_ptx(driver) if gpus else None
         return Checkup(
-            cuda=driver.version(), driver=driver_version(), problem="" if gpus else "no GPU",
-            newest_ptx=newest, gpus=gpus, packages=packages,
-        )  # fmt: skip
+            cuda=driver.version(),
+            driver=driver_version(),
+            problem="" if gpus else "no GPU",
+            newest_ptx=newest,
+            gpus=gpus,
+            packages=packages,
+        )
     except TesseraError as failure:
         found = failure.diagnostics[0]
         problem = "; ".join((found.headline, *found.notes))
     except DriverError as failure:
         problem = explain(failure)
     return Checkup(
-        cuda=None, driver=driver_version(), problem=problem, newest_ptx=None, gpus=(),
+        cuda=None,
+        driver=driver_version(),
+        problem=problem,
+        newest_ptx=None,
+        gpus=(),
         packages=packages,
-    )  # fmt: skip
+    )
 
 
 def _check_gpu(driver: Driver, gpu: GpuFacts, gpus: tuple[GpuFacts, ...]) -> GpuCheck:

@@ -105,9 +105,12 @@ class Enqueuer:
     # --- the request ------------------------------------------------------------------------
 
     def write(
-        self, actions: Sequence[Action], prologue: Sequence[tuple[str, int, int, int]],
-        *, tell: bool = True,
-    ) -> tuple[Tape, str, Queue]:  # fmt: skip
+        self,
+        actions: Sequence[Action],
+        prologue: Sequence[tuple[str, int, int, int]],
+        *,
+        tell: bool = True,
+    ) -> tuple[Tape, str, Queue]:
         """The tape, and device and queue of its root stream.
 
         `prologue` are copies made first; `tell`: tell the host when all is done.
@@ -162,15 +165,22 @@ class Enqueuer:
         match action:
             case Do(device, Fill(buffer, ranges)):
                 with_name = self._served.program.buffers[buffer].name
-                self.writer.timing(device, Queue.COMPUTE, f"fill {with_name}", partial(
-                    self._fill, device, buffer, ranges))  # fmt: skip
+                self.writer.timing(
+                    device,
+                    Queue.COMPUTE,
+                    f"fill {with_name}",
+                    partial(self._fill, device, buffer, ranges),
+                )
             case Do(device, Run(number)):
                 step = self._work[number]
                 self._trail.before(device, step)
                 self.writer.timing(
-                    device, Queue.COMPUTE, step_name(step), partial(self._step, device, step),
+                    device,
+                    Queue.COMPUTE,
+                    step_name(step),
+                    partial(self._step, device, step),
                     step=step,
-                )  # fmt: skip
+                )
                 if number == self._gate_step:
                     self._open_gate(device)
             case Mark(device, queue, event):

@@ -55,10 +55,13 @@ def run_fault(
     """A run that a GPU or the driver ended."""
     if problem.name in KERNEL_FAULTS:
         found = error(
-            "TSR5106", KERNEL_FAULTS[problem.name], span, "launched here" if span else "",
+            "TSR5106",
+            KERNEL_FAULTS[problem.name],
+            span,
+            "launched here" if span else "",
             notes=(f"the driver reports {problem.name}", *notes),
             hint="the CPU backend names the PTX line: run the plan with `--backend cpu`",
-        )  # fmt: skip
+        )
     else:
         found = error("TSR5107", f"the CUDA driver failed: {explain(problem)}", span, notes=notes)
     return ServiceFault(found, device=device, request=request, step=step, name=name)
@@ -68,9 +71,11 @@ def start_failed(problem: DriverError, what: str, span: Span | None = None) -> T
     """Something could not be set up."""
     if problem.name == "CUDA_ERROR_OUT_OF_MEMORY":
         found = error(
-            "TSR5102", f"the GPU has too little memory for {what}", span,
+            "TSR5102",
+            f"the GPU has too little memory for {what}",
+            span,
             hint="end other programs on the GPU, or plan with less memory (`--memory`) or slots",
-        )  # fmt: skip
+        )
         return TesseraError(found, ExitCode.FAULT)
     found = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}", span)
     return TesseraError(found, ExitCode.FAULT)

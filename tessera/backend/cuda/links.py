@@ -113,9 +113,16 @@ class Links:
         writer.wait(source, Queue.OUT, read)
 
     def _pack(
-        self, writer: TapeWriter, device: str, kind: Queue, base: int, stage: int,
-        ranges: tuple[tuple[int, int], ...], *, packing: bool,
-    ) -> None:  # fmt: skip
+        self,
+        writer: TapeWriter,
+        device: str,
+        kind: Queue,
+        base: int,
+        stage: int,
+        ranges: tuple[tuple[int, int], ...],
+        *,
+        packing: bool,
+    ) -> None:
         """Between ranges of a buffer and a run of bytes in staging."""
         at = stage
         stream = writer.stream(device, kind)
@@ -203,9 +210,13 @@ class Links:
             writer.call(device, "cuMemcpy2DAsync", described, stream)
 
     def fetch(
-        self, writer: TapeWriter, place: tuple[str, Queue], target: int, word: int,
+        self,
+        writer: TapeWriter,
+        place: tuple[str, Queue],
+        target: int,
+        word: int,
         ranges: Sequence[tuple[int, int]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Copy ranges from where a word in pinned memory says, when the request runs."""
         parts = tuple(
             (at, min(FETCH_BYTES, end - at))
@@ -216,9 +227,13 @@ class Links:
             self._copy_rows(writer, place, "fetch_ranges", (target, word), parts)
 
     def _copy_rows(
-        self, writer: TapeWriter, place: tuple[str, Queue], kernel: str, between: tuple[int, int],
+        self,
+        writer: TapeWriter,
+        place: tuple[str, Queue],
+        kernel: str,
+        between: tuple[int, int],
         ranges: tuple[tuple[int, int], ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         arguments = (*between, self._table(place[0], ranges), len(ranges))
         blocks = min(len(ranges), 1024)
         writer.launch_helper(place, kernel, arguments, blocks=blocks, threads=128)

@@ -23,10 +23,19 @@ from tessera.ir.program.program import Launch, Module, ModuleVariant, Program, W
 
 # The first CUDA version that reads each PTX version.
 PTX_VERSIONS = (
-    ((9, 1), 13010), ((9, 0), 13000), ((8, 8), 12090), ((8, 7), 12080), ((8, 6), 12070),
-    ((8, 5), 12050), ((8, 4), 12040), ((8, 3), 12030), ((8, 2), 12020), ((8, 1), 12010),
-    ((8, 0), 12000), ((7, 8), 11080),
-)  # fmt: skip
+    ((9, 1), 13010),
+    ((9, 0), 13000),
+    ((8, 8), 12090),
+    ((8, 7), 12080),
+    ((8, 6), 12070),
+    ((8, 5), 12050),
+    ((8, 4), 12040),
+    ((8, 3), 12030),
+    ((8, 2), 12020),
+    ((8, 1), 12010),
+    ((8, 0), 12000),
+    ((7, 8), 11080),
+)
 _LOG_LINE = re.compile(r"line (\d+)")
 _STORED = ("global", "const")
 _NO_CODE = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_SOURCE")

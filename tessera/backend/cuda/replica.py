@@ -118,15 +118,23 @@ class CudaReplica:
         self._load_modules()
         programs = [served.program for served in self.model.traces]
         self.memory = Memory(
-            self.driver, lowered, programs, self.devices, self._variable_address,
+            self.driver,
+            lowered,
+            programs,
+            self.devices,
+            self._variable_address,
             self.cuda.guard_bytes,
-        )  # fmt: skip
+        )
         self.contents = Contents(self.driver, self.model, self.devices, self.memory)
         self.contents.write_all()
         self._links = Links(
-            self.driver, self.devices, self.streams, self.host,
-            throttle_bytes_per_s=self.options.throttle_bytes_per_s, allow_peers=self.cuda.peers,
-        )  # fmt: skip
+            self.driver,
+            self.devices,
+            self.streams,
+            self.host,
+            throttle_bytes_per_s=self.options.throttle_bytes_per_s,
+            allow_peers=self.cuda.peers,
+        )
         self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
         self.orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
@@ -144,10 +152,14 @@ class CudaReplica:
             timeline=self.options.timeline,
         )
         self.parts = Parts(
-            around=around, model=self.model, modules=self._modules, links=self._links,
-            fillings=self._pinned_fillings(), trails=self.trail.words,
+            around=around,
+            model=self.model,
+            modules=self._modules,
+            links=self._links,
+            fillings=self._pinned_fillings(),
+            trails=self.trail.words,
             done_words=[address for address, _ in done],
-        )  # fmt: skip
+        )
         self.buffers = {
             (trace.trace, stage): SlotBuffers(self.host, self._recycled, self.model, trace)
             for trace in lowered.traces
@@ -256,9 +268,17 @@ class CudaReplica:
 
         def write(captured: bool) -> tuple[Enqueuer, Tape, str]:
             writer = Enqueuer(
-                self.parts, trace, slot, lane, buffers, stamps, stage=stage, in_place=in_place,
-                trail_every=trail_every, captured=captured,
-            )  # fmt: skip
+                self.parts,
+                trace,
+                slot,
+                lane,
+                buffers,
+                stamps,
+                stage=stage,
+                in_place=in_place,
+                trail_every=trail_every,
+                captured=captured,
+            )
             prologue = self._prologue(trace, slot, lane)
             tape, root, _ = writer.write(self.orders[trace], prologue)
             return writer, tape, root

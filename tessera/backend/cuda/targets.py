@@ -52,17 +52,20 @@ def open_driver(driver: Driver | None = None) -> Driver:
         driver = driver or Driver(bindings())
     except ImportError:
         raise missing(
-            "TSR5100", "the CUDA backend needs the package `cuda-python`, which is not installed",
+            "TSR5100",
+            "the CUDA backend needs the package `cuda-python`, which is not installed",
             hint="install `tessera-compiler[cuda]`; `tessc run` also has `--backend cpu`",
-        ) from None  # fmt: skip
+        ) from None
     try:
         driver.initialise()
     except (DriverError, RuntimeError, OSError) as problem:
         reason = explain(problem) if isinstance(problem, DriverError) else str(problem)
         raise missing(
-            "TSR5100", "there is no CUDA driver that works", notes=(reason,),
+            "TSR5100",
+            "there is no CUDA driver that works",
+            notes=(reason,),
             hint="`tessc doctor` shows what is there; `--backend cpu` needs no GPU",
-        ) from None  # fmt: skip
+        ) from None
     return driver
 
 
@@ -71,9 +74,10 @@ def parse_target(text: str) -> Target:
     found = _TARGET.match(text)
     if found is None or (found[2] is not None and not int(found[2])):
         raise missing(
-            "TSR5101", f"`{text}` is no CUDA device",
+            "TSR5101",
+            f"`{text}` is no CUDA device",
             hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
-        )  # fmt: skip
+        )
     return Target(int(found[1]), None if found[2] is None else int(found[2]))
 
 
@@ -187,16 +191,18 @@ def _join(driver: Driver, contexts: Mapping[int, Handle]) -> None:
 def _not_there(name: str, ordinal: int, gpus: Sequence[GpuFacts]) -> Exception:
     there = ", ".join(f"cuda:{gpu.ordinal} ({gpu.name})" for gpu in gpus) or "no GPU"
     return missing(
-        "TSR5101", f"device `{name}` of the plan needs cuda:{ordinal}, which is not there",
+        "TSR5101",
+        f"device `{name}` of the plan needs cuda:{ordinal}, which is not there",
         notes=(f"this machine has {there}",),
         hint=f"map it: `--map {name}=cuda:0`, or a slice `{name}=cuda:0:64sm`, or use "
         "`--backend cpu`",
-    )  # fmt: skip
+    )
 
 
 def _shared(gpu: GpuFacts, here: Mapping[str, Target]) -> Exception:
     names = ", ".join(f"`{name}`" for name in here)
     return missing(
-        "TSR5101", f"devices {names} of the plan cannot all be the whole of cuda:{gpu.ordinal}",
+        "TSR5101",
+        f"devices {names} of the plan cannot all be the whole of cuda:{gpu.ordinal}",
         hint="give each a slice of it, such as `cuda:0:64sm`",
-    )  # fmt: skip
+    )

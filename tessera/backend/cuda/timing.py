@@ -86,11 +86,17 @@ class Clock:
         times = words.tolist()
         found = [
             TimelineEvent(
-                device=one.device, queue=one.queue, slot=slot, request=request, name=one.name,
+                device=one.device,
+                queue=one.queue,
+                slot=slot,
+                request=request,
+                name=one.name,
                 start_ns=times[one.start] + self._ahead[one.clock],
                 end_ns=times[one.end] + self._ahead[one.clock],
-                step=one.step, bytes=one.bytes, peer=one.peer,
+                step=one.step,
+                bytes=one.bytes,
+                peer=one.peer,
             )
             for one in operations
-        ]  # fmt: skip
+        ]
         return tuple(sorted(found, key=lambda event: event.start_ns))

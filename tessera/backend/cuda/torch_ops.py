@@ -24,12 +24,28 @@ from tessera.ir.operators.table import Bound, OperatorMismatch, bind
 from tessera.ir.program.program import AttributeValue, LibraryCall, Operand
 
 _TYPES = {
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "s8": "int8",
-    "s16": "int16", "s32": "int32", "s64": "int64", "b8": "uint8", "b16": "int16",
-    "b32": "int32", "b64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
-    "f64": "float64", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "bool": "bool",
-    "c64": "complex64", "c128": "complex128",
-}  # fmt: skip
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "s64": "int64",
+    "b8": "uint8",
+    "b16": "int16",
+    "b32": "int32",
+    "b64": "int64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "bool": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
+}
 
 
 class _Memory:
@@ -37,8 +53,11 @@ class _Memory:
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
-            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3,
-        }  # fmt: skip
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
 
 
 def prepare_call(
@@ -137,7 +156,8 @@ def _torch(call: LibraryCall) -> Any:
         import torch
     except ImportError:
         raise missing(
-            "TSR5100", f"`{call.operator}` needs the package `torch`, which is not installed",
+            "TSR5100",
+            f"`{call.operator}` needs the package `torch`, which is not installed",
             hint="install `tessera-compiler[torch]`",
-        ) from None  # fmt: skip
+        ) from None
     return torch

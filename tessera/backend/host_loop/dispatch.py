@@ -82,19 +82,28 @@ class Dispatcher:
     # --- requests -----------------------------------------------------------------------------
 
     def submit(
-        self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, number: int | None = None,
+        self,
+        inputs: Mapping[str, Bytes],
+        *,
+        trace: int,
+        lane: int,
+        number: int | None = None,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
-    ) -> RequestHandle[Any]:  # fmt: skip
+    ) -> RequestHandle[Any]:
         """Give a request to the backend; stands in line while every ticket is taken.
 
         `number` is what the request is called in results and errors. `in_place` are inputs that
         the backend has located. The handle has the completion, or what `finish` makes of it.
         """
         request = Request(
-            number=-1 if number is None else number, trace=trace, slot=-1, lane=lane,
-            inputs=inputs, in_place=in_place,
-        )  # fmt: skip
+            number=-1 if number is None else number,
+            trace=trace,
+            slot=-1,
+            lane=lane,
+            inputs=inputs,
+            in_place=in_place,
+        )
         handle = RequestHandle(self, request, finish)
         try:
             with self._books:

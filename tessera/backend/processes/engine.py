@@ -246,11 +246,18 @@ class Engine:
                 assert_never(task.operation)
         visit.events.append(
             TimelineEvent(
-                device=self.name, queue=task.queue, slot=seat.slot, request=visit.number, name=name,
-                start_ns=started, end_ns=time.monotonic_ns(), bytes=size, peer=peer,
+                device=self.name,
+                queue=task.queue,
+                slot=seat.slot,
+                request=visit.number,
+                name=name,
+                start_ns=started,
+                end_ns=time.monotonic_ns(),
+                bytes=size,
+                peer=peer,
                 step=task.operation.step if isinstance(task.operation, Run) else None,
             )
-        )  # fmt: skip
+        )
 
     def finish(self, task: Task) -> Visit | None:
         """A task has run; the request, if that was its last one here."""
@@ -344,9 +351,13 @@ class Engine:
             result = runner.do(step)
         except TesseraError as failure:
             raise ServiceFault(
-                failure.diagnostics[0], device=self.name, request=visit.number, step=step.id,
-                name=step_name(served.program, step), exit_code=failure.exit_code,
-            ) from None  # fmt: skip
+                failure.diagnostics[0],
+                device=self.name,
+                request=visit.number,
+                step=step.id,
+                name=step_name(served.program, step),
+                exit_code=failure.exit_code,
+            ) from None
         if result is not None:
             if result.output:
                 visit.printed.append((int(step.id), result.output))
@@ -360,16 +371,22 @@ class Engine:
 
     def _send(self, visit: Visit, transfer: Transfer) -> None:
         seat = visit.seat
-        pack(transfer, self.arena.view(seat, transfer.buffer),
-             self.exchange.region(seat.trace, seat.slot, transfer.id))  # fmt: skip
+        pack(
+            transfer,
+            self.arena.view(seat, transfer.buffer),
+            self.exchange.region(seat.trace, seat.slot, transfer.id),
+        )
         if self._bytes_per_s:
             time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
         self.exchange.post(visit.number, transfer)
 
     def _receive(self, visit: Visit, transfer: Transfer) -> None:
         seat = visit.seat
-        unpack(transfer, self.exchange.region(seat.trace, seat.slot, transfer.id),
-               self.arena.view(seat, transfer.buffer))  # fmt: skip
+        unpack(
+            transfer,
+            self.exchange.region(seat.trace, seat.slot, transfer.id),
+            self.arena.view(seat, transfer.buffer),
+        )
 
 
 def step_name(program: ir.Program, step: ir.Work) -> str:

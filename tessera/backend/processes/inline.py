@@ -53,11 +53,17 @@ class InlineBackend:
         self._host = Host(model, exchange)
         self.engines = {
             name: Engine(
-                name, index, model, exchange, memory_bytes=space_bytes(model, name),
-                max_steps=options.max_steps, in_real_time=False, observer=observer,
+                name,
+                index,
+                model,
+                exchange,
+                memory_bytes=space_bytes(model, name),
+                max_steps=options.max_steps,
+                in_real_time=False,
+                observer=observer,
             )
             for index, name in enumerate(model.lowered.devices)
-        }  # fmt: skip
+        }
         self._requests: dict[int, tuple[Request, int]] = {}
         self._visits: dict[int, list[Visit]] = {}
         self._changed = threading.Condition()
@@ -150,17 +156,24 @@ def stall_fault(
 ) -> ServiceFault:
     """A request that waits for what does not come; None: the first of all."""
     rows = [(device, wait) for device, found in waits for wait in found]
-    rows.sort(key=lambda row: (row[1].request != request, row[1].request,
-                               "transfer" not in row[1].text))  # fmt: skip
+    rows.sort(
+        key=lambda row: (row[1].request != request, row[1].request, "transfer" not in row[1].text)
+    )
     notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
     device, first = rows[0] if rows else (None, None)
     what = "nothing is known to wait" if first is None else first.text
     return ServiceFault(
-        error("TSR5052", f"nothing has happened {how_long}: {what}", notes=notes,
-              hint="`tessc check` proves or refutes that a plan can get stuck"),
-        device=device, request=request if first is None else first.request,
-        step=None if first is None else first.step, name="" if first is None else first.name,
-    )  # fmt: skip
+        error(
+            "TSR5052",
+            f"nothing has happened {how_long}: {what}",
+            notes=notes,
+            hint="`tessc check` proves or refutes that a plan can get stuck",
+        ),
+        device=device,
+        request=request if first is None else first.request,
+        step=None if first is None else first.step,
+        name="" if first is None else first.name,
+    )
 
 
 _: type[Backend] = InlineBackend

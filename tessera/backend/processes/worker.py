@@ -85,10 +85,14 @@ class Worker:
         regions = np.frombuffer(shared, dtype=np.uint8, offset=first)
         exchange = MemoryExchange(setup.model, regions, self._post)
         self._engine = Engine(
-            setup.name, setup.index, setup.model, exchange,
-            memory_bytes=space_bytes(setup.model, setup.name), max_steps=setup.options.max_steps,
+            setup.name,
+            setup.index,
+            setup.model,
+            exchange,
+            memory_bytes=space_bytes(setup.model, setup.name),
+            max_steps=setup.options.max_steps,
             bytes_per_s=setup.options.throttle_bytes_per_s,
-        )  # fmt: skip
+        )
         threading.Thread(target=self._vouch, daemon=True).start()
         for queue in Queue:
             threading.Thread(target=self._serve, args=(queue,), daemon=True).start()

@@ -123,18 +123,25 @@ class CpuBackend:
         for name, limit in self._options.memory_bytes.items():
             if name in lowered.devices and lowered.memory_bytes(name) > limit:
                 raise ServiceFault(
-                    error("TSR5020", f"device `{name}` has {limit} bytes, but the plan takes "
-                          f"{lowered.memory_bytes(name)}", hint="run with fewer `--slots`"),
+                    error(
+                        "TSR5020",
+                        f"device `{name}` has {limit} bytes, but the plan takes "
+                        f"{lowered.memory_bytes(name)}",
+                        hint="run with fewer `--slots`",
+                    ),
                     device=name,
-                )  # fmt: skip
+                )
         needed = exchange + sum(map(lowered.memory_bytes, lowered.devices))
         free = available_bytes()
         if free is not None and needed > free:
             raise ServiceFault(
-                error("TSR5020", f"the machine has no memory for the plan: {needed} bytes",
-                      notes=(f"{free} bytes are available",),
-                      hint="run with fewer `--slots` or `--lanes`"),
-            )  # fmt: skip
+                error(
+                    "TSR5020",
+                    f"the machine has no memory for the plan: {needed} bytes",
+                    notes=(f"{free} bytes are available",),
+                    hint="run with fewer `--slots` or `--lanes`",
+                ),
+            )
 
     def _start(self, memory: int, shared: mmap.mmap) -> None:
         names = self.model.lowered.devices
@@ -262,9 +269,13 @@ class CpuBackend:
             return fault
         request, step = device.status.launch
         return ServiceFault(
-            message.diagnostic, device=device.name, exit_code=message.exit_code, request=request,
-            step=step, name=self._step_name(request, step),
-        )  # fmt: skip
+            message.diagnostic,
+            device=device.name,
+            exit_code=message.exit_code,
+            request=request,
+            step=step,
+            name=self._step_name(request, step),
+        )
 
     def _lost(self, device: DeviceProcess) -> ServiceFault:
         """The process of a device ended by itself."""
@@ -281,8 +292,11 @@ class CpuBackend:
             request = min(self._underway, default=None)
         return ServiceFault(
             error("TSR5051", f"the worker of device `{device.name}` {how}", notes=notes),
-            device=device.name, request=request, step=step, name=self._step_name(request, step),
-        )  # fmt: skip
+            device=device.name,
+            request=request,
+            step=step,
+            name=self._step_name(request, step),
+        )
 
     def _step_name(self, request: int | None, step: LaunchId | None) -> str:
         if request is None or step is None or request not in self._underway:
@@ -314,10 +328,15 @@ class CpuBackend:
         request, step = device.status.launch
         request = waiting if request is None else request
         return ServiceFault(
-            error("TSR5052", f"the worker of device `{device.name}` has not answered for "
-                  f"{seconds:.0f} s"),
-            device=device.name, request=request, step=step, name=self._step_name(request, step),
-        )  # fmt: skip
+            error(
+                "TSR5052",
+                f"the worker of device `{device.name}` has not answered for {seconds:.0f} s",
+            ),
+            device=device.name,
+            request=request,
+            step=step,
+            name=self._step_name(request, step),
+        )
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """None: nothing here reads the memory of a GPU."""
@@ -367,11 +386,14 @@ def _not_started(problem: OSError) -> ServiceFault:
     """The system refuses memory, files or processes."""
     reason = (problem.strerror or str(problem)).lower()
     return ServiceFault(
-        error("TSR5051", f"the processes of the devices cannot be started: {reason}",
-              notes=("each device is a process, with a pipe to every other one",),
-              hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
-              "devices")
-    )  # fmt: skip
+        error(
+            "TSR5051",
+            f"the processes of the devices cannot be started: {reason}",
+            notes=("each device is a process, with a pipe to every other one",),
+            hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
+            "devices",
+        )
+    )
 
 
 def _only(model: Model, device: str) -> Model:

@@ -29,9 +29,14 @@ def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline,
         if watch.stopped():
             break
         options = replace(
-            setting.options, pins=(), forbids=(), machine=machine, strategy=None, placement=None,
+            setting.options,
+            pins=(),
+            forbids=(),
+            machine=machine,
+            strategy=None,
+            placement=None,
             gap=max(setting.options.gap, _ALONE_GAP),
-        )  # fmt: skip
+        )
         costs = _columns(setting, machine) or tuple(
             find_costs(setting.traces, machine, options, setting.profiles)
         )

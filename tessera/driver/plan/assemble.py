@@ -66,25 +66,43 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
     value = chosen.value(choice.objective)
     gap = max(0.0, value / choice.bound - 1.0) if choice.bound > 0 else 0.0
     return Plan(
-        objective=choice.objective, strategy=chosen.name, period_ns=chosen.period_ns,
-        latency_ns=chosen.latency_ns, usd_per_request=chosen.usd, bound=choice.bound, gap=gap,
-        ended=_ended(choice, gap, setting.options.gap), link=machine.link_name,
-        machine_digest=machine.digest(), options=setting.options.text(),
+        objective=choice.objective,
+        strategy=chosen.name,
+        period_ns=chosen.period_ns,
+        latency_ns=chosen.latency_ns,
+        usd_per_request=chosen.usd,
+        bound=choice.bound,
+        gap=gap,
+        ended=_ended(choice, gap, setting.options.gap),
+        link=machine.link_name,
+        machine_digest=machine.digest(),
+        options=setting.options.text(),
         cards=tuple(
-            PlanCard(name=card.name, gpu=card.gpu.key, arch=card.gpu.arch,
-                     capacity_bytes=room.bytes, used_bytes=used_bytes(machine, card.id, replicas),
-                     usd_per_hour=card.usd_per_hour, node=card.node, like=card.gpu.like)
+            PlanCard(
+                name=card.name,
+                gpu=card.gpu.key,
+                arch=card.gpu.arch,
+                capacity_bytes=room.bytes,
+                used_bytes=used_bytes(machine, card.id, replicas),
+                usd_per_hour=card.usd_per_hour,
+                node=card.node,
+                like=card.gpu.like,
+            )
             for card, room in zip(machine.cards, attempt.planning.problem.rooms, strict=True)
         ),
         devices=tuple(
-            PlanDevice(name=device.name, card=machine.cards[device.card].name, sms=device.sms,
-                       busy_ns=busy[device.id])
+            PlanDevice(
+                name=device.name,
+                card=machine.cards[device.card].name,
+                sms=device.sms,
+                busy_ns=busy[device.id],
+            )
             for device in machine.devices
         ),
         traces=tuple(trace.planned for trace in setting.traces),
         replicas=replicas,
         baselines=tuple(baseline_of(one) for one in choice.candidates if one is not chosen),
-    )  # fmt: skip
+    )
 
 
 def _ended(choice: Choice, gap: float, wanted: float) -> str:
@@ -95,9 +113,12 @@ def _ended(choice: Choice, gap: float, wanted: float) -> str:
 def baseline_of(one: Candidate) -> Baseline:
     """A candidate in a line."""
     return Baseline(
-        name=one.name, period_ns=one.period_ns, latency_ns=one.latency_ns, usd_per_request=one.usd,
+        name=one.name,
+        period_ns=one.period_ns,
+        latency_ns=one.latency_ns,
+        usd_per_request=one.usd,
         memory_bytes=sum(one.memory),
-    )  # fmt: skip
+    )
 
 
 def used_bytes(machine: Machine, card: CardId, replicas: Sequence[Replica]) -> int:
@@ -129,21 +150,29 @@ def lower_candidate(
         pattern = tuple(tuple(order.index(device) for device in part) for part in parts)
         devices = tuple(names[device] for device in order)
         if pattern not in known:
-            known[pattern] = devices, lower_replica(
-                [trace.program for trace in setting.traces],
-                [trace.graph for trace in setting.traces],
-                [[names[device] for device in part] for part in parts],
-                slots=attempt.slots, lanes=attempt.lanes,
-            )  # fmt: skip
+            known[pattern] = (
+                devices,
+                lower_replica(
+                    [trace.program for trace in setting.traces],
+                    [trace.graph for trace in setting.traces],
+                    [[names[device] for device in part] for part in parts],
+                    slots=attempt.slots,
+                    lanes=attempt.lanes,
+                ),
+            )
         first, lowered = known[pattern]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
         lowered = keep_apart(lowered, attempt.planning, one)
         found.append(
             Replica(
-                share=one.share, slots=lowered.slots, lanes=lowered.lanes, policy=policy,
-                traces=_placed(setting, attempt.planning, one, parts), lowered=lowered,
+                share=one.share,
+                slots=lowered.slots,
+                lanes=lowered.lanes,
+                policy=policy,
+                traces=_placed(setting, attempt.planning, one, parts),
+                lowered=lowered,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -212,10 +241,16 @@ def _steps(
         device, cost = machine.devices[index], step.on_device[index]
         assert isinstance(cost, Duration)
         found.append(
-            PlacedStep(step=step.step, name=step.name, device=device.name,
-                       arch=variant_on(program, work, machine.gpu_of(device).arch),
-                       predicted_ns=cost.ns, error=cost.error, source=cost.source.value)
-        )  # fmt: skip
+            PlacedStep(
+                step=step.step,
+                name=step.name,
+                device=device.name,
+                arch=variant_on(program, work, machine.gpu_of(device).arch),
+                predicted_ns=cost.ns,
+                error=cost.error,
+                source=cost.source.value,
+            )
+        )
     return found
 
 
@@ -235,9 +270,13 @@ def _moves(
     for index, source, target in transfers_of(planning.problem, one.placement):
         tensor = planning.problem.tensors[index]
         found[trace_of[tensor.producer]].append(
-            PlannedTransfer(tensor=tensor.name, bytes=float(tensor.bytes), source=names[source],
-                            target=names[target])
-        )  # fmt: skip
+            PlannedTransfer(
+                tensor=tensor.name,
+                bytes=float(tensor.bytes),
+                source=names[source],
+                target=names[target],
+            )
+        )
     return tuple(tuple(moves) for moves in found)
 
 

@@ -100,9 +100,11 @@ def _followed(attempt: Attempt, one: Candidate) -> Candidate:
     if period <= one.period_ns * _AS_GOOD:
         return one
     return replace(
-        one, period_ns=period, usd=one.usd * period / one.period_ns,
+        one,
+        period_ns=period,
+        usd=one.usd * period / one.period_ns,
         limits=((_WAITING, period), *one.limits),
-    )  # fmt: skip
+    )
 
 
 def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Search | None) -> Choice:
@@ -147,9 +149,12 @@ def _period(one: Settled) -> float:
 
 
 def _at(
-    setting: Setting, attempt: Attempt, one: Candidate, shares: Sequence[float],
+    setting: Setting,
+    attempt: Attempt,
+    one: Candidate,
+    shares: Sequence[float],
     together: Together | None,
-) -> Settled:  # fmt: skip
+) -> Settled:
     """A candidate where the neighbours of each device draw so much; None: they are never busy."""
     planning = attempt.planning
     costs = tuple(

@@ -22,9 +22,11 @@ from tessera.passes.costs.estimate_costs import estimate_costs
 
 
 def find_costs(
-    traces: Sequence[LoadedTrace], machine: Machine, options: PlanOptions,
+    traces: Sequence[LoadedTrace],
+    machine: Machine,
+    options: PlanOptions,
     profiles: Sequence[Profile],
-) -> list[Costs]:  # fmt: skip
+) -> list[Costs]:
     """The costs of every trace, by what `read_profiles` has found where that is known."""
     costs = [
         bar_endless(
@@ -85,12 +87,15 @@ def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
     for index, row in enumerate(profile.rows):
         where = f"row {index} of `{path}`"
         if row.step >= len(work) or trace.graph.nodes[row.step].name != row.name:
-            raise bad_profile(f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has"
-                              " none such")  # fmt: skip
+            raise bad_profile(
+                f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has none such"
+            )
         planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu).arch)
         if row.variant and row.variant != planned:
-            raise bad_profile(f"{where} is of code for {row.variant:.60}, and plans run that for"
-                              f" {planned or 'no GPU'} there")  # fmt: skip
+            raise bad_profile(
+                f"{where} is of code for {row.variant:.60}, and plans run that for"
+                f" {planned or 'no GPU'} there"
+            )
 
 
 def _restrict(
@@ -119,6 +124,7 @@ def _restrict(
 def _bad_rule(rule: str, machine: Machine) -> Diagnostic:
     names = ", ".join(device.name for device in machine.devices)
     return error(
-        "TSR3016", f"`{rule}` names no step or no GPU of the machine",
+        "TSR3016",
+        f"`{rule}` names no step or no GPU of the machine",
         hint=f"write `STEP=GPU`, a step as `#3` or by kernel name; the GPUs are: {names}",
-    )  # fmt: skip
+    )

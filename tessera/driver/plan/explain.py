@@ -56,10 +56,13 @@ def find_step(setting: Setting, text: str) -> tuple[int, int]:
     count = len(setting.traces[trace].graph.nodes)
     if match is None or not known or int(match[2]) >= count:
         raise TesseraError(
-            error("TSR3016", f"there is no step `{text}` to explain",
-                  hint=f"write `k0` to `k{count - 1}`"
-                  + ("" if len(names) == 1 else f", behind {' or '.join(n + ':' for n in names)}"))
-        )  # fmt: skip
+            error(
+                "TSR3016",
+                f"there is no step `{text}` to explain",
+                hint=f"write `k0` to `k{count - 1}`"
+                + ("" if len(names) == 1 else f", behind {' or '.join(n + ':' for n in names)}"),
+            )
+        )
     return trace, int(match[2])
 
 
@@ -78,16 +81,20 @@ def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepRe
     )
     return [
         StepReason(
-            trace=setting.traces[trace].planned.name, step=step, name=graph.nodes[step].name,
-            replica=number, together=together,
+            trace=setting.traces[trace].planned.name,
+            step=step,
+            name=graph.nodes[step].name,
+            replica=number,
+            together=together,
             pins=tuple(pin.reason for pin in graph.nodes[step].pins),
-            memory_bytes=costs.memory_bytes, work=costs.work,
+            memory_bytes=costs.memory_bytes,
+            work=costs.work,
             elsewhere=_elsewhere(setting, decision, number, trace, step, task),
             needs=tuple(e for e in graph.edges if e.target == step and e.moves_bytes),
             feeds=tuple(e for e in graph.edges if e.source == step and e.moves_bytes),
         )
         for number in range(len(decision.chosen.replicas))
-    ]  # fmt: skip
+    ]
 
 
 def _elsewhere(
@@ -116,8 +123,12 @@ def _elsewhere(
         arch = setting.machine.gpu_of(device).arch
         found.append(
             Elsewhere(
-                device=device.name, cost=cost, here=device.id == here, period_ns=period,
-                latency_ns=latency, arch=variant_on(program, work, arch),
+                device=device.name,
+                cost=cost,
+                here=device.id == here,
+                period_ns=period,
+                latency_ns=latency,
+                arch=variant_on(program, work, arch),
             )
-        )  # fmt: skip
+        )
     return tuple(found)

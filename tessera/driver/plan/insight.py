@@ -83,9 +83,12 @@ def _class(
         usable = [ns for ns in known if ns is not None]
         times.append(sum(usable) if len(usable) == len(known) else None)
     return KernelClass(
-        name=name, steps=len(steps), kinds=tuple(kinds), ns=tuple(times),
+        name=name,
+        steps=len(steps),
+        kinds=tuple(kinds),
+        ns=tuple(times),
         placed=tuple(sorted(placed.items())),
-    )  # fmt: skip
+    )
 
 
 def _time_on(step: StepCosts, devices: list[Device]) -> float | None:

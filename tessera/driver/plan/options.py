@@ -58,11 +58,16 @@ class PlanOptions:
     def text(self) -> str:
         """The one text form of what decides the plan, but for machine and traces."""
         chosen = (
-            ("objective", self.objective), ("strategy", self.strategy),
-            ("placement", self.placement_name()), ("slots", self.slots or "auto"),
-            ("lanes", self.lanes or "auto"), ("gap", repr(self.gap)), ("seconds", self.seconds),
-            *(("pin", rule) for rule in self.pins), *(("forbid", rule) for rule in self.forbids),
-        )  # fmt: skip
+            ("objective", self.objective),
+            ("strategy", self.strategy),
+            ("placement", self.placement_name()),
+            ("slots", self.slots or "auto"),
+            ("lanes", self.lanes or "auto"),
+            ("gap", repr(self.gap)),
+            ("seconds", self.seconds),
+            *(("pin", rule) for rule in self.pins),
+            *(("forbid", rule) for rule in self.forbids),
+        )
         return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
 
     def placement_name(self) -> str | None:

@@ -59,9 +59,10 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
     for attempt in attempts(setting):
         slots = setting.options.slots or 1
         quick = Attempt(
-            slots=slots, lanes=attempt.lanes,
+            slots=slots,
+            lanes=attempt.lanes,
             planning=build_problem(setting, slots, attempt.lanes),
-        )  # fmt: skip
+        )
         fast = choose_best(setting, quick, Objective.LATENCY, watch)
         wide = choose_best(setting, attempt, Objective.THROUGHPUT, watch)
         if fast is None or wide is None:
@@ -72,9 +73,13 @@ def find_pair(setting: Setting, watch: Watch) -> Decision:
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(
-                    plan=plan, setting=setting, attempt=attempt, choice=wide, chosen=second.chosen,
+                    plan=plan,
+                    setting=setting,
+                    attempt=attempt,
+                    choice=wide,
+                    chosen=second.chosen,
                     diagnostics=(*refused, *was_ended(wide, second.chosen)),
-                )  # fmt: skip
+                )
             refused.append(refusal_of(plan.strategy, findings))
     assert attempt is not None
     if refused:

@@ -142,8 +142,9 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
         trace, step = steps[unplaced]
         raise _unusable(
             f"`{source.name}` does not place step #{step.step} `{step.name}` of `{trace}`",
-            "a first line `*=GPU` places all steps", code=1,
-        )  # fmt: skip
+            "a first line `*=GPU` places all steps",
+            code=1,
+        )
     return [device for device in found if device is not None]
 
 
@@ -158,8 +159,9 @@ def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str)
         if found.setdefault(task, device) != device:
             raise _unusable(
                 f"`{path}` puts steps apart that must stay together: step {step}, of `{name}`",
-                STAY_TOGETHER, code=1,
-            )  # fmt: skip
+                STAY_TOGETHER,
+                code=1,
+            )
         if planning.problem.tasks[task].ns[device] is None:
             raise _unusable(
                 f"`{path}` puts `{name}` on `{setting.machine.devices[device].name}`, "

@@ -27,9 +27,10 @@ def no_plan(
         found = _no_gpu(obstacle, planning, costs, machine)
     elif obstacle.kind == "links":
         found = error(
-            "TSR3012", "steps that depend on each other must be on GPUs that no link joins",
+            "TSR3012",
+            "steps that depend on each other must be on GPUs that no link joins",
             hint="join the GPUs with a link, or offer one that can run all the steps",
-        )  # fmt: skip
+        )
     else:
         found = _no_memory(obstacle, machine, fitting)
     return TesseraError(found, exit_code=ExitCode.NO_PLAN)
@@ -50,10 +51,11 @@ def _no_gpu(
     ]
     notes = tuple(dict.fromkeys(why))[:_MOST_REASONS]
     return error(
-        "TSR3011", f"no GPU of the machine can run `{name}`{_with_others(steps)}",
+        "TSR3011",
+        f"no GPU of the machine can run `{name}`{_with_others(steps)}",
         notes=(*notes, STAY_TOGETHER) if len(steps) > 1 else notes,
         hint="add a GPU that can, or a variant of the module for one of these",
-    )  # fmt: skip
+    )
 
 
 def _with_others(steps: Sequence[StepCosts]) -> str:
@@ -79,10 +81,11 @@ def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic
     if fitting:
         hint = f"with `{fitting}` it fits" + ("" if hint is None else f"; {hint}")
     return error(
-        "TSR3010", "the model does not fit in the memory of these GPUs",
+        "TSR3010",
+        "the model does not fit in the memory of these GPUs",
         notes=(f"all buffers, for the slots and lanes, take {need}; the GPUs have {have} in all",),
         hint=hint,
-    )  # fmt: skip
+    )
 
 
 def _missing_reserve(machine: Machine, name: str) -> int:

@@ -103,9 +103,13 @@ def _first_proved(
         findings = findings_of(timed, plan)
         if not findings:
             return Decision(
-                plan=plan, setting=timed, attempt=tried, choice=choice, chosen=chosen,
+                plan=plan,
+                setting=timed,
+                attempt=tried,
+                choice=choice,
+                chosen=chosen,
                 diagnostics=(*refused, *was_ended(choice, chosen)),
-            )  # fmt: skip
+            )
         refused.append(refusal_of(chosen.name, findings))
         if findings[0].code == "TSR3010" and attempt.slots > 1:
             return None  # fewer slots lose less than another plan
@@ -172,9 +176,12 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
 
     def search(problem: Problem) -> Choice | None:
         return choose(
-            problem, sought, solve_options(setting, watch),
-            on_progress=watch.on_progress, should_stop=watch.should_stop,
-        )  # fmt: skip
+            problem,
+            sought,
+            solve_options(setting, watch),
+            on_progress=watch.on_progress,
+            should_stop=watch.should_stop,
+        )
 
     choice = given_choice(setting, attempt)
     given = choice is not None
@@ -237,9 +244,12 @@ def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
     if overflows(plan):
         over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
         return (
-            error("TSR3010", f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
-                  f"which has {over.capacity_bytes}"),
-        )  # fmt: skip
+            error(
+                "TSR3010",
+                f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
+                f"which has {over.capacity_bytes}",
+            ),
+        )
     return check_plan(
         plan,
         [trace.program for trace in setting.traces],
@@ -250,10 +260,11 @@ def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
 def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
     """That a candidate is not used, and why."""
     return warning(
-        "TSR3018", f"the plan `{name}` was given up: {findings[0].headline}",
+        "TSR3018",
+        f"the plan `{name}` was given up: {findings[0].headline}",
         notes=tuple(note for one in findings[:2] for note in one.notes),
         hint="the next best plan is tried; please report this if it is not about memory",
-    )  # fmt: skip
+    )
 
 
 def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
@@ -265,11 +276,12 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
     why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
     return [
         warning(
-            "TSR3019", f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            "TSR3019",
+            f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
             notes=(f"its distance from the best possible is at most: {gap}",),
             hint="with more time the same command may find a better plan",
         )
-    ]  # fmt: skip
+    ]
 
 
 def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
@@ -277,9 +289,11 @@ def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
     several = len(setting.traces) > 1
     parts = [
         TracePart(
-            name=trace.planned.name if several else "", graph=trace.graph, costs=costs,
+            name=trace.planned.name if several else "",
+            graph=trace.graph,
+            costs=costs,
             requests=trace.planned.share,
         )
         for trace, costs in zip(setting.traces, setting.costs, strict=True)
-    ]  # fmt: skip
+    ]
     return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)

@@ -84,10 +84,13 @@ def _part(name: str) -> tuple[str, float]:
     weight = 0.0 if match is None else float(match[2])
     if match is None or not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
         raise TesseraError(
-            error("TSR3006", f"`{name}` must have a number above zero behind the `:`",
-                  notes=(f"between {1 / _MOST_WEIGHT:g} and {_MOST_WEIGHT:g}",),
-                  hint="write `FILE:NUMBER`, such as `decode.ptx:512`")
-        )  # fmt: skip
+            error(
+                "TSR3006",
+                f"`{name}` must have a number above zero behind the `:`",
+                notes=(f"between {1 / _MOST_WEIGHT:g} and {_MOST_WEIGHT:g}",),
+                hint="write `FILE:NUMBER`, such as `decode.ptx:512`",
+            )
+        )
     return match[1], weight
 
 
@@ -107,9 +110,12 @@ def _labels(paths: list[str]) -> list[str]:
 def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedTrace:
     if path.endswith(PLAN_ENDING):
         raise TesseraError(
-            error("TSR3013", f"there is nothing to plan in `{path}`: it is a plan already",
-                  hint=f"`tessc run {path}` runs it; to plan anew, name its trace")
-        )  # fmt: skip
+            error(
+                "TSR3013",
+                f"there is nothing to plan in `{path}`: it is a plan already",
+                hint=f"`tessc run {path}` runs it; to plan anew, name its trace",
+            )
+        )
     given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
     trace = path if given is None else _trace_of(path, given.trace)
     program = load(trace) if given is None else _load_named(trace, path)
@@ -121,21 +127,32 @@ def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedT
     facts = analysis_manager(program, folder or ".", data_root).get(Dependences)
     if not facts.graph.nodes:
         raise TesseraError(
-            error("TSR3013", f"there is nothing to plan in `{trace}`",
-                  notes=("it has no launch, memset, memcpy or op record",), hint=_GET_A_TRACE)
-        )  # fmt: skip
+            error(
+                "TSR3013",
+                f"there is nothing to plan in `{trace}`",
+                notes=("it has no launch, memset, memcpy or op record",),
+                hint=_GET_A_TRACE,
+            )
+        )
     planned = PlannedTrace(
-        name=label, share=share, digest=digest, text=text,
-        contents_digest=_contents_digest(program, trace, data_root), folder=os.path.abspath(folder),
-    )  # fmt: skip
+        name=label,
+        share=share,
+        digest=digest,
+        text=text,
+        contents_digest=_contents_digest(program, trace, data_root),
+        folder=os.path.abspath(folder),
+    )
     findings = [*facts.diagnostics, *stored_addresses(program, facts.graph)]
     findings += layout_warnings(program)
     if given is not None:
         findings += _compare(path, trace, given, facts.graph)
     return LoadedTrace(
-        planned=planned, folder=folder, program=program, graph=facts.graph,
+        planned=planned,
+        folder=folder,
+        program=program,
+        graph=facts.graph,
         diagnostics=tuple(findings),
-    )  # fmt: skip
+    )
 
 
 # --- kernel graphs -----------------------------------------------------------------------------
@@ -154,9 +171,12 @@ def _trace_of(path: str, reference: TraceReference | None) -> str:
         )
     if os.path.isabs(reference.path):
         raise TesseraError(
-            error("TSR3007", f"`{path}` names its trace by an absolute path, which no graph does",
-                  hint=again)
-        )  # fmt: skip
+            error(
+                "TSR3007",
+                f"`{path}` names its trace by an absolute path, which no graph does",
+                hint=again,
+            )
+        )
     folder = os.path.dirname(path)
     places = [os.path.join(folder, one) for one in (reference.path, Path(reference.path).name)]
     found = next((place for place in places if os.path.isfile(place)), None)
@@ -178,10 +198,13 @@ def _load_named(trace: str, path: str) -> Program:
     except TesseraError as failure:
         code = failure.diagnostics[0].code
         raise TesseraError(
-            error("TSR3007", f"`{trace}`, which `{path}` names, is not the trace of that graph",
-                  notes=(f"it cannot be read as one: {code}",),
-                  hint="name the trace itself: then the error says what is wrong with it")
-        ) from None  # fmt: skip
+            error(
+                "TSR3007",
+                f"`{trace}`, which `{path}` names, is not the trace of that graph",
+                notes=(f"it cannot be read as one: {code}",),
+                hint="name the trace itself: then the error says what is wrong with it",
+            )
+        ) from None
 
 
 def _check_digest(path: str, trace: str, given: KernelGraph, digest: str) -> None:
@@ -189,19 +212,23 @@ def _check_digest(path: str, trace: str, given: KernelGraph, digest: str) -> Non
     assert given.trace is not None
     if given.trace.digest != digest:
         raise TesseraError(
-            error("TSR3007", f"`{trace}` has changed since `{path}` was made",
-                  hint=f"run `tessc analyze {trace}` again, or plan for the trace itself")
-        )  # fmt: skip
+            error(
+                "TSR3007",
+                f"`{trace}` has changed since `{path}` was made",
+                hint=f"run `tessc analyze {trace}` again, or plan for the trace itself",
+            )
+        )
 
 
 def _compare(path: str, trace: str, given: KernelGraph, graph: KernelGraph) -> Iterable[Diagnostic]:
     """A graph is never trusted: what the analysis finds counts."""
     if given != graph:
         yield warning(
-            "TSR3008", f"`{path}` is not what the analysis of `{trace}` finds",
+            "TSR3008",
+            f"`{path}` is not what the analysis of `{trace}` finds",
             notes=("the analysis is used: a graph may be changed by hand, a proof may not",),
             hint=f"run `tessc analyze {trace}` to write it anew",
-        )  # fmt: skip
+        )
 
 
 # --- several traces ----------------------------------------------------------------------------
@@ -220,13 +247,17 @@ def _check_shared(traces: Sequence[LoadedTrace]) -> None:
             )
             if (size, role) != (buffer.bytes, buffer.role):
                 raise TesseraError(
-                    error("TSR3009",
-                          f"the traces do not fit together: `{buffer.name}` differs",
-                          notes=(f"a {role.value} of {size} bytes in `{first}`",
-                                 f"a {buffer.role.value} of {buffer.bytes} bytes in "
-                                 f"`{trace.planned.name}`"),
-                          hint="weights and states of equal name are one buffer: rename one")
-                )  # fmt: skip
+                    error(
+                        "TSR3009",
+                        f"the traces do not fit together: `{buffer.name}` differs",
+                        notes=(
+                            f"a {role.value} of {size} bytes in `{first}`",
+                            f"a {buffer.role.value} of {buffer.bytes} bytes in "
+                            f"`{trace.planned.name}`",
+                        ),
+                        hint="weights and states of equal name are one buffer: rename one",
+                    )
+                )
             here = _words(trace.program, buffer.id)
             first, known = words.setdefault(buffer.name, (trace.planned.name, here))
             if known != here:
@@ -241,14 +272,18 @@ def _check_moved(traces: Sequence[LoadedTrace]) -> None:
             for other in traces:
                 if other is not trace and any(b.name == state.name for b in other.program.buffers):
                     raise TesseraError(
-                        error("TSR3009",
-                              "the traces do not fit together: addresses in the state "
-                              f"`{state.name}` may be overwritten",
-                              notes=(f"by `{node.name}` in `{trace.planned.name}`",
-                                     f"`{other.planned.name}` has the state too"),
-                              hint="plan the traces apart, or let no step write words of a "
-                              "`pointers` record")
-                    )  # fmt: skip
+                        error(
+                            "TSR3009",
+                            "the traces do not fit together: addresses in the state "
+                            f"`{state.name}` may be overwritten",
+                            notes=(
+                                f"by `{node.name}` in `{trace.planned.name}`",
+                                f"`{other.planned.name}` has the state too",
+                            ),
+                            hint="plan the traces apart, or let no step write words of a "
+                            "`pointers` record",
+                        )
+                    )
 
 
 def _words(program: Program, buffer: BufferId) -> tuple[str, ...]:
@@ -268,11 +303,12 @@ def _other_words(
     only = ((label, sorted(set(own) - set(other))[:3]) for label, own, other in rows)
     notes = (f"in `{label}` it holds {', '.join(own) or 'none of these'}" for label, own in only)
     return error(
-        "TSR3009", f"the traces do not fit together: `{name}` holds different addresses",
+        "TSR3009",
+        f"the traces do not fit together: `{name}` holds different addresses",
         notes=tuple(notes),
         hint="weights and states of equal name are one buffer: rename one, or make their "
         "`pointers` records equal",
-    )  # fmt: skip
+    )
 
 
 def _contents_digest(program: Program, trace: str, data_root: str | None) -> str:

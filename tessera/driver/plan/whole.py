@@ -33,9 +33,11 @@ def plan_whole(setting: Setting, watch: Watch) -> Decision | None:
         return None
     whole = replace(options, machine=machine)
     found = replace(
-        setting, machine=machine, options=whole,
+        setting,
+        machine=machine,
+        options=whole,
         costs=tuple(find_costs(setting.traces, machine, whole, setting.profiles)),
-    )  # fmt: skip
+    )
     return find_plan(found, watch) if _is_measured(found) else None
 
 
@@ -62,10 +64,11 @@ def do_not_slice(whole: Decision, sliced: Decision) -> Diagnostic:
         said = f"{behind:.1%} behind it"
     card = sliced.setting.machine.cards[0].name
     return warning(
-        "TSR3021", f"slices of `{card}` do not pay: the plan is for the whole GPU",
+        "TSR3021",
+        f"slices of `{card}` do not pay: the plan is for the whole GPU",
         notes=(f"by the profile the best plan for the slices, `{sliced.chosen.name}`, is {said}",),
         hint="`--strategy` takes a plan for the slices all the same",
-    )  # fmt: skip
+    )
 
 
 def _in_one_piece(machine: Machine) -> Machine | None:

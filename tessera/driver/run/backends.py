@@ -45,11 +45,14 @@ def parse_map(text: str | None) -> dict[str, str]:
         device, equals, target = (word.strip() for word in part.partition("="))
         if not equals or not device or not _TARGET.fullmatch(target) or device in found:
             raise TesseraError(
-                error("TSR5055", f"`{part.strip()}` in `--map` cannot be used",
-                      hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
-                      "`cuda:0:48sm` or `cpu`, each device once"),
+                error(
+                    "TSR5055",
+                    f"`{part.strip()}` in `--map` cannot be used",
+                    hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
+                    "`cuda:0:48sm` or `cpu`, each device once",
+                ),
                 exit_code=ExitCode.USAGE,
-            )  # fmt: skip
+            )
         found[device] = target
     return found
 
@@ -65,10 +68,13 @@ def check_asked(backend: str, targets: Mapping[str, str]) -> None:
     for device, target in targets.items():
         if not _TARGET.fullmatch(target):
             raise TesseraError(
-                error("TSR5055", f"`{target}` cannot stand for `{device}`",
-                      hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`"),
+                error(
+                    "TSR5055",
+                    f"`{target}` cannot stand for `{device}`",
+                    hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`",
+                ),
                 exit_code=ExitCode.USAGE,
-            )  # fmt: skip
+            )
 
 
 def choose_backend(
@@ -80,19 +86,25 @@ def choose_backend(
     for name in targets:
         if name not in devices:
             raise TesseraError(
-                error("TSR5055", f"`--map` names `{name}`, which the plan does not use",
-                      hint=f"its devices are: {', '.join(devices)}"),
+                error(
+                    "TSR5055",
+                    f"`--map` names `{name}`, which the plan does not use",
+                    hint=f"its devices are: {', '.join(devices)}",
+                ),
                 exit_code=ExitCode.USAGE,
-            )  # fmt: skip
+            )
     kinds = {target.split(":")[0] for target in targets.values()}
     if asked != BackendName.AUTO:
         kinds.add(asked)
     if len(kinds) > 1:
         raise TesseraError(
-            error("TSR5055", "the devices of a run are all on GPUs or all on the CPU",
-                  hint="map every device to the same kind, and leave `--backend` out"),
+            error(
+                "TSR5055",
+                "the devices of a run are all on GPUs or all on the CPU",
+                hint="map every device to the same kind, and leave `--backend` out",
+            ),
             exit_code=ExitCode.USAGE,
-        )  # fmt: skip
+        )
     if kinds == {"cpu"}:
         return Choice(backend="cpu", targets={})
     if not all(name in targets for name in devices):
@@ -115,12 +127,15 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
     nodes = sorted({node_of[d.card] for d in plan.devices if d.name in devices})
     if len(nodes) > 1:
         raise TesseraError(
-            error("TSR5055", f"the plan is for {len(nodes)} hosts, and a run is on one",
-                  notes=(f"hosts: {', '.join(nodes)}",),
-                  hint="rehearse it with `--backend cpu`, or put every device on what is here "
-                  "with `--map`"),
+            error(
+                "TSR5055",
+                f"the plan is for {len(nodes)} hosts, and a run is on one",
+                notes=(f"hosts: {', '.join(nodes)}",),
+                hint="rehearse it with `--backend cpu`, or put every device on what is here "
+                "with `--map`",
+            ),
             exit_code=ExitCode.NO_DEVICE,
-        )  # fmt: skip
+        )
 
 
 def _device(name: str, devices: Sequence[str]) -> str:
@@ -171,11 +186,12 @@ def _missing(plan: Plan, devices: Sequence[str], here: Sequence[Gpu]) -> Diagnos
     kinds = {device.name: cards[device.card].gpu for device in plan.devices}
     wanted = ", ".join(f"`{name}` ({kinds.get(name, '?')})" for name in devices)
     return error(
-        "TSR5055", f"this machine does not have the GPUs of the plan: {wanted}",
+        "TSR5055",
+        f"this machine does not have the GPUs of the plan: {wanted}",
         notes=tuple(f"found: {gpu.target} ({gpu.name})" for gpu in here),
         hint="put the devices on what is there with `--map DEVICE=cuda:0:48sm,...`, "
         "or rehearse with `--backend cpu`",
-    )  # fmt: skip
+    )
 
 
 def find_gpus() -> tuple[Gpu, ...]:
@@ -203,10 +219,11 @@ def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backe
 def rehearsal(seconds: float) -> Diagnostic:
     """That a plan for GPUs runs on the CPU, and how long that may take."""
     return warning(
-        "TSR5058", "there is no GPU here: the plan is rehearsed on the CPU",
+        "TSR5058",
+        "there is no GPU here: the plan is rehearsed on the CPU",
         notes=(f"about {_duration(seconds)}, if its devices took turns",),
         hint="`--backend cpu` says that this is meant",
-    )  # fmt: skip
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -85,9 +85,11 @@ def compare_runs(
         for turn, states in last.values():
             compared += judge.compare_states(turn, states, outcome.states[turn.lane])
     return Verdict(
-        requests=len(outcome.done), lanes=len(last) if any(outcome.states or ()) else 0,
-        bytes=compared, how="to the byte",
-    )  # fmt: skip
+        requests=len(outcome.done),
+        lanes=len(last) if any(outcome.states or ()) else 0,
+        bytes=compared,
+        how="to the byte",
+    )
 
 
 class _Judge:
@@ -131,15 +133,19 @@ class _Judge:
         count, byte = int(differs.sum()), int(np.argmax(differs))
         raise TesseraError(
             error(
-                "TSR5054", f"{who} differs from the run on one device in {what}: "
+                "TSR5054",
+                f"{who} differs from the run on one device in {what}: "
                 f"{count} of {len(differs)} bytes",
-                notes=(f"the first of them is byte {byte}", self._cause(turn, name, byte),
-                       *self._excuses(turn)),
+                notes=(
+                    f"the first of them is byte {byte}",
+                    self._cause(turn, name, byte),
+                    *self._excuses(turn),
+                ),
                 hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
                 "trace, are where to look",
             ),
             ExitCode.MISMATCH,
-        )  # fmt: skip
+        )
 
     def _excuses(self, turn: Turn) -> Iterator[str]:
         """What makes results differ from run to run, whatever the plan."""

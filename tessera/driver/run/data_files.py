@@ -51,9 +51,12 @@ def _data_file(text: str, names: Sequence[str]) -> DataFile:
                 return DataFile(text.removeprefix(f"{name}="), index)
         if "=" in text:
             raise TesseraError(
-                error("TSR5053", f"`--data {text}` names no trace of the plan",
-                      hint=f"write `TRACE=PATH`; the traces are: {', '.join(names)}")
-            )  # fmt: skip
+                error(
+                    "TSR5053",
+                    f"`--data {text}` names no trace of the plan",
+                    hint=f"write `TRACE=PATH`; the traces are: {', '.join(names)}",
+                )
+            )
     return DataFile(text, None)
 
 
@@ -106,9 +109,12 @@ def _fitting(
 
 def _twice(name: str, first: str, second: str) -> TesseraError:
     return TesseraError(
-        error("TSR5053", f"array `{name}` is in `{first}` and in `{second}`",
-              hint="say which trace each file is of: `--data TRACE=PATH`")
-    )  # fmt: skip
+        error(
+            "TSR5053",
+            f"array `{name}` is in `{first}` and in `{second}`",
+            hint="say which trace each file is of: `--data TRACE=PATH`",
+        )
+    )
 
 
 class _Arrays:

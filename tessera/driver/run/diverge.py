@@ -66,8 +66,10 @@ def find_divergence(
             lane = turn.lane - first
             recorder = _recorder(log, model.traces[turn.trace].program)
             reference.run(inputs, trace=turn.trace, lane=lane, on_step=recorder)
-            _replay(backend, Request(number=turn.request, trace=turn.trace, slot=0, lane=lane,
-                                     inputs=inputs))  # fmt: skip
+            _replay(
+                backend,
+                Request(number=turn.request, trace=turn.trace, slot=0, lane=lane, inputs=inputs),
+            )
             if found:
                 return found[min(found)]
     finally:
@@ -113,9 +115,12 @@ def _comparer(
     trace_of = {turn.request: turn.trace for turn in turns}
 
     def compare(
-        device: str, request: int, step: ir.Work, result: LaunchResult | None,
+        device: str,
+        request: int,
+        step: ir.Work,
+        result: LaunchResult | None,
         view: Callable[[ir.BufferId], Array],
-    ) -> None:  # fmt: skip
+    ) -> None:
         program = model.traces[trace_of[request]].program
         expected = {one.buffer: one for one in log if one.step.id == step.id}
         here = dict(written(program, step, result))
@@ -123,9 +128,12 @@ def _comparer(
             byte = _first_difference(expected.get(buffer), here.get(buffer, ()), view(buffer))
             if byte is not None:
                 found[int(step.id)] = Divergence(
-                    request=request, step=step, device=device, byte=byte,
+                    request=request,
+                    step=step,
+                    device=device,
+                    byte=byte,
                     buffer=program.buffers[buffer].name,
-                )  # fmt: skip
+                )
                 return
 
     return compare

@@ -69,11 +69,14 @@ def _check_room(path: str, needed: int) -> None:
     free = available_bytes()
     if free is not None and needed > free and not path.endswith(".safetensors"):
         raise TesseraError(
-            error("TSR5020", f"the machine has no memory for the inputs in `{path}`: {needed} "
-                  "bytes", notes=(f"{free} bytes are available",),
-                  hint="a `.safetensors` file is mapped, not read"),
+            error(
+                "TSR5020",
+                f"the machine has no memory for the inputs in `{path}`: {needed} bytes",
+                notes=(f"{free} bytes are available",),
+                hint="a `.safetensors` file is mapped, not read",
+            ),
             ExitCode.FAULT,
-        )  # fmt: skip
+        )
 
 
 def _wanted(opened: OpenPlan) -> dict[str, list[Buffer]]:
@@ -93,18 +96,21 @@ def _problem(
     if name not in wanted:
         known = ", ".join(f"`{one}`" for one in wanted if "/" not in one) or "none"
         return error(
-            "TSR5053", f"array `{name[:80]}` in `{path}` is no input of the plan",
+            "TSR5053",
+            f"array `{name[:80]}` in `{path}` is no input of the plan",
             hint=did_you_mean(name, wanted) or f"the inputs are: {known}",
-        )  # fmt: skip
+        )
     for buffer in wanted[name]:
         if not _fits(buffer, array):
             return error(
-                "TSR5053", f"array `{name}` in `{path}` does not fit the input: it is "
-                f"{array.text()}",
-                notes=(f"input `{buffer.name}` is {_described(buffer)}; with an axis of requests "
-                       "in front, one per request",),
+                "TSR5053",
+                f"array `{name}` in `{path}` does not fit the input: it is {array.text()}",
+                notes=(
+                    f"input `{buffer.name}` is {_described(buffer)}; with an axis of requests "
+                    "in front, one per request",
+                ),
                 hint="convert the array, or give raw bytes as uint8",
-            )  # fmt: skip
+            )
     return None
 
 

@@ -63,8 +63,13 @@ def compare_launches(
         if turn.turn == 0 and turn.lane < model.lowered.lanes:
             comparison = _Comparison(model, turn.trace, other_way, against, found, report)
             inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
-            reference.run(inputs, trace=turn.trace, lane=turn.lane,
-                          before_step=comparison.before, on_step=comparison.after)  # fmt: skip
+            reference.run(
+                inputs,
+                trace=turn.trace,
+                lane=turn.lane,
+                before_step=comparison.before,
+                on_step=comparison.after,
+            )
             found.requests += 1
     return found
 
@@ -106,9 +111,13 @@ class _Comparison:
             self._compare(step, buffer, spans, here, other[buffer.name])
 
     def _compare(
-        self, step: ir.Work, buffer: ir.Buffer, spans: tuple[tuple[int, int], ...], here: Bytes,
+        self,
+        step: ir.Work,
+        buffer: ir.Buffer,
+        spans: tuple[tuple[int, int], ...],
+        here: Bytes,
         other: Bytes,
-    ) -> None:  # fmt: skip
+    ) -> None:
         unit = 8 if len(here) % 8 == 0 else 1
         picked = np.zeros(len(here) // unit, np.bool_)
         for start, end in spans:
@@ -129,10 +138,13 @@ class _Comparison:
         label = f"#{step.id} `{name}`, `{buffer.name}` as {kind}, {result.text()}"
         if not result.is_within:
             raise TesseraError(
-                error("TSR5054", f"a launch differs from {self.against} by more than the tolerance",
-                      notes=(label,)),
+                error(
+                    "TSR5054",
+                    f"a launch differs from {self.against} by more than the tolerance",
+                    notes=(label,),
+                ),
                 ExitCode.MISMATCH,
-            )  # fmt: skip
+            )
         if self.found.worst is None or result.error > self.found.worst[0]:
             self.found.worst = result.error, label
 

@@ -99,9 +99,12 @@ class Materials:
         if len(counts) > 1:
             said = ", ".join(f"`{name}` for {count}" for count, name in sorted(counts.items()))
             raise TesseraError(
-                error("TSR5053", f"inputs are given for different numbers of requests: {said}",
-                      hint="say how many to run with `--requests N`")
-            )  # fmt: skip
+                error(
+                    "TSR5053",
+                    f"inputs are given for different numbers of requests: {said}",
+                    hint="say how many to run with `--requests N`",
+                )
+            )
         return max(known, default=None)
 
     def check_enough(self, turns: Sequence[Turn]) -> None:
@@ -122,9 +125,14 @@ class Materials:
 
 
 def read_materials(
-    opened: OpenPlan, *, lanes: int, seed: int = 0, data: Data | None = None,
-    inputs: str | None = None, data_root: str | None = None,
-) -> Materials:  # fmt: skip
+    opened: OpenPlan,
+    *,
+    lanes: int,
+    seed: int = 0,
+    data: Data | None = None,
+    inputs: str | None = None,
+    data_root: str | None = None,
+) -> Materials:
     """Read and check all contents; `lanes` counts those of all replicas."""
     _check_room(opened, lanes)
     weights: dict[str, Bytes] = {}
@@ -178,18 +186,22 @@ def _check_room(opened: OpenPlan, lanes: int) -> None:
     free = available_bytes()
     if free is not None and needed > free:
         raise TesseraError(
-            error("TSR5020", f"the machine has no memory for the contents of `{opened.name}`: "
-                  f"{needed} bytes", notes=(f"{free} bytes are available",),
-                  hint="run with fewer `--lanes`, or on a machine with more memory"),
+            error(
+                "TSR5020",
+                f"the machine has no memory for the contents of `{opened.name}`: {needed} bytes",
+                notes=(f"{free} bytes are available",),
+                hint="run with fewer `--lanes`, or on a machine with more memory",
+            ),
             ExitCode.FAULT,
-        )  # fmt: skip
+        )
 
 
 def _too_few(buffer: Buffer, count: int, wanted: int) -> Diagnostic:
     return error(
-        "TSR5053", f"input `{buffer.name}` is given for {count} requests, not for {wanted}",
+        "TSR5053",
+        f"input `{buffer.name}` is given for {count} requests, not for {wanted}",
         hint=f"run with `--requests {count}`, or give more",
-    )  # fmt: skip
+    )
 
 
 def _states(
@@ -210,9 +222,12 @@ def _merge(
     seeded = known is not None and np.array_equal(known, seeded_bytes(buffer, seed))
     if known is not None and not seeded and not np.array_equal(known, given):
         raise TesseraError(
-            error("TSR5057", f"weight `{buffer.name}` has different contents in two traces of "
-                  f"`{opened.name}`", hint="weights of equal name are one: rename one of them")
-        )  # fmt: skip
+            error(
+                "TSR5057",
+                f"weight `{buffer.name}` has different contents in two traces of `{opened.name}`",
+                hint="weights of equal name are one: rename one of them",
+            )
+        )
     weights[buffer.name] = given
 
 
@@ -234,6 +249,9 @@ def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
             name = program.buffers[entry.buffer].name
             if hashlib.sha256(weights[name].data).hexdigest() != entry.sha256:
                 raise TesseraError(
-                    error("TSR5057", f"weight `{name}` is not the one that the plan depends on",
-                          hint="plan again with `tessc plan`")
-                )  # fmt: skip
+                    error(
+                        "TSR5057",
+                        f"weight `{name}` is not the one that the plan depends on",
+                        hint="plan again with `tessc plan`",
+                    )
+                )

@@ -128,18 +128,27 @@ def open_plan(
     if wrong:
         raise TesseraError(wrong)
     return OpenPlan(
-        name=name, folders=folders, plan=plan, programs=programs, graphs=graphs,
-        replicas=_chosen(plan, policy, name), diagnostics=findings,
-    )  # fmt: skip
+        name=name,
+        folders=folders,
+        plan=plan,
+        programs=programs,
+        graphs=graphs,
+        replicas=_chosen(plan, policy, name),
+        diagnostics=findings,
+    )
 
 
 def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
     """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
     found = [
-        error("TSR4013", flaw.message, locate(flaw.record),
-              hint="the plan was edited or damaged: plan again with `tessc plan`")
+        error(
+            "TSR4013",
+            flaw.message,
+            locate(flaw.record),
+            hint="the plan was edited or damaged: plan again with `tessc plan`",
+        )
         for flaw in islice(flaws, _MOST_FLAWS)
-    ]  # fmt: skip
+    ]
     if found:
         raise TesseraError(found)
 
@@ -153,9 +162,12 @@ def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
         ):
             if number > most:
                 raise TesseraError(
-                    error("TSR5053", f"a run has at most {most} {what} per replica, not {number}",
-                          hint=f"run with `--{what} {most}` or fewer")
-                )  # fmt: skip
+                    error(
+                        "TSR5053",
+                        f"a run has at most {most} {what} per replica, not {number}",
+                        hint=f"run with `--{what} {most}` or fewer",
+                    )
+                )
 
 
 def _graphs(
@@ -175,12 +187,17 @@ def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: st
     found = file_digest(path, root)
     if found is not None and found != trace.contents_digest:
         raise TesseraError(
-            error("TSR5057", f"`{path}` is not the file that the plan was made with",
-                  notes=(f"trace `{trace.name}` was planned with contents of sha256 "
-                         f"{trace.contents_digest[:16]}, this file has {found[:16]}",),
-                  hint="bring the file back, plan again with `tessc plan`, or name it with "
-                  "`--data`: the plan is then proved for it")
-        )  # fmt: skip
+            error(
+                "TSR5057",
+                f"`{path}` is not the file that the plan was made with",
+                notes=(
+                    f"trace `{trace.name}` was planned with contents of sha256 "
+                    f"{trace.contents_digest[:16]}, this file has {found[:16]}",
+                ),
+                hint="bring the file back, plan again with `tessc plan`, or name it with "
+                "`--data`: the plan is then proved for it",
+            )
+        )
 
 
 def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:

@@ -124,9 +124,13 @@ def _is_alone(turn: Turn, outcome: Outcome) -> bool:
 
 
 def _compare(
-    program: Program, graph: KernelGraph, path: str, expected: Iterator[tuple[Buffer, Bytes]],
-    found: Mapping[str, Bytes], request: int,
-) -> str:  # fmt: skip
+    program: Program,
+    graph: KernelGraph,
+    path: str,
+    expected: Iterator[tuple[Buffer, Bytes]],
+    found: Mapping[str, Bytes],
+    request: int,
+) -> str:
     name = os.path.basename(path)
     compared, worst = 0, None
     missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
@@ -163,8 +167,9 @@ def _touched(
     """What was recorded where some step may write, else what was found; and the bytes of such."""
     if buffer.role is not Role.OUTPUT:
         return recorded, buffer.bytes
-    regions = (a.region for n in graph.nodes for a in n.accesses
-               if a.buffer == buffer.id and a.kind.writes)  # fmt: skip
+    regions = (
+        a.region for n in graph.nodes for a in n.accesses if a.buffer == buffer.id and a.kind.writes
+    )
     written = regions_bytes(regions, buffer.bytes)
     count = intervals.size(written)
     if count == buffer.bytes:
@@ -187,7 +192,10 @@ def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagno
         "TSR5054",
         f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
         f"`{buffer.name}` by more than the tolerance",
-        notes=(f"recorded in `{name}`", apart.text(),
-               "the run agrees with one device, so its plan is not the cause"),
+        notes=(
+            f"recorded in `{name}`",
+            apart.text(),
+            "the run agrees with one device, so its plan is not the cause",
+        ),
         hint="if the model has changed since, trace it again with `tessc trace`",
-    )  # fmt: skip
+    )

@@ -74,9 +74,13 @@ def _free(name: str, taken: Container[str]) -> str:
 
 def _numbered(name: str, count: int) -> Buffer:
     return Buffer(
-        id=BufferId(0), name=name, bytes=8 * count, role=Role.OUTPUT, dtype=DataType.S64,
+        id=BufferId(0),
+        name=name,
+        bytes=8 * count,
+        role=Role.OUTPUT,
+        dtype=DataType.S64,
         shape=(count,),
-    )  # fmt: skip
+    )
 
 
 def _as_bytes(stacked: Buffer) -> Buffer:

@@ -69,15 +69,23 @@ class Prepared:
 def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
     """Read and check all that a run needs."""
     opened = open_plan(
-        given, slots=options.slots, lanes=options.lanes, policy=options.policy, data=options.data,
+        given,
+        slots=options.slots,
+        lanes=options.lanes,
+        policy=options.policy,
+        data=options.data,
         data_root=options.data_root,
-    )  # fmt: skip
+    )
     choice = choose_backend(opened, options.backend, options.targets)
     lanes = sum(replica.lowered.lanes for replica in opened.replicas)
     materials = read_materials(
-        opened, lanes=lanes, seed=options.seed, data=options.data, inputs=options.inputs,
+        opened,
+        lanes=lanes,
+        seed=options.seed,
+        data=options.data,
+        inputs=options.inputs,
         data_root=options.data_root,
-    )  # fmt: skip
+    )
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
     _check_room(opened, requests)
     turns = schedule(
@@ -98,18 +106,25 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     ):
         notes.append(rehearsal(cpu_seconds(opened, turns)))
     return Prepared(
-        opened=opened, choice=choice, materials=materials, turns=turns, options=options,
+        opened=opened,
+        choice=choice,
+        materials=materials,
+        turns=turns,
+        options=options,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _check_room(opened: OpenPlan, requests: int) -> None:
     """Refuse in words more requests than can be kept: all results stay until the end."""
     if requests > MOST_REQUESTS:
         raise TesseraError(
-            error("TSR5053", f"a run has at most {MOST_REQUESTS} requests, not {requests}",
-                  hint="serve without an end with `tessera.Runtime`")
-        )  # fmt: skip
+            error(
+                "TSR5053",
+                f"a run has at most {MOST_REQUESTS} requests, not {requests}",
+                hint="serve without an end with `tessera.Runtime`",
+            )
+        )
     outputs = (
         sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
         for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
@@ -117,11 +132,15 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
     needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
     if free is not None and needed > free:
         raise TesseraError(
-            error("TSR5020", f"the machine has no memory for the outputs of {requests} requests: "
-                  f"{needed} bytes, with what devices did when",
-                  notes=(f"{free} bytes are available",), hint="run with fewer `--requests`"),
+            error(
+                "TSR5020",
+                f"the machine has no memory for the outputs of {requests} requests: "
+                f"{needed} bytes, with what devices did when",
+                notes=(f"{free} bytes are available",),
+                hint="run with fewer `--requests`",
+            ),
             ExitCode.FAULT,
-        )  # fmt: skip
+        )
 
 
 def _events_bytes(opened: OpenPlan) -> int:
@@ -141,9 +160,9 @@ def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
     shown = ", ".join(f"`{name}`" for name in names[:8]) + (" ..." if len(names) > 8 else "")
     verb = "is" if len(names) == 1 else "are"
     return warning(
-        "TSR5059", f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file "
-        "of contents",
-    )  # fmt: skip
+        "TSR5059",
+        f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file of contents",
+    )
 
 
 def run_plan(
@@ -163,9 +182,10 @@ def run_prepared(
     report(0, len(prepared.turns))
     options = prepared.options
     serving_options = ServingOptions(
-        max_steps=options.max_steps, limit_s=options.limit_s,
+        max_steps=options.max_steps,
+        limit_s=options.limit_s,
         throttle_bytes_per_s=options.throttle_bytes_per_s,
-    )  # fmt: skip
+    )
     try:
         serving = Serving(prepared.opened, prepared.materials, prepared.choice, serving_options)
     except KeyboardInterrupt:
@@ -191,11 +211,16 @@ def run_prepared(
     if is_interrupted:
         fault = _interrupted(len(done), len(prepared.turns))
     return Outcome(
-        opened=prepared.opened, backend=prepared.choice.backend, turns=prepared.turns, done=done,
-        states=states, seconds=seconds, diagnostics=prepared.notes,
+        opened=prepared.opened,
+        backend=prepared.choice.backend,
+        turns=prepared.turns,
+        done=done,
+        states=states,
+        seconds=seconds,
+        diagnostics=prepared.notes,
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,
-    )  # fmt: skip
+    )
 
 
 def _interrupted(done: int, total: int) -> TesseraError:

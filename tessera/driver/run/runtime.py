@@ -152,10 +152,16 @@ class Runtime:
         self._numbers = itertools.count()
         self._process = os.getpid()
         self._serving = Serving(
-            opened, materials, choice,
-            ServingOptions(max_steps=max_steps, limit_s=time_limit_s, timeline=timeline,
-                           throttle_bytes_per_s=throttle_bytes_per_s),
-        )  # fmt: skip
+            opened,
+            materials,
+            choice,
+            ServingOptions(
+                max_steps=max_steps,
+                limit_s=time_limit_s,
+                timeline=timeline,
+                throttle_bytes_per_s=throttle_bytes_per_s,
+            ),
+        )
         self.capacity = self._serving.capacity
 
     def submit(
@@ -173,9 +179,13 @@ class Runtime:
         locate = partial(self._serving.locate, lane=lane)
         content, in_place = read_inputs(self._inputs[index], inputs, locate)
         return self._serving.submit(
-            content, in_place=in_place, lane=lane, trace=index, number=next(self._numbers),
+            content,
+            in_place=in_place,
+            lane=lane,
+            trace=index,
+            number=next(self._numbers),
             finish=partial(Result, program),
-        )  # fmt: skip
+        )
 
     def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Copies of a lane's states by name, once its requests are done."""
@@ -204,10 +214,13 @@ class Runtime:
         """A fork has the runtime's memory, but none of the threads that serve it."""
         if os.getpid() != self._process:
             raise TesseraError(
-                error("TSR5050", "the runtime belongs to another process",
-                      notes=(f"process {self._process} made it, this is {os.getpid()}",),
-                      hint="make a `Runtime` in this process, or submit where it was made")
-            )  # fmt: skip
+                error(
+                    "TSR5050",
+                    "the runtime belongs to another process",
+                    notes=(f"process {self._process} made it, this is {os.getpid()}",),
+                    hint="make a `Runtime` in this process, or submit where it was made",
+                )
+            )
 
     def _check_lane(self, lane: int) -> int:
         lane = check_number("lane", lane)
@@ -285,9 +298,12 @@ def _check(buffer: Buffer, type_name: str, size: int) -> None:
     bits = buffer.dtype is not None and buffer.dtype.is_bits and _has_size(type_name, kind)
     if kind is not None and not bits and type_name not in (kind.name, "uint8", ""):
         raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` is of type {kind}, not {type_name}",
-                  hint="convert it, or give its bytes as uint8")
-        )  # fmt: skip
+            error(
+                "TSR5053",
+                f"input `{buffer.name}` is of type {kind}, not {type_name}",
+                hint="convert it, or give its bytes as uint8",
+            )
+        )
     if size != buffer.bytes:
         raise TesseraError(
             error("TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not {size}")
@@ -310,9 +326,12 @@ def _check_shape(buffer: Buffer, array: npt.NDArray[Any]) -> None:
     own, given = ([n for n in shape if n != 1] for shape in (buffer.shape, array.shape))
     if own != given and len(own) > 1 and len(given) > 1:
         raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
-                  hint="reshape it; elements in a row are taken as they are")
-        )  # fmt: skip
+            error(
+                "TSR5053",
+                f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
+                hint="reshape it; elements in a row are taken as they are",
+            )
+        )
 
 
 def _is_torch(given: Any) -> bool:

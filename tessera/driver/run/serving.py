@@ -65,10 +65,15 @@ class Serving:
         return sum(dispatcher.capacity for dispatcher in self._dispatchers)
 
     def submit(
-        self, inputs: Mapping[str, Bytes], *, lane: int, trace: int, number: int,
+        self,
+        inputs: Mapping[str, Bytes],
+        *,
+        lane: int,
+        trace: int,
+        number: int,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
-    ) -> RequestHandle[Any]:  # fmt: skip
+    ) -> RequestHandle[Any]:
         """Give a request to the replica of its lane; waits while that can take no more."""
         replica, own = self.lanes[lane]
         return self._dispatchers[replica].submit(
@@ -106,10 +111,13 @@ def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
         last = first + replica.lowered.lanes
         found.append(
             Model(
-                lowered=replica.lowered, traces=opened.served(replica), weights=materials.weights,
-                states=materials.states[first:last], fillings=materials.fillings,
+                lowered=replica.lowered,
+                traces=opened.served(replica),
+                weights=materials.weights,
+                states=materials.states[first:last],
+                fillings=materials.fillings,
             )
-        )  # fmt: skip
+        )
         first = last
     return found
 

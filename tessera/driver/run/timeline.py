@@ -59,10 +59,15 @@ def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> dict
     if event.bytes:
         about["bytes"] = event.bytes
     return {
-        "ph": "X", "name": event.name, "cat": event.queue.value, "pid": process, "tid": thread,
-        "ts": (event.start_ns - origin) / 1000, "dur": (event.end_ns - event.start_ns) / 1000,
+        "ph": "X",
+        "name": event.name,
+        "cat": event.queue.value,
+        "pid": process,
+        "tid": thread,
+        "ts": (event.start_ns - origin) / 1000,
+        "dur": (event.end_ns - event.start_ns) / 1000,
         "args": about,
-    }  # fmt: skip
+    }
 
 
 def _meta(kind: str, process: int, thread: int, **about: Any) -> dict[str, Any]:

@@ -18,9 +18,15 @@ from tessera.backend.service import Bytes
 from tessera.ir.program.data_type import DataType
 
 TOLERANCE = {
-    DataType.F64: 1e-10, DataType.F32: 1e-4, DataType.F16: 5e-3, DataType.BF16: 3e-2,
-    DataType.E4M3: 0.15, DataType.E5M2: 0.3, DataType.C64: 1e-4, DataType.C128: 1e-10,
-}  # fmt: skip
+    DataType.F64: 1e-10,
+    DataType.F32: 1e-4,
+    DataType.F16: 5e-3,
+    DataType.BF16: 3e-2,
+    DataType.E4M3: 0.15,
+    DataType.E5M2: 0.3,
+    DataType.C64: 1e-4,
+    DataType.C128: 1e-10,
+}
 _FLOOR = 0.01
 
 
@@ -62,9 +68,12 @@ def distance(dtype: DataType | None, expected: Bytes, found: Bytes) -> Distance:
     errors = np.where(np.isnan(errors), np.inf, errors)
     worst = int(np.argmax(errors))
     return Distance(
-        element=worst, expected=float(left[worst]), found=float(right[worst]),
-        error=float(errors[worst]), tolerance=tolerance,
-    )  # fmt: skip
+        element=worst,
+        expected=float(left[worst]),
+        found=float(right[worst]),
+        error=float(errors[worst]),
+        tolerance=tolerance,
+    )
 
 
 _GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)

@@ -131,15 +131,22 @@ def verify_launches(
 
     found = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
     return Verdict(
-        requests=found.requests, lanes=0, bytes=found.bytes, notes=found.notes(),
+        requests=found.requests,
+        lanes=0,
+        bytes=found.bytes,
+        notes=found.notes(),
         how="launch by launch, within the tolerance of each type",
-    )  # fmt: skip
+    )
 
 
 def run_step(
-    model: Model, choice: Choice, trace: int, step: ir.Work, before: Mapping[str, Bytes],
+    model: Model,
+    choice: Choice,
+    trace: int,
+    step: ir.Work,
+    before: Mapping[str, Bytes],
     limit_s: float,
-) -> Mapping[str, Bytes]:  # fmt: skip
+) -> Mapping[str, Bytes]:
     """The buffers after one step on its device, from what they held before it."""
     lowered = next(one for one in model.lowered.traces if one.trace == trace)
     device = _device_of(lowered.programs, step)
@@ -157,8 +164,10 @@ def run_step(
     small = Model(
         lowered=lower_replica([single], [graph], [[device]], slots=1, lanes=1),
         traces=(ServedTrace(name="launch", program=single, arches=(arch,)),),
-        weights={}, states=[before], fillings=[{}],
-    )  # fmt: skip
+        weights={},
+        states=[before],
+        fillings=[{}],
+    )
     requests = _requests(small, choice, limit_s)
     try:
         requests.submit({}, trace=0, lane=0).result()

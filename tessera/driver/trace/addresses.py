@@ -40,9 +40,12 @@ class Addresses:
         found = self.find(address)
         if found is None:
             raise TesseraError(
-                error("TSR6005", f"the address {address:#x} belongs to no known tensor",
-                      hint="keep the tensor alive until the trace is made, or pass it as an input")
-            )  # fmt: skip
+                error(
+                    "TSR6005",
+                    f"the address {address:#x} belongs to no known tensor",
+                    hint="keep the tensor alive until the trace is made, or pass it as an input",
+                )
+            )
         return found
 
     def find(self, address: int) -> ir.Pointer | None:

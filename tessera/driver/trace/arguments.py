@@ -42,9 +42,12 @@ class Arguments:
             self.bases[key] = base_words(module.variants[0].ptx, kernel)
         if len(node.arguments) != len(kernel.parameters):
             raise TesseraError(
-                error("TSR6004", f"`{node.name}` was launched with {len(node.arguments)} arguments"
-                                 f" and has {len(kernel.parameters)} parameters")
-            )  # fmt: skip
+                error(
+                    "TSR6004",
+                    f"`{node.name}` was launched with {len(node.arguments)} arguments"
+                    f" and has {len(kernel.parameters)} parameters",
+                )
+            )
         for parameter, content in zip(kernel.parameters, node.arguments, strict=True):
             words = None if any_word else self.bases[key][parameter.name]
             yield self._argument(parameter, content, words, node.name)
@@ -53,12 +56,15 @@ class Arguments:
         """What is odd about arguments; `steps` are what the launches with them do."""
         numbers = dict.fromkeys(step.name for step in steps if is_from_number(step))
         others = [
-            warning("TSR6005", f"`{name}` makes an address of numbers: it is right in this process"
-                               " only",
-                    notes=("its arguments hold an address of the call's memory in another form",),
-                    hint="pass the address to the kernel as a pointer")
-            for name in numbers if name.rpartition(".")[2] not in self._reported
-        ]  # fmt: skip
+            warning(
+                "TSR6005",
+                f"`{name}` makes an address of numbers: it is right in this process only",
+                notes=("its arguments hold an address of the call's memory in another form",),
+                hint="pass the address to the kernel as a pointer",
+            )
+            for name in numbers
+            if name.rpartition(".")[2] not in self._reported
+        ]
         return tuple(dict.fromkeys((*self._findings, *others)))
 
     def _argument(
@@ -98,9 +104,12 @@ class Arguments:
     def _report_unowned(self, what: str, kernel: str) -> None:
         self._reported.add(kernel)
         self._findings.append(
-            warning("TSR6005", f"{what} of `{kernel}` is an address of no known tensor",
-                    hint="keep the tensor alive until the trace is made, or pass it as an input")
-        )  # fmt: skip
+            warning(
+                "TSR6005",
+                f"{what} of `{kernel}` is an address of no known tensor",
+                hint="keep the tensor alive until the trace is made, or pass it as an input",
+            )
+        )
 
 
 def is_from_number(step: StepAccesses) -> bool:

@@ -89,13 +89,20 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
         if access.kind.writes and not isinstance(access.region, Unknown)
     )
     return Draft(
-        program=program, written=written,
-        findings=tuple(dict.fromkeys((
-            *builder.codes.findings, *builder.arguments.all_findings(steps),
-        ))),
-        random=None if builder.random is None else builder.random.name, draws=builder.draws,
+        program=program,
+        written=written,
+        findings=tuple(
+            dict.fromkeys(
+                (
+                    *builder.codes.findings,
+                    *builder.arguments.all_findings(steps),
+                )
+            )
+        ),
+        random=None if builder.random is None else builder.random.name,
+        draws=builder.draws,
         in_calls=builder.in_calls,
-    )  # fmt: skip
+    )
 
 
 def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -> ir.Program:
@@ -137,8 +144,9 @@ class _Builder:
         self.tables: dict[str, dict[int, int]] = {}
         work = list(self._work())
         self.work = [one for _, one in work]
-        self.in_calls = sum(one.last - one.first for one in self.work
-                            if isinstance(one, RawOperator))  # fmt: skip
+        self.in_calls = sum(
+            one.last - one.first for one in self.work if isinstance(one, RawOperator)
+        )
         self.steps = [list(self._steps(one)) for one in self.work]
         self.lines = find_lines(self._order(work))
 
@@ -182,18 +190,26 @@ class _Builder:
         ids = {buffer.name: ir.BufferId(number) for number, buffer in enumerate(kept)}
         numbers = {self.addresses.numbers[name]: ids[name] for name in ids}
         buffers = tuple(
-            ir.Buffer(id=ids[b.name], name=b.name, bytes=b.bytes, dtype=b.dtype, shape=b.shape,
-                      role=ir.Role.STATE if b.lasting else b.role)
+            ir.Buffer(
+                id=ids[b.name],
+                name=b.name,
+                bytes=b.bytes,
+                dtype=b.dtype,
+                shape=b.shape,
+                role=ir.Role.STATE if b.lasting else b.role,
+            )
             for b in kept
-        )  # fmt: skip
+        )
         tables = tuple(
             ir.PointerTable(ids[name], tuple(self._word(o, v, numbers) for o, v in words.items()))
             for name, words in self.tables.items()
         )
         return ir.Program(
-            buffers=buffers, modules=tuple(self.codes.modules), pointer_tables=tables,
+            buffers=buffers,
+            modules=tuple(self.codes.modules),
+            pointer_tables=tables,
             steps=tuple(self._in_lines(numbers)),
-        )  # fmt: skip
+        )
 
     def _word(self, offset: int, value: int, numbers: dict[int, ir.BufferId]) -> ir.PointerWord:
         found = self.addresses.pointer(value)
@@ -280,9 +296,12 @@ class _Builder:
                 for row in range(rows):
                     target = self.addresses.pointer(work.address + row * work.pitch)
                     yield ir.Memset(
-                        id=ir.LaunchId(0), target=target, bytes=size, value=work.value,
+                        id=ir.LaunchId(0),
+                        target=target,
+                        bytes=size,
+                        value=work.value,
                         element_bytes=work.element_bytes,
-                    )  # fmt: skip
+                    )
             case RawMemcpy():
                 rows, size = _rows(work.rows, work.bytes, (work.target_pitch, work.source_pitch))
                 for row in range(rows):
@@ -294,19 +313,24 @@ class _Builder:
                     )
             case RawOther():
                 raise TesseraError(
-                    error("TSR6002", f"the model {work.what}, which a trace cannot hold",
-                          hint=work.hint)
-                )  # fmt: skip
+                    error(
+                        "TSR6002",
+                        f"the model {work.what}, which a trace cannot hold",
+                        hint=work.hint,
+                    )
+                )
             case RawOperator() if work.writes and all(0 in one.shape for one in work.writes):
                 return  # nothing is what it gives, and there may be no memory to name
             case RawOperator() if self.random is not None and draws_seeds(work):
                 yield self._draw(work, self.random)
             case RawOperator():
                 call = ir.LibraryCall(
-                    id=ir.LaunchId(0), operator=work.operator, attributes=work.attributes,
+                    id=ir.LaunchId(0),
+                    operator=work.operator,
+                    attributes=work.attributes,
                     reads=tuple(map(self._operand, work.reads)),
                     writes=tuple(map(self._operand, work.writes)),
-                )  # fmt: skip
+                )
                 inside = self.raw.nodes[work.first : work.last]
                 _check_operator(call, [node for node in inside if isinstance(node, RawOther)])
                 yield call
@@ -323,12 +347,17 @@ class _Builder:
     def _launch(self, node: RawLaunch, *, any_word: bool = False) -> ir.Launch:
         module, kernel = self.codes.find(node)
         return ir.Launch(
-            id=ir.LaunchId(0), module=module.id, kernel=node.name, grid=node.grid,
-            block=node.block, cluster=node.cluster, cooperative=node.cooperative,
+            id=ir.LaunchId(0),
+            module=module.id,
+            kernel=node.name,
+            grid=node.grid,
+            block=node.block,
+            cluster=node.cluster,
+            cooperative=node.cooperative,
             shared_bytes=node.shared_bytes,
             arguments=tuple(self.arguments.of_launch(module, kernel, node, any_word=any_word)),
             variants=tuple(self.codes.overrides(node)),
-        )  # fmt: skip
+        )
 
     def _operand(self, tensor: RawTensor) -> ir.Operand:
         if 0 in tensor.shape and self.addresses.find(tensor.address) is None:
@@ -385,12 +414,19 @@ def _check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
     except OperatorMismatch as reason:
         if odd:
             raise TesseraError(
-                error("TSR6002", f"the model {odd[0].what}, which a trace cannot hold",
-                      notes=(f"in `{call.operator}`",), hint=odd[0].hint)
-            ) from None  # fmt: skip
+                error(
+                    "TSR6002",
+                    f"the model {odd[0].what}, which a trace cannot hold",
+                    notes=(f"in `{call.operator}`",),
+                    hint=odd[0].hint,
+                )
+            ) from None
         raise TesseraError(
-            error("TSR6002", f"the model calls `{call.operator}`, which a trace cannot hold",
-                  notes=(str(reason),),
-                  hint="use the route that compiles everything to PTX, or a listed operator:"
-                       " `docs/reference/operators.md`")
-        ) from None  # fmt: skip
+            error(
+                "TSR6002",
+                f"the model calls `{call.operator}`, which a trace cannot hold",
+                notes=(str(reason),),
+                hint="use the route that compiles everything to PTX, or a listed operator:"
+                " `docs/reference/operators.md`",
+            )
+        ) from None

@@ -110,9 +110,12 @@ def check_options(options: TraceOptions) -> None:
     for arch in options.archs:
         if arch_number(arch) < 10:
             raise TesseraError(
-                error("TSR6007", f"`{arch}` is no architecture to compile for",
-                      hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs")
-            )  # fmt: skip
+                error(
+                    "TSR6007",
+                    f"`{arch}` is no architecture to compile for",
+                    hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
+                )
+            )
 
 
 def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
@@ -153,10 +156,13 @@ def _without_addresses(
 def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
     kinds = [type(node) for node in raw.nodes]
     return GraphNodes(
-        kernels=kinds.count(RawLaunch), memsets=kinds.count(RawMemset),
-        copies=kinds.count(RawMemcpy), others=kinds.count(RawOther),
-        in_calls=in_calls, skipped=raw.skipped,
-    )  # fmt: skip
+        kernels=kinds.count(RawLaunch),
+        memsets=kinds.count(RawMemset),
+        copies=kinds.count(RawMemcpy),
+        others=kinds.count(RawOther),
+        in_calls=in_calls,
+        skipped=raw.skipped,
+    )
 
 
 def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
@@ -171,9 +177,13 @@ def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions
         with fresh_compiler(), keep_compiled(keeper), plain_attention(options.route):
             try:
                 return capture(
-                    compiled(function, options.route, backends), inputs, keeper,
-                    archs=options.archs, given=options.ptx, warm_ups=options.warm_ups,
-                )  # fmt: skip
+                    compiled(function, options.route, backends),
+                    inputs,
+                    keeper,
+                    archs=options.archs,
+                    given=options.ptx,
+                    warm_ups=options.warm_ups,
+                )
             except TesseraError as problem:
                 failure = problem
         if failure.diagnostics[0].code != NOT_COMPILED:
@@ -198,10 +208,13 @@ def require_gpu() -> None:
         raise _no_package(problem) from None
     if not torch.cuda.is_available():
         raise TesseraError(
-            error("TSR6000", "tracing needs a GPU, and torch finds none on this machine",
-                  hint="`--dry-run` says what would be captured"),
+            error(
+                "TSR6000",
+                "tracing needs a GPU, and torch finds none on this machine",
+                hint="`--dry-run` says what would be captured",
+            ),
             exit_code=ExitCode.NO_DEVICE,
-        )  # fmt: skip
+        )
 
 
 def _no_package(problem: ImportError) -> TesseraError:
@@ -209,11 +222,14 @@ def _no_package(problem: ImportError) -> TesseraError:
     package = {"cuda": "cuda-python"}.get(module, module or "torch")
     is_missing = module and isinstance(problem, ModuleNotFoundError)
     return TesseraError(
-        error("TSR6000", f"tracing needs the package `{package}`",
-              notes=() if is_missing else (f"it cannot be imported: {problem}",),
-              hint="install Tessera with its extras `cuda` and `torch`"),
+        error(
+            "TSR6000",
+            f"tracing needs the package `{package}`",
+            notes=() if is_missing else (f"it cannot be imported: {problem}",),
+            hint="install Tessera with its extras `cuda` and `torch`",
+        ),
         exit_code=ExitCode.NO_DEVICE,
-    )  # fmt: skip
+    )
 
 
 def write_trace(

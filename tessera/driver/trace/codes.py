@@ -36,11 +36,14 @@ class Codes:
                 first = _initial(declared[name])
                 if first is not None and first != content[: len(first)]:
                     raise TesseraError(
-                        error("TSR6002", f"the variable `{name}` of a kernel's module holds"
-                                         " something else than its module says, which a trace"
-                                         " cannot hold",
-                              hint="pass it to the kernel as an argument")
-                    )  # fmt: skip
+                        error(
+                            "TSR6002",
+                            f"the variable `{name}` of a kernel's module holds"
+                            " something else than its module says, which a trace"
+                            " cannot hold",
+                            hint="pass it to the kernel as an argument",
+                        )
+                    )
 
     def has(self, node: RawLaunch) -> bool:
         """Whether there is code for a launch."""
@@ -51,10 +54,13 @@ class Codes:
         module = self._of.get(node.function)
         if module is None:
             raise TesseraError(
-                error("TSR6004", f"the kernel `{node.name}` has no PTX and belongs to no operator",
-                      hint="use the route that compiles everything to PTX, launch the kernel from a"
-                           " torch operator, or give its PTX with `--ptx`")
-            )  # fmt: skip
+                error(
+                    "TSR6004",
+                    f"the kernel `{node.name}` has no PTX and belongs to no operator",
+                    hint="use the route that compiles everything to PTX, launch the kernel from a"
+                    " torch operator, or give its PTX with `--ptx`",
+                )
+            )
         kernels = module.variants[0].ptx.kernels()
         kernel = next((k for k in kernels if k.name == node.name), None)
         if kernel is None:
@@ -77,10 +83,14 @@ class Codes:
                 )
                 kept = _agreeing(variants)
                 self.findings += [
-                    warning("TSR6006", f"`{_kernel_name(one)}` has other parameters or variables"
-                                       f" on {one.arch} than on {variants[0].arch}")
-                    for one in variants if one not in kept
-                ]  # fmt: skip
+                    warning(
+                        "TSR6006",
+                        f"`{_kernel_name(one)}` has other parameters or variables"
+                        f" on {one.arch} than on {variants[0].arch}",
+                    )
+                    for one in variants
+                    if one not in kept
+                ]
                 by_text[key] = ir.Module(ir.ModuleId(len(by_text)), name, kept)
                 self.modules.append(by_text[key])
             self._of[code.function] = by_text[key]

@@ -54,9 +54,14 @@ def state_buffer(taken: set[str]) -> RawBuffer:
     while name in taken:
         name += "_"
     return RawBuffer(
-        name=name, address=_ADDRESS, bytes=16, role=ir.Role.STATE, lasting=True,
-        dtype=DataType.U64, shape=(2,),
-    )  # fmt: skip
+        name=name,
+        address=_ADDRESS,
+        bytes=16,
+        role=ir.Role.STATE,
+        lasting=True,
+        dtype=DataType.U64,
+        shape=(2,),
+    )
 
 
 def state_bytes(random: RawRandom, drawn: int = 0) -> npt.NDArray[np.uint8]:
@@ -77,22 +82,30 @@ def draw_launch(
 ) -> ir.Launch:
     """The launch in place of the operator."""
     return ir.Launch(
-        id=ir.LaunchId(0), module=module.id, kernel=_KERNEL, grid=(1, 1, 1),
-        block=(_THREADS, 1, 1), arguments=(state, target, ir.Scalar(DataType.U32,
-                                                                    _count(operator))),
-    )  # fmt: skip
+        id=ir.LaunchId(0),
+        module=module.id,
+        kernel=_KERNEL,
+        grid=(1, 1, 1),
+        block=(_THREADS, 1, 1),
+        arguments=(state, target, ir.Scalar(DataType.U32, _count(operator))),
+    )
 
 
 def check_drawn(drawn: int, draws: int) -> None:
     """Refuse a call that moves the generator by more than the trace's launches do."""
     if drawn != draws * DRAWN:
         raise TesseraError(
-            error("TSR6002", "the model draws random numbers in a way that a trace cannot hold",
-                  notes=(f"the call draws {drawn} numbers per thread from PyTorch's generator, and"
-                         f" its {draws} draws of seeds are {draws * DRAWN} of them",),
-                  hint="use `--route ptx`, where torch.compile makes random numbers from seeds, or"
-                       " turn dropout off (`.eval()`)")
-        )  # fmt: skip
+            error(
+                "TSR6002",
+                "the model draws random numbers in a way that a trace cannot hold",
+                notes=(
+                    f"the call draws {drawn} numbers per thread from PyTorch's generator, and"
+                    f" its {draws} draws of seeds are {draws * DRAWN} of them",
+                ),
+                hint="use `--route ptx`, where torch.compile makes random numbers from seeds, or"
+                " turn dropout off (`.eval()`)",
+            )
+        )
 
 
 def _count(operator: RawOperator) -> int:

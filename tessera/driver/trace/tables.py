@@ -87,8 +87,9 @@ def _origins(
     work = [(number, access) for access in found]
     while work:
         at, access = work.pop()
-        before = (one for one, wrote in writers.get(access.buffer, ()) if one < at
-                  if _meet(access, wrote))  # fmt: skip
+        before = (
+            one for one, wrote in writers.get(access.buffer, ()) if one < at if _meet(access, wrote)
+        )
         for one in sorted(set(before)):
             for more in _known(steps[one]):
                 if more.kind.reads and _may_carry(more) and more not in found:

@@ -21,14 +21,42 @@ from tessera.ir.ptx import syntax as ptx
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        ptx.Integer, ptx.Float, ptx.Name, ptx.Unary, ptx.Binary, ptx.Conditional, ptx.Cast,
-        ptx.Generic, ptx.MaskedByte, ptx.InitializerList, ptx.InitializerField, ptx.Sink, ptx.Not,
-        ptx.Negated, ptx.Pair, ptx.Vector, ptx.Offset, ptx.Address, ptx.Subscript, ptx.Group,
-        ptx.Opcode, ptx.Guard, ptx.Pragma, ptx.Attribute, ptx.Variable, ptx.CallPrototype,
-        ptx.TargetList, ptx.Directive, ptx.Function, ptx.SourceFile, ptx.Location, ptx.Section,
-        ptx.Alias, ptx.Target,
+        ptx.Integer,
+        ptx.Float,
+        ptx.Name,
+        ptx.Unary,
+        ptx.Binary,
+        ptx.Conditional,
+        ptx.Cast,
+        ptx.Generic,
+        ptx.MaskedByte,
+        ptx.InitializerList,
+        ptx.InitializerField,
+        ptx.Sink,
+        ptx.Not,
+        ptx.Negated,
+        ptx.Pair,
+        ptx.Vector,
+        ptx.Offset,
+        ptx.Address,
+        ptx.Subscript,
+        ptx.Group,
+        ptx.Opcode,
+        ptx.Guard,
+        ptx.Pragma,
+        ptx.Attribute,
+        ptx.Variable,
+        ptx.CallPrototype,
+        ptx.TargetList,
+        ptx.Directive,
+        ptx.Function,
+        ptx.SourceFile,
+        ptx.Location,
+        ptx.Section,
+        ptx.Alias,
+        ptx.Target,
     )
-}  # fmt: skip
+}
 _FIELDS = {name: tuple(f.name for f in dataclasses.fields(c)) for name, c in _CLASSES.items()}
 
 # First word of a stream entry that is no instruction; opcodes are numbered from _FIRST_OPCODE.
@@ -126,9 +154,14 @@ class _BodyEncoder:
 
     def tables(self) -> list[Any]:
         return [
-            self.opcodes.rows, self.guards.rows, self.operands.rows, self.lists.rows,
-            self.locations.rows, self.labels.rows, self.others,
-        ]  # fmt: skip
+            self.opcodes.rows,
+            self.guards.rows,
+            self.operands.rows,
+            self.lists.rows,
+            self.locations.rows,
+            self.labels.rows,
+            self.others,
+        ]
 
 
 def encode_body(statements: tuple[ptx.Statement, ...]) -> bytes:

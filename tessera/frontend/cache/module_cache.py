@@ -172,9 +172,12 @@ def _decode_file(data: bytes, source: Source) -> CachedModule | None:
         return None
     (version, target, address_size, is_clean), items, bodies = json.loads(bytes(index))
     module = ptx.Module(
-        version=(version[0], version[1]), target=tuple(target), address_size=address_size,
-        items=tuple(_decode_item(item, source) for item in items), source=source,
-    )  # fmt: skip
+        version=(version[0], version[1]),
+        target=tuple(target),
+        address_size=address_size,
+        items=tuple(_decode_item(item, source) for item in items),
+        source=source,
+    )
     places = tuple(e and (e[0], start + size + e[1], e[2], e[3]) for e in bodies)
     return CachedModule(module, is_clean, places, data)
 

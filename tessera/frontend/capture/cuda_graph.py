@@ -34,9 +34,13 @@ _WHAT = {
 }
 # Kernels of NCCL and NVSHMEM, whose names C++ may have mangled.
 _COMMUNICATES = re.compile(r"(_Z\d+)?(nccl|nvshmem)")
-_SKIPPED = frozenset({
-    "CU_GRAPH_NODE_TYPE_EMPTY", "CU_GRAPH_NODE_TYPE_WAIT_EVENT", "CU_GRAPH_NODE_TYPE_EVENT_RECORD",
-})  # fmt: skip
+_SKIPPED = frozenset(
+    {
+        "CU_GRAPH_NODE_TYPE_EMPTY",
+        "CU_GRAPH_NODE_TYPE_WAIT_EVENT",
+        "CU_GRAPH_NODE_TYPE_EVENT_RECORD",
+    }
+)
 
 
 def call(function: Any, *arguments: Any) -> Any:
@@ -45,9 +49,12 @@ def call(function: Any, *arguments: Any) -> Any:
     if int(status) != 0:
         name = getattr(function, "__name__", "a driver call")
         raise TesseraError(
-            error("TSR6001", f"`{name}` failed while the graph was read",
-                  notes=(f"the driver says {status}",))
-        )  # fmt: skip
+            error(
+                "TSR6001",
+                f"`{name}` failed while the graph was read",
+                notes=(f"the driver says {status}",),
+            )
+        )
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -114,9 +121,11 @@ def order_of(
     for first, second in sorted(edges, key=lambda edge: edge[1]):
         if first >= second:
             raise TesseraError(
-                error("TSR6001", "the driver lists the nodes of the graph in no order that its"
-                                 " edges allow")
-            )  # fmt: skip
+                error(
+                    "TSR6001",
+                    "the driver lists the nodes of the graph in no order that its edges allow",
+                )
+            )
         sources[second] |= {number[first]} if first in number else sources[first]
     return tuple(tuple(sorted(sources[place])) for place in places)
 
@@ -145,9 +154,12 @@ def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Raw
     name = name.decode() if isinstance(name, bytes) else str(name)
     if _COMMUNICATES.match(name):
         raise TesseraError(
-            error("TSR6002", f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
-                  hint="trace the parts between the collective operations, on one GPU")
-        )  # fmt: skip
+            error(
+                "TSR6002",
+                f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
+                hint="trace the parts between the collective operations, on one GPU",
+            )
+        )
     pointers = int(params.kernelParams) if is_known(int(function), name) else 0
     return RawLaunch(
         name=name,
@@ -210,12 +222,14 @@ def _memcpy(driver: Any, params: Any) -> RawMemcpy | RawOther:
     if int(params.Depth) > 1:
         return RawOther(what="makes a 3D copy", hint="copy slice by slice, or with a kernel")
     return RawMemcpy(
-        target=int(params.dstDevice) + int(params.dstXInBytes)
+        target=int(params.dstDevice)
+        + int(params.dstXInBytes)
         + int(params.dstY) * int(params.dstPitch),
-        source=int(params.srcDevice) + int(params.srcXInBytes)
+        source=int(params.srcDevice)
+        + int(params.srcXInBytes)
         + int(params.srcY) * int(params.srcPitch),
         bytes=int(params.WidthInBytes),
         rows=max(int(params.Height), 1),
         target_pitch=int(params.dstPitch),
         source_pitch=int(params.srcPitch),
-    )  # fmt: skip
+    )

@@ -19,10 +19,18 @@ from tessera.frontend.ptx.read_ptx import parse_module
 
 # What decides the code besides the architecture.
 _OPTIONS = (
-    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz",
-    "default_dot_input_precision", "debug", "sanitize_overflow", "launch_cooperative_grid",
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "enable_reflect_ftz",
+    "default_dot_input_precision",
+    "debug",
+    "sanitize_overflow",
+    "launch_cooperative_grid",
     "launch_pdl",
-)  # fmt: skip
+)
 # How many warps were asked for: where warps have jobs of their own, more are launched.
 _WARPS = re.compile(r'"ttg\.num-warps"\s*=\s*([0-9]+)')
 

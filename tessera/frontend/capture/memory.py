@@ -57,9 +57,13 @@ class Memory:
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):
             raise TesseraError(
-                error("TSR6002", f"the tensor `{name}` is of the layout {tensor.layout}, which a"
-                                 " trace cannot hold", hint="make it dense (`.to_dense()`)")
-            ) from None  # fmt: skip
+                error(
+                    "TSR6002",
+                    f"the tensor `{name}` is of the layout {tensor.layout}, which a"
+                    " trace cannot hold",
+                    hint="make it dense (`.to_dense()`)",
+                )
+            ) from None
         address, size = storage.data_ptr(), storage.nbytes()
         if not address or not size or self.holds(address, size):
             return
@@ -69,12 +73,16 @@ class Memory:
         self._storages[address] = storage
         self._add(
             RawBuffer(
-                name=self._free_name(name), address=address, bytes=size, role=role,
-                lasting=lasting, dtype=kind,
+                name=self._free_name(name),
+                address=address,
+                bytes=size,
+                role=role,
+                lasting=lasting,
+                dtype=kind,
                 # A single number has no extents to name.
                 shape=(tuple(tensor.shape) or None) if kind and is_whole else None,
             )
-        )  # fmt: skip
+        )
 
     def add_block(self, word: int, start: int, size: int, name: str, *, is_temporary: bool) -> None:
         """Note memory round an address that no tensor stands for, as far as nobody else has it."""
@@ -84,10 +92,13 @@ class Memory:
         after = self._starts[place] if place < len(self._starts) else start + size
         self._add(
             RawBuffer(
-                name=self._free_name(name), address=first, bytes=min(start + size, after) - first,
-                role=Role.TEMP if is_temporary else Role.WEIGHT, lasting=not is_temporary,
+                name=self._free_name(name),
+                address=first,
+                bytes=min(start + size, after) - first,
+                role=Role.TEMP if is_temporary else Role.WEIGHT,
+                lasting=not is_temporary,
             )
-        )  # fmt: skip
+        )
 
     def grow(self, buffer: RawBuffer, size: int) -> None:
         """Note that a known buffer has more bytes."""
@@ -141,9 +152,13 @@ class Memory:
             start = min(buffer.address, overlapped[0])
             end = max(one.address + one.bytes for one in (buffer, *known))
             buffer = replace(
-                known[0], lasting=any(one.lasting for one in (buffer, *known)), address=start,
-                bytes=end - start, dtype=None, shape=None,
-            )  # fmt: skip
+                known[0],
+                lasting=any(one.lasting for one in (buffer, *known)),
+                address=start,
+                bytes=end - start,
+                dtype=None,
+                shape=None,
+            )
         for start in overlapped:
             del self.buffers[start]
         self.buffers[buffer.address] = buffer
@@ -244,8 +259,7 @@ def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) ->
                 unknown.add(word)
         elif block.is_used:
             name = f"block{len(memory.buffers)}"
-            memory.add_block(word, block.address, block.bytes, name,
-                             is_temporary=block.is_private)  # fmt: skip
+            memory.add_block(word, block.address, block.bytes, name, is_temporary=block.is_private)
         else:
             unknown.add(word)
     return frozenset(unknown)
@@ -271,14 +285,15 @@ class _Blocks:
     def __init__(self) -> None:
         found = [
             _Block(
-                address=int(block["address"]), bytes=int(block["size"]),
+                address=int(block["address"]),
+                bytes=int(block["size"]),
                 asked=int(block.get("requested_size", 0)),
                 is_used=block["state"] == "active_allocated",
                 is_private=tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0),
             )
             for segment in _segments()
             for block in segment["blocks"]
-        ]  # fmt: skip
+        ]
         self._blocks = sorted(found, key=lambda block: block.address)
         self._starts = [block.address for block in self._blocks]
 
@@ -310,10 +325,13 @@ def _segments() -> list[Any]:
         return torch.cuda.memory_snapshot()
     except RuntimeError as problem:
         raise TesseraError(
-            error("TSR6002", "PyTorch's allocator does not tell what memory is in use",
-                  notes=(str(problem).splitlines()[0],),
-                  hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one")
-        ) from None  # fmt: skip
+            error(
+                "TSR6002",
+                "PyTorch's allocator does not tell what memory is in use",
+                notes=(str(problem).splitlines()[0],),
+                hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one",
+            )
+        ) from None
 
 
 def _allocation(word: int) -> tuple[int, int]:

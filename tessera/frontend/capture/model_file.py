@@ -82,11 +82,14 @@ def _check_call(function: Any, name: str, sizes: dict[str, Any]) -> None:
         signature.bind(**sizes)
     except TypeError as problem:
         raise TesseraError(
-            error("TSR6007", f"`{name}` cannot be called with these arguments: {problem}",
-                  notes=(f"it takes {', '.join(signature.parameters) or 'none'}",),
-                  hint="`--set NAME=VALUE` gives it arguments; a model that takes tensors is"
-                       " returned by a function, together with its inputs")
-        ) from None  # fmt: skip
+            error(
+                "TSR6007",
+                f"`{name}` cannot be called with these arguments: {problem}",
+                notes=(f"it takes {', '.join(signature.parameters) or 'none'}",),
+                hint="`--set NAME=VALUE` gives it arguments; a model that takes tensors is"
+                " returned by a function, together with its inputs",
+            )
+        ) from None
 
 
 def _bad_model(headline: str) -> TesseraError:

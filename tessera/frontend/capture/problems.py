@@ -27,16 +27,22 @@ def refusal(problem: BaseException) -> TesseraError:
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
     if _is_memory(problem):
         return TesseraError(
-            error("TSR6011", "the GPU has too little memory for the model",
-                  notes=(_first_line(problem),),
-                  hint="give the model smaller sizes (`--set`), or free the GPU")
-        )  # fmt: skip
+            error(
+                "TSR6011",
+                "the GPU has too little memory for the model",
+                notes=(_first_line(problem),),
+                hint="give the model smaller sizes (`--set`), or free the GPU",
+            )
+        )
     if any(kind.startswith(("torch._dynamo.exc", "torch._inductor.exc")) for kind in kinds):
         return TesseraError(
-            error(NOT_COMPILED, "torch.compile cannot make one graph of the model",
-                  notes=(_first_line(problem), *_user_lines(problem)),
-                  hint="take the line out of the traced function, or use `--route eager`")
-        )  # fmt: skip
+            error(
+                NOT_COMPILED,
+                "torch.compile cannot make one graph of the model",
+                notes=(_first_line(problem), *_user_lines(problem)),
+                hint="take the line out of the traced function, or use `--route eager`",
+            )
+        )
     headline = f"the model's code raised {type(problem).__name__}: {_first_line(problem)}"
     return TesseraError(error(RAISED, headline, notes=_places(problem)))
 
@@ -54,9 +60,12 @@ def not_captured(problem: BaseException) -> TesseraError:
 def launches_nothing() -> TesseraError:
     """The call has no work for a GPU in it."""
     return TesseraError(
-        error("TSR6003", "the call launches nothing on the GPU, so there is nothing to capture",
-              hint="put the model and its inputs on the GPU (`.cuda()`)")
-    )  # fmt: skip
+        error(
+            "TSR6003",
+            "the call launches nothing on the GPU, so there is nothing to capture",
+            hint="put the model and its inputs on the GPU (`.cuda()`)",
+        )
+    )
 
 
 def on_host(name: str) -> Diagnostic:

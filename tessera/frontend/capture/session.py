@@ -128,10 +128,13 @@ def on_one_gpu(function: Callable[..., Any], inputs: Inputs) -> Iterator[None]:
     found = sorted({t.device.index for t in tensors if t.is_cuda})
     if len(found) > 1:
         raise TesseraError(
-            error("TSR6002", f"the model is on {len(found)} GPUs, and a trace is of one",
-                  notes=(f"on {', '.join(f'cuda:{index}' for index in found)}",),
-                  hint="put it on one GPU; `tessc plan` splits the trace over several")
-        )  # fmt: skip
+            error(
+                "TSR6002",
+                f"the model is on {len(found)} GPUs, and a trace is of one",
+                notes=(f"on {', '.join(f'cuda:{index}' for index in found)}",),
+                hint="put it on one GPU; `tessc plan` splits the trace over several",
+            )
+        )
     with torch.cuda.device(found[0] if found else torch.cuda.current_device()):
         yield
 
@@ -176,10 +179,12 @@ def capture(
         skipped=found.skipped,
     )
     return Call(
-        raw=raw, notes=(*notes, *(warning("TSR6006", text) for text in others)), memory=memory,
+        raw=raw,
+        notes=(*notes, *(warning("TSR6006", text) for text in others)),
+        memory=memory,
         graph=graph,
         kept=(keeper.tensors, outputs, old),
-    )  # fmt: skip
+    )
 
 
 def _generator() -> Any:

@@ -26,20 +26,42 @@ from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue
 
 _NAMES = {
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "s8",
-    "uint8": "u8", "int16": "s16", "uint16": "u16", "int32": "s32", "uint32": "u32",
-    "int64": "s64", "uint64": "u64", "bool": "bool", "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "uint8": "u8",
+    "int16": "s16",
+    "uint16": "u16",
+    "int32": "s32",
+    "uint32": "u32",
+    "int64": "s64",
+    "uint64": "u64",
+    "bool": "bool",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "complex64": "c64",
+    "complex128": "c128",
+}
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 # Triton's own kernels by way of `torch.library.wrap_triton`: they launch, and nothing else.
 _LAUNCHES = "triton_kernel_wrapper"
 # What PyTorch itself comes with; operators of other namespaces are somebody's own.
-_BUILT_IN = frozenset({
-    "aten", "prim", "prims", "inductor", "rngprims", "profiler", "quantized", "c10d",
-    "_c10d_functional",
-})  # fmt: skip
+_BUILT_IN = frozenset(
+    {
+        "aten",
+        "prim",
+        "prims",
+        "inductor",
+        "rngprims",
+        "profiler",
+        "quantized",
+        "c10d",
+        "_c10d_functional",
+    }
+)
 
 
 def data_type(dtype: Any) -> DataType | None:
@@ -155,11 +177,13 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
 
 def _takes_functions(func: Any) -> TesseraError:
     return TesseraError(
-        error("TSR6002", f"the model calls `{func.name()}`, which takes functions: a trace cannot"
-                         " hold it",
-              hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
-                   " it, or write it without")
-    )  # fmt: skip
+        error(
+            "TSR6002",
+            f"the model calls `{func.name()}`, which takes functions: a trace cannot hold it",
+            hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
+            " it, or write it without",
+        )
+    )
 
 
 def tensors_in(thing: Any) -> Iterator[Any]:
@@ -229,9 +253,13 @@ def _operator(
     made = [_tensor(t) for t in tensors_in(result) if t.is_cuda]
     writes += [tensor for tensor in made if tensor.address not in seen]
     return RawOperator(
-        operator=_name_of(func), reads=tuple(reads), writes=tuple(writes),
-        attributes=tuple(attributes), first=first, last=last,
-    )  # fmt: skip
+        operator=_name_of(func),
+        reads=tuple(reads),
+        writes=tuple(writes),
+        attributes=tuple(attributes),
+        first=first,
+        last=last,
+    )
 
 
 def _name_of(func: Any) -> str:
@@ -253,18 +281,25 @@ def _tensor(tensor: Any) -> RawTensor:
 
     kind = data_type(tensor.dtype)
     odd = (
-        f"of the layout {tensor.layout}" if tensor.layout is not torch.strided
-        else "conjugated on the way" if tensor.is_conj()
-        else "negated on the way" if tensor.is_neg()
-        else f"of the type {tensor.dtype}" if kind is None
+        f"of the layout {tensor.layout}"
+        if tensor.layout is not torch.strided
+        else "conjugated on the way"
+        if tensor.is_conj()
+        else "negated on the way"
+        if tensor.is_neg()
+        else f"of the type {tensor.dtype}"
+        if kind is None
         else None
-    )  # fmt: skip
+    )
     if odd is not None or kind is None:
         raise TesseraError(
-            error("TSR6002", f"an operand of a library call is {odd}, which a trace cannot hold",
-                  hint="use `--route ptx`, or make it a plain tensor (`.contiguous()`,"
-                       " `.resolve_conj()`, `.to_dense()`) before")
-        )  # fmt: skip
+            error(
+                "TSR6002",
+                f"an operand of a library call is {odd}, which a trace cannot hold",
+                hint="use `--route ptx`, or make it a plain tensor (`.contiguous()`,"
+                " `.resolve_conj()`, `.to_dense()`) before",
+            )
+        )
     return RawTensor(
         address=tensor.data_ptr(),
         dtype=kind,

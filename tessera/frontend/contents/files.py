@@ -26,10 +26,21 @@ Bytes = npt.NDArray[np.uint8]
 _MAX_NPY_HEADER = 10_000
 _CHUNK = 1 << 20
 _ZIP_FAULTS = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-    RuntimeError, SyntaxError, TypeError, KeyError, OverflowError, MemoryError,
-    tokenize.TokenError, RecursionError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    tokenize.TokenError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)

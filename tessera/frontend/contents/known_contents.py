@@ -35,9 +35,11 @@ def check_contents(program: Program, graph: KernelGraph, contents: Contents) -> 
         if hashlib.sha256(contents.read(buffer).tobytes()).hexdigest() != known.sha256:
             raise TesseraError(
                 error(
-                    "TSR2014", f"the weight `{buffer.name}` differs from the one analysed",
-                    buffer.span, "other contents are given for this",
+                    "TSR2014",
+                    f"the weight `{buffer.name}` differs from the one analysed",
+                    buffer.span,
+                    "other contents are given for this",
                     notes=("its contents decided which bytes the steps touch",),
                     hint="analyse and plan again with these contents",
                 )
-            )  # fmt: skip
+            )

@@ -61,9 +61,11 @@ def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
 @cache
 def _parser() -> Lark:
     return Lark(
-        grammar_text("tsg"), parser="lalr", propagate_positions=True,
+        grammar_text("tsg"),
+        parser="lalr",
+        propagate_positions=True,
         lexer_callbacks={"INT": _check_digits},
-    )  # fmt: skip
+    )
 
 
 def _check_digits(token: Token) -> Token:

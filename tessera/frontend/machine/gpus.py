@@ -173,9 +173,13 @@ def _card(
     price = next((prices[name] for name in names if name in prices), entry.gpu.usd_per_hour)
     capacity = next((memory[name] for name in names if name in memory), entry.gpu.memory_bytes)
     return Card(
-        id=id, name=names[0], gpu=entry.gpu, memory_bytes=capacity, usd_per_hour=price,
+        id=id,
+        name=names[0],
+        gpu=entry.gpu,
+        memory_bytes=capacity,
+        usd_per_hour=price,
         node=entry.node,
-    )  # fmt: skip
+    )
 
 
 def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ...]) -> None:
@@ -201,9 +205,12 @@ def check_memory(gpu: Gpu, given: int) -> None:
     if given > gpu.most_bytes():
         size, most = format_bytes(given), format_bytes(gpu.memory_bytes)
         raise TesseraError(
-            error("TSR3004", f"{gpu.name} has {most} of memory, not {size}",
-                  hint="describe another GPU as a `[gpu.NAME]` of a machine file")
-        )  # fmt: skip
+            error(
+                "TSR3004",
+                f"{gpu.name} has {most} of memory, not {size}",
+                hint="describe another GPU as a `[gpu.NAME]` of a machine file",
+            )
+        )
 
 
 def _wires(

@@ -28,8 +28,14 @@ from tessera.ir.plan.machine import Gpu
 
 SCHEMA = "tessera-profile/1"
 _KEYS = {
-    "step": int, "name": str, "gpu": str, "sms": int, "ns": float, "error": float, "variant": str,
-}  # fmt: skip
+    "step": int,
+    "name": str,
+    "gpu": str,
+    "sms": int,
+    "ns": float,
+    "error": float,
+    "variant": str,
+}
 _TIMES = ("warm_ns", "cold_ns", "beside_compute_ns", "beside_memory_ns")
 _MORE = {"machine", "wholes", "transfers"}
 _COPY_KEYS = ("gpu", "sms", "kind", "bytes", "ns")
@@ -128,9 +134,12 @@ def _copy(row: Any, where: str) -> MeasuredCopy:
     if type(size) is not int or type(sms) is not int or size <= 0 or sms <= 0:
         raise bad_profile(f"`bytes` and `sms` of {where} must be whole numbers above zero")
     return MeasuredCopy(
-        gpu=_gpu(row, where).key, sms=sms, kind=row["kind"], bytes=size,
+        gpu=_gpu(row, where).key,
+        sms=sms,
+        kind=row["kind"],
+        bytes=size,
         ns=_time(row["ns"], "ns", where),
-    )  # fmt: skip
+    )
 
 
 def _row(row: Any, where: str) -> Measured:

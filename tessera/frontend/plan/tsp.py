@@ -128,13 +128,28 @@ def _expected(fault: UnexpectedInput) -> str:
 
 
 _KEYWORDS = {
-    "PLAN", "CARD", "DEVICE", "BASELINE", "REPLICA", "PLACEMENT", "STEP", "MOVE", "AREA", "PLACE",
-    "HOME", "REQUEST", "TRANSFER", "PROGRAM", "TRACE",
-}  # fmt: skip
+    "PLAN",
+    "CARD",
+    "DEVICE",
+    "BASELINE",
+    "REPLICA",
+    "PLACEMENT",
+    "STEP",
+    "MOVE",
+    "AREA",
+    "PLACE",
+    "HOME",
+    "REQUEST",
+    "TRANSFER",
+    "PROGRAM",
+    "TRACE",
+}
 _SAID = {
-    "FIELDS": "`key=value`", "INT": "a number", "OPERATIONS": "an operation",
+    "FIELDS": "`key=value`",
+    "INT": "a number",
+    "OPERATIONS": "an operation",
     "TEXT": "the lines of a trace",
-}  # fmt: skip
+}
 
 
 def _bad_text(source: Source, fault: BadText) -> Diagnostic:
@@ -172,9 +187,22 @@ def _kinds(record: Hashable) -> dict[str, _Kind]:
 
 # Fields that come from other lines, or from a number in front.
 _ELSEWHERE = frozenset(
-    ("cards", "devices", "traces", "replicas", "baselines", "steps", "transfers", "programs",
-     "operations", "lowered", "text", "step", "id")
-)  # fmt: skip
+    (
+        "cards",
+        "devices",
+        "traces",
+        "replicas",
+        "baselines",
+        "steps",
+        "transfers",
+        "programs",
+        "operations",
+        "lowered",
+        "text",
+        "step",
+        "id",
+    )
+)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -244,9 +272,12 @@ class _Builder(Transformer[Token, Plan]):
 
     def placement(self, keyword: Token, *given: Any) -> PlacedTrace:
         return self._record(
-            keyword, PlacedTrace, given,
-            steps=_those(PlacedStep, given), transfers=_those(PlannedTransfer, given),
-        )  # fmt: skip
+            keyword,
+            PlacedTrace,
+            given,
+            steps=_those(PlacedStep, given),
+            transfers=_those(PlannedTransfer, given),
+        )
 
     def step(self, keyword: Token, *given: Any) -> PlacedStep:
         return self._record(keyword, PlacedStep, given, step=_number_of(keyword))
@@ -265,9 +296,12 @@ class _Builder(Transformer[Token, Plan]):
 
     def request(self, keyword: Token, *given: Any) -> LoweredTrace:
         return self._record(
-            keyword, LoweredTrace, given,
-            transfers=_those(Transfer, given), programs=_those(DeviceProgram, given),
-        )  # fmt: skip
+            keyword,
+            LoweredTrace,
+            given,
+            transfers=_those(Transfer, given),
+            programs=_those(DeviceProgram, given),
+        )
 
     def transfer(self, keyword: Token, *given: Any) -> Transfer:
         return self._record(keyword, Transfer, given, id=_number_of(keyword))

@@ -65,9 +65,12 @@ class ModuleBuilder(ExpressionBuilder):
         flat = [*further, *self.fragment(items)]
         major, minor = version.split()[1].split(".")
         return ptx.Module(
-            version=(int(major[:9]), int(minor[:9])), target=target.names,
-            address_size=address_size, items=tuple(flat), source=self.source,
-        )  # fmt: skip
+            version=(int(major[:9]), int(minor[:9])),
+            target=target.names,
+            address_size=address_size,
+            items=tuple(flat),
+            source=self.source,
+        )
 
     def fragment(self, children: Sequence[Any]) -> list[ptx.Item]:
         """Items that were cut out of a file."""
@@ -101,9 +104,12 @@ class ModuleBuilder(ExpressionBuilder):
         """`.file 1 "a.cu"`."""
         keyword, index, name, timestamp, size = children
         return ptx.SourceFile(
-            _natural(index), str(name)[1:-1], timestamp and _natural(timestamp),
-            size and _natural(size), keyword.start_pos,
-        )  # fmt: skip
+            _natural(index),
+            str(name)[1:-1],
+            timestamp and _natural(timestamp),
+            size and _natural(size),
+            keyword.start_pos,
+        )
 
     def location(self, children: Sequence[Any]) -> ptx.Location:
         """`.loc 1 2 3`."""
@@ -113,9 +119,12 @@ class ModuleBuilder(ExpressionBuilder):
             return ptx.Location(*numbers, at=keyword.start_pos)
         name, offset, *origin = inlined
         return ptx.Location(
-            *numbers, str(name), _natural(offset) if offset else 0,
-            (_natural(origin[0]), _natural(origin[1]), _natural(origin[2])), keyword.start_pos,
-        )  # fmt: skip
+            *numbers,
+            str(name),
+            _natural(offset) if offset else 0,
+            (_natural(origin[0]), _natural(origin[1]), _natural(origin[2])),
+            keyword.start_pos,
+        )
 
     def inlined(self, children: Sequence[Any]) -> list[Any]:
         """`, function_name f, inlined_at 1 2 3`."""
@@ -144,14 +153,17 @@ class ModuleBuilder(ExpressionBuilder):
         parameters = next((p.variables for p in lists if not p.are_returns), None)
         body = next((child for child in children if isinstance(child, _Body)), None)
         return ptx.Function(
-            is_entry=kind == ".entry", name=str(name),
+            is_entry=kind == ".entry",
+            name=str(name),
             linkage=str(linkage[0])[1:] if linkage else None,
-            returns=returns, parameters=parameters or (),
+            returns=returns,
+            parameters=parameters or (),
             has_parameter_list=parameters is not None,
             directives=tuple(c for c in children if isinstance(c, ptx.Directive)),
             attributes=_attributes(children),
-            body=None if body is None else body.statements, at=_at(children),
-        )  # fmt: skip
+            body=None if body is None else body.statements,
+            at=_at(children),
+        )
 
     def returns(self, children: Sequence[Any]) -> _Parameters:
         """The results of a function."""
@@ -242,11 +254,15 @@ class ModuleBuilder(ExpressionBuilder):
 
     def initializer_list(self, children: Sequence[Any]) -> ptx.InitializerList:
         """`{ a, b }`."""
-        return ptx.InitializerList(tuple(
-            child if isinstance(child, ptx.InitializerList | ptx.InitializerField)
-            else self.constant(child, symbols=True)
-            for child in children[1:] if child is not None
-        ))  # fmt: skip
+        return ptx.InitializerList(
+            tuple(
+                child
+                if isinstance(child, ptx.InitializerList | ptx.InitializerField)
+                else self.constant(child, symbols=True)
+                for child in children[1:]
+                if child is not None
+            )
+        )
 
     def number_list(self, children: Sequence[Token]) -> ptx.InitializerList:
         """`{ 1, 2, 3 }`, in one piece."""
@@ -258,16 +274,22 @@ class ModuleBuilder(ExpressionBuilder):
 
     def _variables(self, children: Sequence[Any]) -> list[ptx.Variable]:
         linkage = children[0] if isinstance(children[0], Token) else None
-        qualifiers = [c for c in children if isinstance(c, tuple) and isinstance(c[0], str)
-                      and not isinstance(c[0], Token)]  # fmt: skip
+        qualifiers = [
+            c
+            for c in children
+            if isinstance(c, tuple) and isinstance(c[0], str) and not isinstance(c[0], Token)
+        ]
         declarators = [c for c in children if isinstance(c, tuple) and isinstance(c[0], Token)]
         keyword, bank = next(q[1:] for q in qualifiers if q[0] == "space")
         first = linkage or keyword
         common = self._qualify([q for q in qualifiers if q[0] != "space"], keyword)
         common = replace(
-            common, space=str(keyword)[1:], bank=bank, at=first.start_pos or 0,
+            common,
+            space=str(keyword)[1:],
+            bank=bank,
+            at=first.start_pos or 0,
             linkage=str(linkage)[1:] if linkage else None,
-        )  # fmt: skip
+        )
         return [self._declare(common, *declarator) for declarator in declarators]
 
     def _qualify(self, qualifiers: Sequence[tuple[str, Any]], keyword: Token) -> ptx.Variable:
@@ -297,9 +319,13 @@ class ModuleBuilder(ExpressionBuilder):
         return variable
 
     def _declare(
-        self, common: ptx.Variable, name: Token, count: ptx.Integer | None,
-        dimensions: tuple[int | None, ...], initializer: Any,
-    ) -> ptx.Variable:  # fmt: skip
+        self,
+        common: ptx.Variable,
+        name: Token,
+        count: ptx.Integer | None,
+        dimensions: tuple[int | None, ...],
+        initializer: Any,
+    ) -> ptx.Variable:
         if count is not None and common.space != "reg":
             self._fault("TSR1009", f"only registers come in ranges: `{name}<{count.text}>`", name)
         if initializer is not None and not isinstance(initializer, ptx.InitializerList):
@@ -308,9 +334,12 @@ class ModuleBuilder(ExpressionBuilder):
             self._fault("TSR1008", "initialiser is nested too deeply", name)
             initializer = None
         return replace(
-            common, name=str(name), count=None if count is None else count.value,
-            dimensions=dimensions, initializer=initializer,
-        )  # fmt: skip
+            common,
+            name=str(name),
+            count=None if count is None else count.value,
+            dimensions=dimensions,
+            initializer=initializer,
+        )
 
     # --- bodies ---------------------------------------------------------------------------
 
@@ -333,9 +362,12 @@ class ModuleBuilder(ExpressionBuilder):
         body = self.body(children)
         if body.depth == MAX_DEPTH:
             self.faults.add(
-                "TSR1008", "blocks are nested too deeply", body.at, body.at + 1,
+                "TSR1008",
+                "blocks are nested too deeply",
+                body.at,
+                body.at + 1,
                 f"more than {MAX_DEPTH} blocks are open here",
-            )  # fmt: skip
+            )
         if body.depth >= MAX_DEPTH:
             return _Nested(ptx.Block((), body.at), body.depth)
         return _Nested(ptx.Block(body.statements, body.at), body.depth)
@@ -374,7 +406,7 @@ class ModuleBuilder(ExpressionBuilder):
             parameters=next((p.variables for p in lists if not p.are_returns), ()),
             directives=tuple(c for c in children if isinstance(c, ptx.Directive)),
             at=_at(children),
-        )  # fmt: skip
+        )
 
     def target_list(self, children: Sequence[Token]) -> ptx.TargetList:
         """`name: .branchtargets a, b;`."""

@@ -63,7 +63,10 @@ def declare(text: str, at: int) -> list[ptx.Variable]:
     space, align, vector, kind, pointer, pointer_space, pointer_align = parts.groups()
     return [
         ptx.Variable(
-            space=space, type=kind, name=name, at=at,
+            space=space,
+            type=kind,
+            name=name,
+            at=at,
             align=_natural(align) if align else None,
             vector=VECTORS[vector] if vector else None,
             count=_natural(count) if count else None,
@@ -72,7 +75,7 @@ def declare(text: str, at: int) -> list[ptx.Variable]:
             pointer_align=_natural(pointer_align) if pointer_align else None,
         )
         for name, count, sizes in _DECLARATOR.findall(text, parts.end())
-    ]  # fmt: skip
+    ]
 
 
 def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable]:
@@ -83,11 +86,17 @@ def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable
         value = numbers.table(initializer) if initializer[0] == "{" else numbers.number(initializer)
     return [
         ptx.Variable(
-            space=space, type=kind, name=name, at=match.start(), linkage=linkage,
-            align=_natural(align) if align else None, vector=int(vector) if vector else None,
-            dimensions=_dimensions(sizes) if sizes else (), initializer=value,
+            space=space,
+            type=kind,
+            name=name,
+            at=match.start(),
+            linkage=linkage,
+            align=_natural(align) if align else None,
+            vector=int(vector) if vector else None,
+            dimensions=_dimensions(sizes) if sizes else (),
+            initializer=value,
         )
-    ]  # fmt: skip
+    ]
 
 
 def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:

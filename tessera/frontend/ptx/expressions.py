@@ -53,9 +53,11 @@ class ExpressionBuilder:
         constant = integer_constant(str(token))
         if not fits(constant):
             self.faults.add(
-                "TSR1007", "integer constant does not fit in 64 bits", token.start_pos or 0,
+                "TSR1007",
+                "integer constant does not fit in 64 bits",
+                token.start_pos or 0,
                 token.end_pos or 0,
-            )  # fmt: skip
+            )
         return self._noted(constant, token)
 
     def float(self, children: Sequence[Token]) -> ptx.Float:
@@ -82,9 +84,12 @@ class ExpressionBuilder:
             case "-", ptx.Float(text, _, _):
                 token = children[0]
                 self.faults.add(
-                    "TSR1001", f"`-` cannot stand before `{text}`", token.start_pos,
-                    token.end_pos, "the sign is part of the bits of a hexadecimal float",
-                )  # fmt: skip
+                    "TSR1001",
+                    f"`-` cannot stand before `{text}`",
+                    token.start_pos,
+                    token.end_pos,
+                    "the sign is part of the bits of a hexadecimal float",
+                )
                 node = operand
             case _:
                 node = ptx.Unary(operator, operand)
@@ -110,9 +115,12 @@ class ExpressionBuilder:
         parenthesis, kind, operand = children
         if kind not in (".s64", ".u64"):
             self.faults.add(
-                "TSR1001", f"constants cannot be cast to `{kind}`", kind.start_pos, kind.end_pos,
+                "TSR1001",
+                f"constants cannot be cast to `{kind}`",
+                kind.start_pos,
+                kind.end_pos,
                 "expected `.s64` or `.u64`",
-            )  # fmt: skip
+            )
         inner = self._scalar(operand)
         node = ptx.Cast(str(kind)[1:], inner)
         return self._nested(node, parenthesis.start_pos, parenthesis.end_pos, inner)
@@ -122,9 +130,12 @@ class ExpressionBuilder:
         name, _, operand = children
         if name not in ("generic", "mask"):
             self.faults.add(
-                "TSR1001", f"`{name}` cannot be applied to an operand", name.start_pos,
-                name.end_pos, "expected `generic`",
-            )  # fmt: skip
+                "TSR1001",
+                f"`{name}` cannot be applied to an operand",
+                name.start_pos,
+                name.end_pos,
+                "expected `generic`",
+            )
         return self._noted(ptx.Generic(self._scalar(operand)), name)
 
     def masked(self, children: Sequence[Any]) -> ptx.Constant:
@@ -209,13 +220,17 @@ class ExpressionBuilder:
                 case ptx.Binary():
                     pending += [(inner.right, depth + 1), (inner.left, depth + 1)]
                 case ptx.Conditional():
-                    pending += [(part, depth + 1) for part in (
-                        inner.otherwise, inner.then, inner.condition)]  # fmt: skip
+                    pending += [
+                        (part, depth + 1) for part in (inner.otherwise, inner.then, inner.condition)
+                    ]
                 case _:
                     self.faults.add_at(
-                        "TSR1001", "expected a constant", inner, fallback,
+                        "TSR1001",
+                        "expected a constant",
+                        inner,
+                        fallback,
                         "only numbers and `WARP_SZ` may stand in a constant expression",
-                    )  # fmt: skip
+                    )
                     return _ZERO
         result: ptx.Constant = node
         return result
@@ -241,9 +256,12 @@ class ExpressionBuilder:
         first = spine.pop()
         if first.operator != "+":
             self.faults.add_at(
-                "TSR1001", f"expected `+` after `{base.name}`", first, 0,
+                "TSR1001",
+                f"expected `+` after `{base.name}`",
+                first,
+                0,
                 "write a negative displacement as `+-4`",
-            )  # fmt: skip
+            )
         displacement: Any = first.right
         while spine:
             outer = spine.pop()

@@ -36,9 +36,15 @@ class Faults:
         self._places.clear()
 
     def add(
-        self, code: str, headline: str, start: int, end: int, label: str = "",
-        *, hint: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        code: str,
+        headline: str,
+        start: int,
+        end: int,
+        label: str = "",
+        *,
+        hint: str | None = None,
+    ) -> None:
         """Report a fault at characters `start` to `end`."""
         span = Span(self.source, start, max(end, start + 1))
         self.diagnostics.append(error(code, headline, span, label, hint=hint))

@@ -50,9 +50,15 @@ def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
         pattern = expression.replace("/", r"\/") if with_runs else NEVER
         text = text.replace(f"%declare {name}\n", f"{name}.10: /{pattern}/\n")
     dispatch = _Dispatch()
-    parser = Lark(text, parser="lalr", lexer="contextual", transformer=dispatch,
-                  start=["start", "fragment"],
-                  maybe_placeholders=True, propagate_positions=False)  # fmt: skip
+    parser = Lark(
+        text,
+        parser="lalr",
+        lexer="contextual",
+        transformer=dispatch,
+        start=["start", "fragment"],
+        maybe_placeholders=True,
+        propagate_positions=False,
+    )
     return parser, dispatch
 
 

@@ -67,10 +67,12 @@ def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) ->
     if items is None:
         return None
     return ptx.Module(
-        version=(int(major), int(minor)), target=tuple(map(str.strip, targets.split(","))),
-        address_size=int(address_size) if address_size else None, items=tuple(items),
+        version=(int(major), int(minor)),
+        target=tuple(map(str.strip, targets.split(","))),
+        address_size=int(address_size) if address_size else None,
+        items=tuple(items),
         source=source,
-    )  # fmt: skip
+    )
 
 
 class _Scanner:
@@ -113,10 +115,13 @@ class _Scanner:
             index, name, timestamp, size = file.groups()
             self.found.append(
                 ptx.SourceFile(
-                    _natural(index), name, _natural(timestamp) if timestamp else None,
-                    _natural(size) if size else None, at,
+                    _natural(index),
+                    name,
+                    _natural(timestamp) if timestamp else None,
+                    _natural(size) if size else None,
+                    at,
                 )
-            )  # fmt: skip
+            )
             return file.end()
         if (section := _SECTION.match(text, at)) is not None:
             self.found.append(ptx.Section(section[0], at))
@@ -133,12 +138,15 @@ class _Scanner:
                 return None
             body, end = TextBody(self.text, end, ends[0], self.splitter), ends[1] + 1
         function = ptx.Function(
-            is_entry=entry is not None, name=name, linkage=linkage,
+            is_entry=entry is not None,
+            name=name,
+            linkage=linkage,
             returns=declare_parameters(returns, head.start(3)) if returns else (),
             parameters=declare_parameters(parameters, head.start(5)) if parameters else (),
             has_parameter_list=parameters is not None,
-            directives=_directives(directives) if directives else (), at=at,
-        )  # fmt: skip
+            directives=_directives(directives) if directives else (),
+            at=at,
+        )
         if body is not None:
             function.leave_unread(body)
         self.found.append(function)
@@ -148,9 +156,10 @@ class _Scanner:
 def _directives(text: str) -> tuple[ptx.Directive, ...]:
     return tuple(
         ptx.Directive(name, tuple(integer_constant(v.strip()) for v in values.split(",")))
-        if values.strip() else ptx.Directive(name)
+        if values.strip()
+        else ptx.Directive(name)
         for name, values in _DIRECTIVE.findall(_COMMENT.sub(" ", text))
-    )  # fmt: skip
+    )
 
 
 def _item_end(text: str, position: int) -> int:

@@ -79,9 +79,14 @@ def _location(text: str) -> Callable[[int], ptx.Location]:
     name, _, offset = function.split(None, 1)[1].partition("+")
     first, second, third = map(_natural, where.split()[1:])
     return functools.partial(
-        ptx.Location, file, line, column, name.strip(), _natural(offset.strip() or "0"),
+        ptx.Location,
+        file,
+        line,
+        column,
+        name.strip(),
+        _natural(offset.strip() or "0"),
         (first, second, third),
-    )  # fmt: skip
+    )
 
 
 def _natural(text: str) -> int:
@@ -109,8 +114,9 @@ class RunSplitter:
         self._operands = _Memo(self._operand)
         self._lists = _Memo(self._operand_list)
 
-    def split(self, text: str, base: int, start: int = 0, end: int | None = None
-              ) -> list[ptx.Statement]:  # fmt: skip
+    def split(
+        self, text: str, base: int, start: int = 0, end: int | None = None
+    ) -> list[ptx.Statement]:
         """The statements of a run that starts at offset `base` of its source.
 
         With `start` and `end`, of that part of the text only, which may hold blocks.

@@ -69,9 +69,12 @@ def _open_below(name: str, base: str, root: str) -> int:
         raise TesseraError(error("TSR1181", f"the folder for contents is no folder: `{root}`"))
     if os.path.commonpath([base, target]) != base or target == base:
         raise TesseraError(
-            error("TSR1182", f"the file of contents is a link that leads out of `{root}`: `{name}`",
-                  hint="name a folder with `--data-root` that holds what the link leads to")
-        )  # fmt: skip
+            error(
+                "TSR1182",
+                f"the file of contents is a link that leads out of `{root}`: `{name}`",
+                hint="name a folder with `--data-root` that holds what the link leads to",
+            )
+        )
     if os.open not in os.supports_dir_fd:
         return os.open(target, _FLAGS)
     *folders, last = os.path.relpath(target, base).split(os.sep)

@@ -24,21 +24,54 @@ WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the fir
 
 # What the grammar's terminals are called in a sentence.
 TERMINAL_NAMES = {
-    "SEMICOLON": "`;`", "COMMA": "`,`", "COLON": "`:`", "RPAR": "`)`", "LPAR": "`(`",
-    "RSQB": "`]`", "LBRACKET": "`[`", "RBRACE": "`}`", "LBRACE": "`{`", "EQUAL": "`=`",
-    "MORETHAN": "`>`", "GREATER": "`>`", "QMARK": "`?`", "NAME": "a name", "SINK": "`_`",
-    "MODIFIER": "a type or modifier", "NATURAL": "a number", "FLOAT": "a number",
-    "STRING": "a string", "SPACE": "a state space", "VERSION": "`.version`",
-    "TARGET": "`.target`", "__ADDRESS_SIZE": "`.address_size`", "ENTRY": "`.entry`",
-    "FUNC": "`.func`", "INLINED_AT": "`inlined_at`", "FUNCTION_NAME": "`function_name`",
-    "RUN": "an instruction", "$END": "the end of the file",
-}  # fmt: skip
+    "SEMICOLON": "`;`",
+    "COMMA": "`,`",
+    "COLON": "`:`",
+    "RPAR": "`)`",
+    "LPAR": "`(`",
+    "RSQB": "`]`",
+    "LBRACKET": "`[`",
+    "RBRACE": "`}`",
+    "LBRACE": "`{`",
+    "EQUAL": "`=`",
+    "MORETHAN": "`>`",
+    "GREATER": "`>`",
+    "QMARK": "`?`",
+    "NAME": "a name",
+    "SINK": "`_`",
+    "MODIFIER": "a type or modifier",
+    "NATURAL": "a number",
+    "FLOAT": "a number",
+    "STRING": "a string",
+    "SPACE": "a state space",
+    "VERSION": "`.version`",
+    "TARGET": "`.target`",
+    "__ADDRESS_SIZE": "`.address_size`",
+    "ENTRY": "`.entry`",
+    "FUNC": "`.func`",
+    "INLINED_AT": "`inlined_at`",
+    "FUNCTION_NAME": "`function_name`",
+    "RUN": "an instruction",
+    "$END": "the end of the file",
+}
 # Expected sets are long where an expression may start or go on; these stand for the rest.
 EXPRESSION_START = {"NAME", "NATURAL", "FLOAT", "LPAR", "NOT", "TILDE", "PLUS", "MINUS", "SINK"}
 OPERATORS = {
-    "OR_OR", "AND_AND", "BAR", "CARET", "AMPERSAND", "EQUALITY", "COMPARE", "LESS", "GREATER",
-    "SHIFT", "PLUS", "MINUS", "PRODUCT", "QMARK",
-}  # fmt: skip
+    "OR_OR",
+    "AND_AND",
+    "BAR",
+    "CARET",
+    "AMPERSAND",
+    "EQUALITY",
+    "COMPARE",
+    "LESS",
+    "GREATER",
+    "SHIFT",
+    "PLUS",
+    "MINUS",
+    "PRODUCT",
+    "QMARK",
+}
 _TOP_LEVEL = re.compile(r"^[ \t]*\.(?:visible|extern|weak|common|entry|func)\b", re.M)
 _STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*"')
 _STARTS = ("RUN", "RBRACE", "ENTRY", "FILE")
@@ -98,21 +131,27 @@ class Recovery:
         word = text[position : position + length] if length else _word(text, position)
         if expected == ["`.version`"]:
             return error(
-                "TSR1002", "missing `.version` at the start of the module",
-                Span(self.source, position, position + len(word)), "this is the first statement",
+                "TSR1002",
+                "missing `.version` at the start of the module",
+                Span(self.source, position, position + len(word)),
+                "this is the first statement",
                 hint="a PTX module starts with `.version 8.0` and `.target sm_80`, or similar",
-            )  # fmt: skip
+            )
         if expected == ["`.target`"]:
             return error(
-                "TSR1002", "missing `.target` after `.version`",
-                Span(self.source, position, position + len(word)), "`.target` must stand here",
-            )  # fmt: skip
+                "TSR1002",
+                "missing `.target` after `.version`",
+                Span(self.source, position, position + len(word)),
+                "`.target` must stand here",
+            )
         if "`;`" in expected and _head_of_function(fault) is None and self._starts_line(position):
             return self._missing_semicolon(position)
         return error(
-            "TSR1001", f"unexpected `{_shorten(word)}`",
-            Span(self.source, position, position + max(len(word), 1)), _sentence(expected),
-        )  # fmt: skip
+            "TSR1001",
+            f"unexpected `{_shorten(word)}`",
+            Span(self.source, position, position + max(len(word), 1)),
+            _sentence(expected),
+        )
 
     def _in_head(self, fault: UnexpectedInput, position: int) -> Diagnostic | None:
         """A slip in the head of a function that shows only behind it."""
@@ -125,19 +164,23 @@ class Recovery:
         word = re.compile(rf"(?<![\w$%]){re.escape(name)}(?![\w$])")
         start = [match.start() for match in word.finditer(text, 0, position)][-1]
         return error(
-            "TSR1001", "expected a constant", Span(self.source, start, start + len(name)),
+            "TSR1001",
+            "expected a constant",
+            Span(self.source, start, start + len(name)),
             "only numbers and `WARP_SZ` may stand in a constant expression",
-        )  # fmt: skip
+        )
 
     def _unknown_directive(self, directive: str, start: int) -> Diagnostic:
         follows_name = self.source.text[max(start - 1, 0)].isalnum()
         return error(
-            "TSR1026", f"directive is not known: `{_shorten(directive)}`",
+            "TSR1026",
+            f"directive is not known: `{_shorten(directive)}`",
             Span(self.source, start, start + len(directive)),
             "a name ends before a dot" if follows_name else "",
             hint="rename the function: a name has letters, digits, `_` and `$`"
-            if follows_name else None,
-        )  # fmt: skip
+            if follows_name
+            else None,
+        )
 
     def _at_end(self, fault: UnexpectedInput) -> Diagnostic:
         end = len(self.source.text.rstrip())
@@ -145,17 +188,23 @@ class Recovery:
         expected = _expected(fault)
         if "`.version`" in expected:
             return error(
-                "TSR1002", "nothing to read: the text holds no PTX", span,
+                "TSR1002",
+                "nothing to read: the text holds no PTX",
+                span,
                 hint="a PTX module starts with `.version` and `.target`",
-            )  # fmt: skip
+            )
         secondary: tuple[Label, ...] = ()
         opened = _open_brace(fault)
         if opened is not None:
             secondary = (Label(Span(self.source, opened, opened + 1), "this is still open"),)
         return error(
-            "TSR1003", "the text ends too early", span, _sentence(expected), secondary=secondary,
+            "TSR1003",
+            "the text ends too early",
+            span,
+            _sentence(expected),
+            secondary=secondary,
             hint="the file may be cut off: compare its size with the original",
-        )  # fmt: skip
+        )
 
     def _bad_characters(self, position: int) -> Diagnostic | None:
         text = self.source.text
@@ -169,16 +218,19 @@ class Recovery:
             return error("TSR1005", "string is never closed", span, 'no `"` follows on this line')
         if not character.isprintable() or not character.isascii():
             return error(
-                "TSR1006", f"character U+{ord(character):04X} does not belong here", span,
+                "TSR1006",
+                f"character U+{ord(character):04X} does not belong here",
+                span,
                 "outside comments and strings PTX is plain ASCII",
-            )  # fmt: skip
+            )
         if character.isdigit():
             word = _word(text, position)
             return error(
-                "TSR1007", f"`{_shorten(word)}` is not a number",
+                "TSR1007",
+                f"`{_shorten(word)}` is not a number",
                 Span(self.source, position, position + len(word)),
                 "decimal, `0x`, `0b`, octal with a leading 0, `0f` and 8 or `0d` and 16 digits",
-            )  # fmt: skip
+            )
         return None
 
     def _starts_line(self, position: int) -> bool:
@@ -188,9 +240,12 @@ class Recovery:
     def _missing_semicolon(self, position: int) -> Diagnostic:
         end = _end_of_code(self.source.text, position)
         return error(
-            "TSR1001", "expected `;`", Span(self.source, end - 1, end), "a `;` belongs after this",
+            "TSR1001",
+            "expected `;`",
+            Span(self.source, end - 1, end),
+            "a `;` belongs after this",
             secondary=(Label(Span(self.source, position, position + 1), "unexpected here"),),
-        )  # fmt: skip
+        )
 
     # --- going on -------------------------------------------------------------------------
 

@@ -18,8 +18,23 @@ from tessera.ir.operators.records import (
 )
 
 _EASY = ("neg", "abs", "relu", "sign", "floor", "ceil", "trunc", "square")
-_HARD = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid",
-         "silu", "tanh", "sin", "cos", "erf")  # fmt: skip
+_HARD = (
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sigmoid",
+    "silu",
+    "tanh",
+    "sin",
+    "cos",
+    "erf",
+)
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 _SELF = OperandSpec(name="self")
@@ -81,8 +96,14 @@ def _binary(
         OperandSpec(name="self", kinds=kinds),
         OperandSpec(name="other", kinds=kinds, or_number=True),
     )
-    overloads = (f"{name}.Tensor", f"{name}.{tensor_out}", f"{name}_.Tensor", f"{name}.Scalar",
-                 f"{name}.Scalar_out", f"{name}_.Scalar")  # fmt: skip
+    overloads = (
+        f"{name}.Tensor",
+        f"{name}.{tensor_out}",
+        f"{name}_.Tensor",
+        f"{name}.Scalar",
+        f"{name}.Scalar_out",
+        f"{name}_.Scalar",
+    )
     for form in overloads:
         yield entry(form, name, reads, attributes=attributes, writes=writes, result=result)
 
@@ -113,12 +134,23 @@ def _arithmetic() -> Iterator[Operator]:
     yield from _binary("sub", attributes=(_ALPHA,))
     yield from _binary("mul")
     yield from _binary("div", attributes=(_text("rounding_mode", None),), result=ResultType.FREE)
-    for form in ("div.Tensor_mode", "div.out_mode", "div_.Tensor_mode", "div.Scalar_mode",
-                 "div_.Scalar_mode"):  # fmt: skip
+    for form in (
+        "div.Tensor_mode",
+        "div.out_mode",
+        "div_.Tensor_mode",
+        "div.Scalar_mode",
+        "div_.Scalar_mode",
+    ):
         mode = (_text("rounding_mode", None),)
         yield entry(form, "div", (_SELF, _OTHER), attributes=mode, result=ResultType.FREE)
-    for form in ("floor_divide", "floor_divide.out", "floor_divide_.Tensor", "floor_divide.Scalar",
-                 "floor_divide.Scalar_out", "floor_divide_.Scalar"):  # fmt: skip
+    for form in (
+        "floor_divide",
+        "floor_divide.out",
+        "floor_divide_.Tensor",
+        "floor_divide.Scalar",
+        "floor_divide.Scalar_out",
+        "floor_divide_.Scalar",
+    ):
         yield entry(form, "floor_divide", (_SELF, _OTHER))
     for form in ("rsub.Tensor", "rsub.Scalar", "rsub.Tensor_out", "rsub.Scalar_out"):
         yield entry(form, "rsub", (_SELF, _OTHER), attributes=(_ALPHA,))
@@ -131,25 +163,42 @@ def _arithmetic() -> Iterator[Operator]:
         OperandSpec(name="self", or_number=True),
         OperandSpec(name="exponent", or_number=True),
     )
-    for form in ("pow.Tensor_Tensor", "pow.Tensor_Tensor_out", "pow.Tensor_Scalar",
-                 "pow.Tensor_Scalar_out", "pow.Scalar", "pow.Scalar_out", "pow_.Scalar",
-                 "pow_.Tensor"):  # fmt: skip
+    for form in (
+        "pow.Tensor_Tensor",
+        "pow.Tensor_Tensor_out",
+        "pow.Tensor_Scalar",
+        "pow.Tensor_Scalar_out",
+        "pow.Scalar",
+        "pow.Scalar_out",
+        "pow_.Scalar",
+        "pow_.Tensor",
+    ):
         yield entry(form, "pow", power, hard=True)
     three = (_SELF, OperandSpec(name="tensor1"), OperandSpec(name="tensor2"))
     for name in ("addcmul", "addcdiv"):
         for form in (name, f"{name}.out", f"{name}_"):
             yield entry(form, name, three, attributes=(number("value", 1),))
     ends = (_SELF, OperandSpec(name="end"), OperandSpec(name="weight", or_number=True))
-    for form in ("lerp.Scalar", "lerp.Tensor", "lerp.Scalar_out", "lerp.Tensor_out",
-                 "lerp_.Scalar", "lerp_.Tensor"):  # fmt: skip
+    for form in (
+        "lerp.Scalar",
+        "lerp.Tensor",
+        "lerp.Scalar_out",
+        "lerp.Tensor_out",
+        "lerp_.Scalar",
+        "lerp_.Tensor",
+    ):
         yield entry(form, "lerp", ends)
 
 
 def _logic() -> Iterator[Operator]:
     for name in _COMPARISONS:
         reads = (_SELF, _OTHER)
-        for form in (f"{name}.Tensor", f"{name}.Tensor_out", f"{name}.Scalar",
-                     f"{name}.Scalar_out"):  # fmt: skip
+        for form in (
+            f"{name}.Tensor",
+            f"{name}.Tensor_out",
+            f"{name}.Scalar",
+            f"{name}.Scalar_out",
+        ):
             yield entry(form, name, reads, writes=(_BOOL_OUT,), result=ResultType.FREE)
     for name in ("logical_and", "logical_or", "logical_xor"):
         for form in (name, f"{name}.out", f"{name}_"):
@@ -173,22 +222,38 @@ def _logic() -> Iterator[Operator]:
 def _choices() -> Iterator[Operator]:
     condition = OperandSpec(name="condition", kinds=Kinds.INTEGER_OR_BOOL)
     chosen = (condition, OperandSpec(name="self", or_number=True), _OTHER)
-    for form in ("where.self", "where.self_out", "where.ScalarSelf", "where.ScalarOther",
-                 "where.Scalar"):  # fmt: skip
+    for form in (
+        "where.self",
+        "where.self_out",
+        "where.ScalarSelf",
+        "where.ScalarOther",
+        "where.Scalar",
+    ):
         yield entry(form, "where", chosen, result=ResultType.FREE)
     mask = OperandSpec(name="mask", kinds=Kinds.BOOL)
     filled = (_SELF, mask, OperandSpec(name="value", or_number=True))
-    for form in ("masked_fill.Scalar", "masked_fill.Scalar_out", "masked_fill_.Scalar",
-                 "masked_fill.Tensor", "masked_fill.Tensor_out",
-                 "masked_fill_.Tensor"):  # fmt: skip
+    for form in (
+        "masked_fill.Scalar",
+        "masked_fill.Scalar_out",
+        "masked_fill_.Scalar",
+        "masked_fill.Tensor",
+        "masked_fill.Tensor_out",
+        "masked_fill_.Tensor",
+    ):
         yield entry(form, "masked_fill", filled, result=ResultType.SAME)
     limits = (
         _SELF,
         OperandSpec(name="min", or_number=True, is_optional=True),
         OperandSpec(name="max", or_number=True, is_optional=True),
     )
-    for form in ("clamp", "clamp.out", "clamp_", "clamp.Tensor", "clamp.Tensor_out",
-                 "clamp_.Tensor"):  # fmt: skip
+    for form in (
+        "clamp",
+        "clamp.out",
+        "clamp_",
+        "clamp.Tensor",
+        "clamp.Tensor_out",
+        "clamp_.Tensor",
+    ):
         yield entry(form, "clamp", limits)
     for name, limit in (("clamp_min", limits[1]), ("clamp_max", limits[2])):
         for form in (name, f"{name}.out", f"{name}_", f"{name}.Tensor", f"{name}_.Tensor"):

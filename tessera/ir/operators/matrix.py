@@ -82,52 +82,98 @@ def matrix_operators() -> Iterator[Operator]:
 def _products() -> Iterator[Operator]:
     scales = (number("beta", 1), number("alpha", 1))
     numbers = Kinds.NUMBER
-    yield from forms("mm mm.out", "mm", operands("self mat2", numbers), shapes.mm,
-                     work.per_product)  # fmt: skip
-    yield from forms("bmm bmm.out", "bmm", operands("self mat2", numbers), shapes.bmm,
-                     work.per_product)  # fmt: skip
-    yield from forms("addmm addmm.out addmm_", "addmm", operands("self mat1 mat2", numbers),
-                     shapes.addmm, work.per_product, attributes=scales)  # fmt: skip
+    yield from forms("mm mm.out", "mm", operands("self mat2", numbers), shapes.mm, work.per_product)
+    yield from forms(
+        "bmm bmm.out", "bmm", operands("self mat2", numbers), shapes.bmm, work.per_product
+    )
+    yield from forms(
+        "addmm addmm.out addmm_",
+        "addmm",
+        operands("self mat1 mat2", numbers),
+        shapes.addmm,
+        work.per_product,
+        attributes=scales,
+    )
     gelu = attribute("use_gelu", AttributeKind.BOOL, False)
-    yield from forms("_addmm_activation _addmm_activation.out", "addmm_activation",
-                     operands("self mat1 mat2", Kinds.FLOAT), shapes.addmm, work.per_product,
-                     attributes=(*scales, gelu))  # fmt: skip
-    yield from forms("baddbmm baddbmm.out baddbmm_", "baddbmm",
-                     operands("self batch1 batch2", numbers), shapes.baddbmm, work.per_product,
-                     attributes=scales)  # fmt: skip
-    scaled = (*operands("self mat2 scale_a scale_b", Kinds.FLOAT),
-              *operands("bias? scale_result?", Kinds.FLOAT))  # fmt: skip
-    yield from forms("_scaled_mm _scaled_mm.out", "scaled_mm", scaled, shapes.scaled_mm,
-                     work.per_product, result=ResultType.FREE,
-                     attributes=(attribute("out_dtype", AttributeKind.TYPE),
-                                 attribute("use_fast_accum", AttributeKind.BOOL,
-                                           False)))  # fmt: skip
-    yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv,
-                     work.per_product)  # fmt: skip
-    yield from forms("dot dot.out", "dot", operands("self tensor", numbers), shapes.dot,
-                     work.per_product)  # fmt: skip
-    yield from forms("linear linear.out", "linear", operands("input weight bias?", Kinds.FLOAT),
-                     shapes.linear, work.per_product)  # fmt: skip
+    yield from forms(
+        "_addmm_activation _addmm_activation.out",
+        "addmm_activation",
+        operands("self mat1 mat2", Kinds.FLOAT),
+        shapes.addmm,
+        work.per_product,
+        attributes=(*scales, gelu),
+    )
+    yield from forms(
+        "baddbmm baddbmm.out baddbmm_",
+        "baddbmm",
+        operands("self batch1 batch2", numbers),
+        shapes.baddbmm,
+        work.per_product,
+        attributes=scales,
+    )
+    scaled = (
+        *operands("self mat2 scale_a scale_b", Kinds.FLOAT),
+        *operands("bias? scale_result?", Kinds.FLOAT),
+    )
+    yield from forms(
+        "_scaled_mm _scaled_mm.out",
+        "scaled_mm",
+        scaled,
+        shapes.scaled_mm,
+        work.per_product,
+        result=ResultType.FREE,
+        attributes=(
+            attribute("out_dtype", AttributeKind.TYPE),
+            attribute("use_fast_accum", AttributeKind.BOOL, False),
+        ),
+    )
+    yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv, work.per_product)
+    yield from forms(
+        "dot dot.out", "dot", operands("self tensor", numbers), shapes.dot, work.per_product
+    )
+    yield from forms(
+        "linear linear.out",
+        "linear",
+        operands("input weight bias?", Kinds.FLOAT),
+        shapes.linear,
+        work.per_product,
+    )
 
 
 def _networks() -> Iterator[Operator]:
-    sizes = tuple(attribute(name, AttributeKind.INTEGERS)
-                  for name in ("stride", "padding", "dilation", "output_padding"))  # fmt: skip
+    sizes = tuple(
+        attribute(name, AttributeKind.INTEGERS)
+        for name in ("stride", "padding", "dilation", "output_padding")
+    )
     switches = (
         attribute("transposed", AttributeKind.BOOL, False),
         attribute("groups", AttributeKind.INTEGER, 1),
-        *(attribute(name, AttributeKind.BOOL, False)
-          for name in ("benchmark", "deterministic", "allow_tf32", "cudnn_enabled")),
-    )  # fmt: skip
+        *(
+            attribute(name, AttributeKind.BOOL, False)
+            for name in ("benchmark", "deterministic", "allow_tf32", "cudnn_enabled")
+        ),
+    )
     data = operands("input weight bias?", Kinds.FLOAT)
-    yield from forms("convolution convolution.out conv1d conv2d conv3d", "convolution", data,
-                     shapes.convolution, work.convolved,
-                     attributes=(*sizes, *switches))  # fmt: skip
-    plain = (OperandSpec(name="input", kinds=Kinds.FLOAT),
-             OperandSpec(name="weight", kinds=Kinds.FLOAT))  # fmt: skip
-    yield from forms("cudnn_convolution cudnn_convolution.out", "convolution", plain,
-                     shapes.convolution, work.convolved,
-                     attributes=(*sizes, *switches))  # fmt: skip
+    yield from forms(
+        "convolution convolution.out conv1d conv2d conv3d",
+        "convolution",
+        data,
+        shapes.convolution,
+        work.convolved,
+        attributes=(*sizes, *switches),
+    )
+    plain = (
+        OperandSpec(name="input", kinds=Kinds.FLOAT),
+        OperandSpec(name="weight", kinds=Kinds.FLOAT),
+    )
+    yield from forms(
+        "cudnn_convolution cudnn_convolution.out",
+        "convolution",
+        plain,
+        shapes.convolution,
+        work.convolved,
+        attributes=(*sizes, *switches),
+    )
     heads = (
         number("dropout_p", 0.0),
         attribute("is_causal", AttributeKind.BOOL, False),
@@ -139,21 +185,38 @@ def _networks() -> Iterator[Operator]:
     results = (
         OperandSpec(name="out", kinds=Kinds.FLOAT),
         OperandSpec(name="logsumexp", kinds=Kinds.FLOAT, is_optional=True),
-        *(OperandSpec(name=name, is_optional=True)
-          for name in ("seed", "offset", "debug_mask")),
-    )  # fmt: skip
+        *(OperandSpec(name=name, is_optional=True) for name in ("seed", "offset", "debug_mask")),
+    )
     three = operands("query key value", Kinds.FLOAT)
     bias = OperandSpec(name="attn_mask", is_optional=True)
-    yield from forms("_scaled_dot_product_flash_attention", "attention", three, shapes.attention,
-                     work.attended, attributes=heads, writes=results)  # fmt: skip
-    yield from forms("scaled_dot_product_attention", "attention", (*three, bias),
-                     shapes.attention, work.attended, attributes=heads,
-                     writes=results[:1])  # fmt: skip
+    yield from forms(
+        "_scaled_dot_product_flash_attention",
+        "attention",
+        three,
+        shapes.attention,
+        work.attended,
+        attributes=heads,
+        writes=results,
+    )
+    yield from forms(
+        "scaled_dot_product_attention",
+        "attention",
+        (*three, bias),
+        shapes.attention,
+        work.attended,
+        attributes=heads,
+        writes=results[:1],
+    )
     named = OperandSpec(name="attn_bias", is_optional=True)
-    yield from forms("_scaled_dot_product_efficient_attention "
-                     "_scaled_dot_product_cudnn_attention", "attention", (*three, named),
-                     shapes.attention, work.attended, attributes=heads,
-                     writes=results)  # fmt: skip
+    yield from forms(
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
+        "attention",
+        (*three, named),
+        shapes.attention,
+        work.attended,
+        attributes=heads,
+        writes=results,
+    )
 
 
 def _norms() -> Iterator[Operator]:
@@ -162,62 +225,145 @@ def _norms() -> Iterator[Operator]:
     rows = operands("out mean? rstd?", Kinds.FLOAT)
     both = operands("input weight? bias?", Kinds.FLOAT)
     enable = attribute("cudnn_enable", AttributeKind.BOOL, True)
-    yield from forms("native_layer_norm native_layer_norm.out layer_norm", "layer_norm", both,
-                     shapes.normalised, work.per_element_hard, writes=rows,
-                     attributes=(tail, eps, enable))  # fmt: skip
-    yield from forms("rms_norm _fused_rms_norm", "rms_norm", operands("input weight?", Kinds.FLOAT),
-                     shapes.normalised, work.per_element_hard,
-                     writes=operands("out rstd?", Kinds.FLOAT),
-                     attributes=(tail, number("eps")))  # fmt: skip
+    yield from forms(
+        "native_layer_norm native_layer_norm.out layer_norm",
+        "layer_norm",
+        both,
+        shapes.normalised,
+        work.per_element_hard,
+        writes=rows,
+        attributes=(tail, eps, enable),
+    )
+    yield from forms(
+        "rms_norm _fused_rms_norm",
+        "rms_norm",
+        operands("input weight?", Kinds.FLOAT),
+        shapes.normalised,
+        work.per_element_hard,
+        writes=operands("out rstd?", Kinds.FLOAT),
+        attributes=(tail, number("eps")),
+    )
     counts = tuple(attribute(name, AttributeKind.INTEGER) for name in ("N", "C", "HxW"))
     group = attribute("group", AttributeKind.INTEGER, required=True)
-    yield from forms("native_group_norm native_group_norm.out", "group_norm", both,
-                     shapes.group_norm, work.per_element_hard, writes=rows,
-                     attributes=(*counts, group, eps))  # fmt: skip
+    yield from forms(
+        "native_group_norm native_group_norm.out",
+        "group_norm",
+        both,
+        shapes.group_norm,
+        work.per_element_hard,
+        writes=rows,
+        attributes=(*counts, group, eps),
+    )
     half = attribute("half_to_float", AttributeKind.BOOL, False)
     numbers = operands("self", Kinds.FLOAT)
     for name in ("softmax", "log_softmax"):
-        yield from forms(f"_{name} _{name}.out {name}.int", name, numbers, shapes.along,
-                         work.per_element_hard, attributes=(DIM, half, _TYPE),
-                         result=ResultType.PROMOTED)  # fmt: skip
+        yield from forms(
+            f"_{name} _{name}.out {name}.int",
+            name,
+            numbers,
+            shapes.along,
+            work.per_element_hard,
+            attributes=(DIM, half, _TYPE),
+            result=ResultType.PROMOTED,
+        )
 
 
 def _reductions() -> Iterator[Operator]:
     over = (_DIMS, _KEEP, _TYPE)
-    for name, more in (("sum", "sum sum.out sum.dim_IntList sum.IntList_out"),
-                       ("mean", "mean mean.dtype_out mean.dim mean.out"),
-                       ("prod", "prod prod.out prod.dim_int prod.int_out")):  # fmt: skip
-        yield from forms(more, name, _SELF, shapes.reduced, work.per_element, attributes=over,
-                         result=ResultType.FREE)  # fmt: skip
+    for name, more in (
+        ("sum", "sum sum.out sum.dim_IntList sum.IntList_out"),
+        ("mean", "mean mean.dtype_out mean.dim mean.out"),
+        ("prod", "prod prod.out prod.dim_int prod.int_out"),
+    ):
+        yield from forms(
+            more,
+            name,
+            _SELF,
+            shapes.reduced,
+            work.per_element,
+            attributes=over,
+            result=ResultType.FREE,
+        )
     for name in ("amax", "amin"):
-        yield from forms(f"{name} {name}.out", name, operands("self", Kinds.NUMBER),
-                         shapes.chosen, work.per_element, attributes=(_DIMS, _KEEP))  # fmt: skip
+        yield from forms(
+            f"{name} {name}.out",
+            name,
+            operands("self", Kinds.NUMBER),
+            shapes.chosen,
+            work.per_element,
+            attributes=(_DIMS, _KEEP),
+        )
     truth = (OperandSpec(name="out", kinds=Kinds.BOOL),)
     for name in ("any", "all"):
-        yield from forms(f"{name} {name}.dim {name}.dims {name}.out {name}.all_out", name, _SELF,
-                         shapes.reduced, work.per_element, attributes=(_DIMS, _KEEP),
-                         writes=truth, result=ResultType.FREE)  # fmt: skip
+        yield from forms(
+            f"{name} {name}.dim {name}.dims {name}.out {name}.all_out",
+            name,
+            _SELF,
+            shapes.reduced,
+            work.per_element,
+            attributes=(_DIMS, _KEEP),
+            writes=truth,
+            result=ResultType.FREE,
+        )
     place = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     for name in ("max", "min"):
         numbers = operands("self", Kinds.NUMBER)
-        yield from forms(f"{name} {name}.unary_out", f"a{name}", numbers, shapes.chosen,
-                         work.per_element)  # fmt: skip
-        yield from forms(f"{name}.dim {name}.dim_{name}", f"{name}_dim", numbers, shapes.chosen,
-                         work.per_element, attributes=(DIM, _KEEP),
-                         writes=(OperandSpec(name="values"), place))  # fmt: skip
+        yield from forms(
+            f"{name} {name}.unary_out", f"a{name}", numbers, shapes.chosen, work.per_element
+        )
+        yield from forms(
+            f"{name}.dim {name}.dim_{name}",
+            f"{name}_dim",
+            numbers,
+            shapes.chosen,
+            work.per_element,
+            attributes=(DIM, _KEEP),
+            writes=(OperandSpec(name="values"), place),
+        )
         one = attribute("dim", AttributeKind.INTEGER)
-        yield from forms(f"arg{name} arg{name}.out", f"arg{name}", numbers, shapes.chosen,
-                         work.per_element, attributes=(one, _KEEP), writes=(place,),
-                         result=ResultType.FREE)  # fmt: skip
+        yield from forms(
+            f"arg{name} arg{name}.out",
+            f"arg{name}",
+            numbers,
+            shapes.chosen,
+            work.per_element,
+            attributes=(one, _KEEP),
+            writes=(place,),
+            result=ResultType.FREE,
+        )
     floats = operands("self", Kinds.FLOAT)
     spread = (_DIMS, number("correction", 1), _KEEP)
-    yield from forms("var.correction var.correction_out", "var", floats, shapes.reduced,
-                     work.per_element, attributes=spread)  # fmt: skip
-    yield from forms("var_mean.correction var_mean.correction_out", "var_mean", floats,
-                     shapes.reduced, work.per_element, attributes=spread,
-                     writes=operands("var mean"))  # fmt: skip
-    yield from forms("logsumexp logsumexp.out", "logsumexp", floats, shapes.reduced,
-                     work.per_element_hard, attributes=(_DIMS, _KEEP))  # fmt: skip
-    yield from forms("linalg_vector_norm linalg_vector_norm.out", "vector_norm", floats,
-                     shapes.reduced, work.per_element, attributes=(number("ord", 2), *over),
-                     result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "var.correction var.correction_out",
+        "var",
+        floats,
+        shapes.reduced,
+        work.per_element,
+        attributes=spread,
+    )
+    yield from forms(
+        "var_mean.correction var_mean.correction_out",
+        "var_mean",
+        floats,
+        shapes.reduced,
+        work.per_element,
+        attributes=spread,
+        writes=operands("var mean"),
+    )
+    yield from forms(
+        "logsumexp logsumexp.out",
+        "logsumexp",
+        floats,
+        shapes.reduced,
+        work.per_element_hard,
+        attributes=(_DIMS, _KEEP),
+    )
+    yield from forms(
+        "linalg_vector_norm linalg_vector_norm.out",
+        "vector_norm",
+        floats,
+        shapes.reduced,
+        work.per_element,
+        attributes=(number("ord", 2), *over),
+        result=ResultType.FREE,
+    )

@@ -39,72 +39,199 @@ def movement_operators() -> Iterator[Operator]:
 
 
 def _copies() -> Iterator[Operator]:
-    yield from forms("clone clone.out contiguous alias_copy", "copy", _SELF, shapes.same_as_self,
-                     work.moved)  # fmt: skip
-    yield from forms("_to_copy _to_copy.out", "copy", _SELF, shapes.same_as_self, work.moved,
-                     attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "clone clone.out contiguous alias_copy", "copy", _SELF, shapes.same_as_self, work.moved
+    )
+    yield from forms(
+        "_to_copy _to_copy.out",
+        "copy",
+        _SELF,
+        shapes.same_as_self,
+        work.moved,
+        attributes=(_TYPE,),
+        result=ResultType.FREE,
+    )
     source = OperandSpec(name="src")
-    yield from forms("copy_ copy copy.out", "copy_into", (_UNREAD, source), places.written_over,
-                     work.moved, result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "copy_ copy copy.out",
+        "copy_into",
+        (_UNREAD, source),
+        places.written_over,
+        work.moved,
+        result=ResultType.FREE,
+    )
     many = (OperandSpec(name="tensors", is_list=True),)
     along = (attribute("dim", AttributeKind.INTEGER, 0),)
-    yield from forms("cat cat.out", "cat", many, places.cat, work.moved, attributes=along,
-                     result=ResultType.PROMOTED)  # fmt: skip
-    yield from forms("stack stack.out", "stack", many, places.stack, work.moved,
-                     attributes=along, result=ResultType.PROMOTED)  # fmt: skip
+    yield from forms(
+        "cat cat.out",
+        "cat",
+        many,
+        places.cat,
+        work.moved,
+        attributes=along,
+        result=ResultType.PROMOTED,
+    )
+    yield from forms(
+        "stack stack.out",
+        "stack",
+        many,
+        places.stack,
+        work.moved,
+        attributes=along,
+        result=ResultType.PROMOTED,
+    )
     dims = attribute("dims", AttributeKind.INTEGERS, required=True)
-    yield from forms("flip flip.out", "flip", _SELF, places.flipped, work.moved,
-                     attributes=(dims,))  # fmt: skip
+    yield from forms("flip flip.out", "flip", _SELF, places.flipped, work.moved, attributes=(dims,))
     steps = attribute("shifts", AttributeKind.INTEGERS, required=True)
-    yield from forms("roll roll.out", "roll", _SELF, places.rolled, work.moved,
-                     attributes=(steps, attribute("dims", AttributeKind.INTEGERS)))  # fmt: skip
-    yield from forms("repeat repeat.out", "repeat", _SELF, places.repeated, work.moved,
-                     attributes=(attribute("repeats", AttributeKind.INTEGERS,
-                                           required=True),))  # fmt: skip
-    yield from forms("constant_pad_nd constant_pad_nd.out", "pad", _SELF, places.padded, work.moved,
-                     attributes=(attribute("pad", AttributeKind.INTEGERS, required=True),
-                                 number("value", 0)))  # fmt: skip
+    yield from forms(
+        "roll roll.out",
+        "roll",
+        _SELF,
+        places.rolled,
+        work.moved,
+        attributes=(steps, attribute("dims", AttributeKind.INTEGERS)),
+    )
+    yield from forms(
+        "repeat repeat.out",
+        "repeat",
+        _SELF,
+        places.repeated,
+        work.moved,
+        attributes=(attribute("repeats", AttributeKind.INTEGERS, required=True),),
+    )
+    yield from forms(
+        "constant_pad_nd constant_pad_nd.out",
+        "pad",
+        _SELF,
+        places.padded,
+        work.moved,
+        attributes=(attribute("pad", AttributeKind.INTEGERS, required=True), number("value", 0)),
+    )
     for name in ("tril", "triu"):
-        yield from forms(f"{name} {name}.out {name}_", name, _SELF, places.triangle, work.moved,
-                         attributes=(attribute("diagonal", AttributeKind.INTEGER, 0),))  # fmt: skip
+        yield from forms(
+            f"{name} {name}.out {name}_",
+            name,
+            _SELF,
+            places.triangle,
+            work.moved,
+            attributes=(attribute("diagonal", AttributeKind.INTEGER, 0),),
+        )
 
 
 def _fills() -> Iterator[Operator]:
     value = OperandSpec(name="value", or_number=True)
-    yield from forms("fill_.Scalar fill_.Tensor fill.Scalar fill.Tensor", "fill", (_UNREAD, value),
-                     places.written_over, work.moved, result=ResultType.FREE)  # fmt: skip
-    yield from forms("zero_ zero zeros_like zeros_like.out", "zeros", (_UNREAD,), places.like_self,
-                     work.moved, attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
-    yield from forms("ones_like ones_like.out", "ones", (_UNREAD,), places.like_self, work.moved,
-                     attributes=(_TYPE,), result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "fill_.Scalar fill_.Tensor fill.Scalar fill.Tensor",
+        "fill",
+        (_UNREAD, value),
+        places.written_over,
+        work.moved,
+        result=ResultType.FREE,
+    )
+    yield from forms(
+        "zero_ zero zeros_like zeros_like.out",
+        "zeros",
+        (_UNREAD,),
+        places.like_self,
+        work.moved,
+        attributes=(_TYPE,),
+        result=ResultType.FREE,
+    )
+    yield from forms(
+        "ones_like ones_like.out",
+        "ones",
+        (_UNREAD,),
+        places.like_self,
+        work.moved,
+        attributes=(_TYPE,),
+        result=ResultType.FREE,
+    )
     number_given = number("fill_value", required=True)
-    yield from forms("full_like full_like.out", "full", (_UNREAD,), places.like_self, work.moved,
-                     attributes=(number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "full_like full_like.out",
+        "full",
+        (_UNREAD,),
+        places.like_self,
+        work.moved,
+        attributes=(number_given, _TYPE),
+        result=ResultType.FREE,
+    )
     for name in ("zeros", "ones"):
-        yield from forms(f"{name} {name}.out", name, (), places.sized, work.moved,
-                         attributes=(_SIZE, _TYPE), result=ResultType.FREE)  # fmt: skip
-        yield from forms(f"new_{name} new_{name}.out", name, (_UNREAD,), places.sized, work.moved,
-                         attributes=(_SIZE, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("full full.out", "full", (), places.sized, work.moved,
-                     attributes=(_SIZE, number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("new_full new_full.out", "full", (_UNREAD,), places.sized, work.moved,
-                     attributes=(_SIZE, number_given, _TYPE), result=ResultType.FREE)  # fmt: skip
-    yield from forms("scalar_tensor scalar_tensor.out", "scalar", (), shapes.single,
-                     work.moved, attributes=(number("s", required=True), _TYPE),
-                     result=ResultType.FREE)  # fmt: skip
+        yield from forms(
+            f"{name} {name}.out",
+            name,
+            (),
+            places.sized,
+            work.moved,
+            attributes=(_SIZE, _TYPE),
+            result=ResultType.FREE,
+        )
+        yield from forms(
+            f"new_{name} new_{name}.out",
+            name,
+            (_UNREAD,),
+            places.sized,
+            work.moved,
+            attributes=(_SIZE, _TYPE),
+            result=ResultType.FREE,
+        )
+    yield from forms(
+        "full full.out",
+        "full",
+        (),
+        places.sized,
+        work.moved,
+        attributes=(_SIZE, number_given, _TYPE),
+        result=ResultType.FREE,
+    )
+    yield from forms(
+        "new_full new_full.out",
+        "full",
+        (_UNREAD,),
+        places.sized,
+        work.moved,
+        attributes=(_SIZE, number_given, _TYPE),
+        result=ResultType.FREE,
+    )
+    yield from forms(
+        "scalar_tensor scalar_tensor.out",
+        "scalar",
+        (),
+        shapes.single,
+        work.moved,
+        attributes=(number("s", required=True), _TYPE),
+        result=ResultType.FREE,
+    )
     ends = (number("start", 0), number("end", required=True), number("step", 1), _TYPE)
-    yield from forms("arange arange.out arange.start arange.start_step arange.start_out", "arange",
-                     (), places.arange, work.moved, attributes=ends,
-                     result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "arange arange.out arange.start arange.start_step arange.start_out",
+        "arange",
+        (),
+        places.arange,
+        work.moved,
+        attributes=ends,
+        result=ResultType.FREE,
+    )
 
 
 def _reading_by_index() -> Iterator[Operator]:
-    yield from forms("index_select index_select.out", "index_select", (_CHOSEN, _INDEX),
-                     places.index_select, work.moved, attributes=(DIM,))  # fmt: skip
+    yield from forms(
+        "index_select index_select.out",
+        "index_select",
+        (_CHOSEN, _INDEX),
+        places.index_select,
+        work.moved,
+        attributes=(DIM,),
+    )
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
-    yield from forms("index.Tensor index.Tensor_out _unsafe_index.Tensor", "index",
-                     (_CHOSEN, indices), places.index_tensor, work.moved,
-                     attributes=(_PLACES,))  # fmt: skip
+    yield from forms(
+        "index.Tensor index.Tensor_out _unsafe_index.Tensor",
+        "index",
+        (_CHOSEN, indices),
+        places.index_tensor,
+        work.moved,
+        attributes=(_PLACES,),
+    )
     table = OperandSpec(name="weight", reach=Reach.INDEXED)
     rows = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     settings = (
@@ -112,11 +239,23 @@ def _reading_by_index() -> Iterator[Operator]:
         attribute("scale_grad_by_freq", AttributeKind.BOOL, False),
         attribute("sparse", AttributeKind.BOOL, False),
     )
-    yield from forms("embedding embedding.out", "embedding", (table, rows), places.embedding,
-                     work.moved, attributes=settings)  # fmt: skip
+    yield from forms(
+        "embedding embedding.out",
+        "embedding",
+        (table, rows),
+        places.embedding,
+        work.moved,
+        attributes=settings,
+    )
     sparse = attribute("sparse_grad", AttributeKind.BOOL, False)
-    yield from forms("gather gather.out", "gather", (_CHOSEN, _INDEX), places.gather, work.moved,
-                     attributes=(DIM, sparse))  # fmt: skip
+    yield from forms(
+        "gather gather.out",
+        "gather",
+        (_CHOSEN, _INDEX),
+        places.gather,
+        work.moved,
+        attributes=(DIM, sparse),
+    )
 
 
 def _writing_by_index() -> Iterator[Operator]:
@@ -125,25 +264,67 @@ def _writing_by_index() -> Iterator[Operator]:
     reduce = attribute("reduce", AttributeKind.TEXT, required=True)
     include = attribute("include_self", AttributeKind.BOOL, True)
     for form, reads in _changing("scatter.src scatter.src_out scatter_.src", (_INDEX, source)):
-        yield from forms(form, "scatter", reads, places.scatter, work.moved, attributes=(DIM,),
-                         writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "scatter",
+            reads,
+            places.scatter,
+            work.moved,
+            attributes=(DIM,),
+            writes=_written(form),
+        )
     for form, reads in _changing("scatter.value scatter.value_out scatter_.value", (_INDEX,)):
-        yield from forms(form, "scatter", reads, places.scatter, work.moved,
-                         attributes=(DIM, value), writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "scatter",
+            reads,
+            places.scatter,
+            work.moved,
+            attributes=(DIM, value),
+            writes=_written(form),
+        )
     for form, reads in _changing("scatter_add scatter_add.out scatter_add_", (_INDEX, source)):
-        yield from forms(form, "scatter_add", reads, places.scatter, work.per_element,
-                         attributes=(DIM,), writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "scatter_add",
+            reads,
+            places.scatter,
+            work.per_element,
+            attributes=(DIM,),
+            writes=_written(form),
+        )
     names = "scatter_reduce.two scatter_reduce.two_out scatter_reduce_.two"
     for form, reads in _changing(names, (_INDEX, source)):
-        yield from forms(form, "scatter_reduce", reads, places.scatter, work.per_element,
-                         attributes=(DIM, reduce, include), writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "scatter_reduce",
+            reads,
+            places.scatter,
+            work.per_element,
+            attributes=(DIM, reduce, include),
+            writes=_written(form),
+        )
     rows = OperandSpec(name="source")
     for form, reads in _changing("index_add index_add.out index_add_", (_INDEX, rows)):
-        yield from forms(form, "index_add", reads, places.index_rows, work.per_element,
-                         attributes=(DIM, number("alpha", 1)), writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "index_add",
+            reads,
+            places.index_rows,
+            work.per_element,
+            attributes=(DIM, number("alpha", 1)),
+            writes=_written(form),
+        )
     for form, reads in _changing("index_copy index_copy.out index_copy_", (_INDEX, rows)):
-        yield from forms(form, "index_copy", reads, places.index_rows, work.moved,
-                         attributes=(DIM,), writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "index_copy",
+            reads,
+            places.index_rows,
+            work.moved,
+            attributes=(DIM,),
+            writes=_written(form),
+        )
     indices = OperandSpec(name="indices", kinds=Kinds.INTEGER, is_list=True)
     values = OperandSpec(name="values")
     flags = (
@@ -153,8 +334,15 @@ def _writing_by_index() -> Iterator[Operator]:
     )
     names = "index_put index_put.out index_put_ _index_put_impl_ _unsafe_index_put"
     for form, reads in _changing(names, (indices, values)):
-        yield from forms(form, "index_put", reads, places.index_put, work.moved, attributes=flags,
-                         writes=_written(form))  # fmt: skip
+        yield from forms(
+            form,
+            "index_put",
+            reads,
+            places.index_put,
+            work.moved,
+            attributes=flags,
+            writes=_written(form),
+        )
 
 
 def _changing(
@@ -181,20 +369,47 @@ def _orders() -> Iterator[Operator]:
         attribute("descending", AttributeKind.BOOL, False),
         attribute("stable", AttributeKind.BOOL, False),
     )
-    yield from forms("sort sort.stable sort.values sort.values_stable", "sort", numbers,
-                     shapes.along, work.sorted_elements, attributes=order,
-                     writes=both)  # fmt: skip
-    yield from forms("argsort argsort.stable", "argsort", numbers, shapes.along,
-                     work.sorted_elements, attributes=order, writes=both[1:],
-                     result=ResultType.FREE)  # fmt: skip
+    yield from forms(
+        "sort sort.stable sort.values sort.values_stable",
+        "sort",
+        numbers,
+        shapes.along,
+        work.sorted_elements,
+        attributes=order,
+        writes=both,
+    )
+    yield from forms(
+        "argsort argsort.stable",
+        "argsort",
+        numbers,
+        shapes.along,
+        work.sorted_elements,
+        attributes=order,
+        writes=both[1:],
+        result=ResultType.FREE,
+    )
     most = (
         attribute("k", AttributeKind.INTEGER, required=True),
         last,
         attribute("largest", AttributeKind.BOOL, True),
         attribute("sorted", AttributeKind.BOOL, True),
     )
-    yield from forms("topk topk.values", "topk", numbers, shapes.topk, work.sorted_elements,
-                     attributes=most, writes=both)  # fmt: skip
+    yield from forms(
+        "topk topk.values",
+        "topk",
+        numbers,
+        shapes.topk,
+        work.sorted_elements,
+        attributes=most,
+        writes=both,
+    )
     for name in ("cumsum", "cumprod"):
-        yield from forms(f"{name} {name}.out {name}_", name, _SELF, shapes.along, work.per_element,
-                         attributes=(DIM, _TYPE), result=ResultType.FREE)  # fmt: skip
+        yield from forms(
+            f"{name} {name}.out {name}_",
+            name,
+            _SELF,
+            shapes.along,
+            work.per_element,
+            attributes=(DIM, _TYPE),
+            result=ResultType.FREE,
+        )

@@ -24,8 +24,21 @@ SIZE = 128
 # Element sizes by type code, as in `tensormap.replace.elemtype` and the driver's maps.
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4)
 # CU_TENSOR_MAP_DATA_TYPE_* to the code in the map and the tf32 bit.
-_DRIVER_TYPES = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0), (9, 0), (10, 0),
-                 (8, 0), (7, 1), (8, 1))  # fmt: skip
+_DRIVER_TYPES = (
+    (0, 0),
+    (1, 0),
+    (2, 0),
+    (3, 0),
+    (4, 0),
+    (5, 0),
+    (6, 0),
+    (7, 0),
+    (9, 0),
+    (10, 0),
+    (8, 0),
+    (7, 1),
+    (8, 1),
+)
 
 
 class BadTensorMap(Exception):
@@ -105,9 +118,14 @@ def encode_tiled(
     words = [0] * 32
     words[0], words[1] = address & 0xFFFFFFFF, address >> 32
     words[2] = (
-        rank - 1 << 4 | code << 7 | interleave << 11 | swizzle << 13 | int(fill_nan) << 15
-        | tf32 << 16 | l2_promotion << 17
-    )  # fmt: skip
+        rank - 1 << 4
+        | code << 7
+        | interleave << 11
+        | swizzle << 13
+        | int(fill_nan) << 15
+        | tf32 << 16
+        | l2_promotion << 17
+    )
     for i, stride in enumerate(strides):
         words[3 + i] = stride // 16 & 0xFFFFFFFF
         words[7] |= (stride // 16 >> 32 & 15) << 4 * i
@@ -154,9 +172,19 @@ def replace_field(content: bytes, field: str, ordinal: int, value: int) -> bytes
 
 
 FIELDS = frozenset(
-    {"global_address", "rank", "elemtype", "interleave_layout", "swizzle_mode", "fill_mode",
-     "global_dim", "global_stride", "element_stride", "box_dim"}
-)  # fmt: skip
+    {
+        "global_address",
+        "rank",
+        "elemtype",
+        "interleave_layout",
+        "swizzle_mode",
+        "fill_mode",
+        "global_dim",
+        "global_stride",
+        "element_stride",
+        "box_dim",
+    }
+)
 
 
 def _insert(word: int, low: int, width: int, value: int) -> int:

@@ -19,15 +19,27 @@ _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 _WITH_VALUE = frozenset({"global", "const"})
 # How many values the directives of a kernel take; others are not for kernels.
 DIRECTIVE_VALUES = {
-    "maxntid": (1, 3), "reqntid": (1, 3), "minnctapersm": (1, 1), "maxnctapersm": (1, 1),
-    "maxnreg": (1, 1), "reqnctapercluster": (1, 3), "maxclusterrank": (1, 1),
-    "explicitcluster": (0, 0), "blocksareclusters": (0, 0),
-}  # fmt: skip
+    "maxntid": (1, 3),
+    "reqntid": (1, 3),
+    "minnctapersm": (1, 1),
+    "maxnctapersm": (1, 1),
+    "maxnreg": (1, 1),
+    "reqnctapercluster": (1, 3),
+    "maxclusterrank": (1, 1),
+    "explicitcluster": (0, 0),
+    "blocksareclusters": (0, 0),
+}
 DIRECTIVE_NEEDS = {
-    "explicitcluster": "7.8/sm_90", "reqnctapercluster": "7.8/sm_90", "maxclusterrank": "7.8/sm_90",
-    "blocksareclusters": "9.0/sm_90", "noreturn": "6.4/sm_30", "abi_preserve": "9.0/sm_80",
-    "abi_preserve_control": "9.0/sm_80", "reqntid": "2.1", "minnctapersm": "2.0",
-}  # fmt: skip
+    "explicitcluster": "7.8/sm_90",
+    "reqnctapercluster": "7.8/sm_90",
+    "maxclusterrank": "7.8/sm_90",
+    "blocksareclusters": "9.0/sm_90",
+    "noreturn": "6.4/sm_30",
+    "abi_preserve": "9.0/sm_80",
+    "abi_preserve_control": "9.0/sm_80",
+    "reqntid": "2.1",
+    "minnctapersm": "2.0",
+}
 FUNCTION_ONLY = frozenset({"noreturn", "abi_preserve", "abi_preserve_control"})
 
 

@@ -139,7 +139,9 @@ class _Verifier:
             self.variables[name] = variable
             return at
         joined = "extern" in (variable.linkage, earlier.linkage) and None not in (
-            variable.linkage, earlier.linkage)  # fmt: skip
+            variable.linkage,
+            earlier.linkage,
+        )
         if earlier.linkage == "extern":
             self.variables[name] = variable
         same = (variable.type, variable.vector) == (earlier.type, earlier.vector)
@@ -358,16 +360,22 @@ class _Verifier:
         if name.startswith("%") and self.is_new:
             self.report("TSR1020", f"`{name}` is not declared", span)
             return
-        candidates = [known for scope in (*self.scopes, self.globals)
-                      for known in (*scope.names, *scope.labels)]  # fmt: skip
+        candidates = [
+            known
+            for scope in (*self.scopes, self.globals)
+            for known in (*scope.names, *scope.labels)
+        ]
         near = close_matches(name, candidates[:2000], 0.8)
         label = "no register range of that name reaches so far" if self.in_range(name) else ""
         self.add(
             error(
-                "TSR1020", f"`{name}` is not declared", span, label,  # type: ignore[arg-type]
+                "TSR1020",
+                f"`{name}` is not declared",
+                span,
+                label,  # type: ignore[arg-type]
                 hint=f"did you mean `{near[0]}`?" if near else None,
             )
-        )  # fmt: skip
+        )
 
     def in_range(self, name: str) -> bool:
         prefix = name.rstrip(_DIGITS)
@@ -379,7 +387,10 @@ class _Verifier:
         secondary = () if first is None else (Label(first, "first declared here"),)
         self.add(
             error(
-                code, f"{what} is declared twice: `{name}`", name_span(self.module, at, name),
-                "declared again here", secondary=secondary,
+                code,
+                f"{what} is declared twice: `{name}`",
+                name_span(self.module, at, name),
+                "declared again here",
+                secondary=secondary,
             )
-        )  # fmt: skip
+        )

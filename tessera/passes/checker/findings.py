@@ -103,11 +103,15 @@ class Findings:
         last = labels.pop() if labels else None
         self.found.append(
             error(
-                code, headline, None if last is None else last.span,
+                code,
+                headline,
+                None if last is None else last.span,
                 "" if last is None else last.text,
-                secondary=tuple(labels), notes=tuple(words), hint=hint,
+                secondary=tuple(labels),
+                notes=tuple(words),
+                hint=hint,
             )
-        )  # fmt: skip
+        )
 
     @property
     def count(self) -> int:

@@ -30,9 +30,15 @@ _LOOK_AHEAD = 40
 _TYPE = re.compile(r"(?:([subf])(\d+)|pred)\Z")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _MATRIX_UNITS = {
-    "f16": "fp16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8",
-    "s8": "int8", "u8": "int8", "f64": "fp64",
-}  # fmt: skip
+    "f16": "fp16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+    "e4m3": "fp8",
+    "e5m2": "fp8",
+    "s8": "int8",
+    "u8": "int8",
+    "f64": "fp64",
+}
 _AXES = ("x", "y", "z")
 
 Registers = dict[str, Value]
@@ -164,8 +170,11 @@ class _Walk:
         self.code, self.effects, self.labels, self.given = code, effects, labels, given
         self.registers: Registers = {"%warpid": None}
         for name, values in (
-            ("%tid", thread), ("%ctaid", cta), ("%ntid", launch.block), ("%nctaid", launch.grid),
-        ):  # fmt: skip
+            ("%tid", thread),
+            ("%ctaid", cta),
+            ("%ntid", launch.block),
+            ("%nctaid", launch.grid),
+        ):
             for axis, value in zip(_AXES, values, strict=True):
                 self.registers[f"{name}.{axis}"] = value
         self.registers["%laneid"] = thread[0] % 32

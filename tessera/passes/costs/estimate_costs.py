@@ -117,9 +117,12 @@ class _Estimator:
             costs.append(known[key][0])
             seen = seen or known[key][1]
         return StepCosts(
-            step=node.id, name=node.name, on_device=tuple(costs), memory_bytes=warm + cold,
+            step=node.id,
+            name=node.name,
+            on_device=tuple(costs),
+            memory_bytes=warm + cold,
             work=seen,
-        )  # fmt: skip
+        )
 
     def _cost(
         self, work: Work, node: Node, moved: _Bytes, gpu: Gpu, device: Device

@@ -21,10 +21,17 @@ def fit(value: int, bits: int, signed: bool) -> int:
 def _compare(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
     left, right = (fit(value, bits, signed) for value in values[:2])
     tests = {
-        "eq": left == right, "ne": left != right, "lt": left < right, "le": left <= right,
-        "gt": left > right, "ge": left >= right, "lo": left < right, "ls": left <= right,
-        "hi": left > right, "hs": left >= right,
-    }  # fmt: skip
+        "eq": left == right,
+        "ne": left != right,
+        "lt": left < right,
+        "le": left <= right,
+        "gt": left > right,
+        "ge": left >= right,
+        "lo": left < right,
+        "ls": left <= right,
+        "hi": left > right,
+        "hs": left >= right,
+    }
     found = tests.get(modifiers[0])
     if found is None:
         return None

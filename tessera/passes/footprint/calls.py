@@ -35,13 +35,21 @@ _PINNED = {
     "malloc": "it allocates memory on the device by `malloc`, which is no buffer of the trace",
     "free": "it frees memory on the device by `free`, which is no buffer of the trace",
     **dict.fromkeys(
-        ("cudaLaunchDevice", "cudaLaunchDeviceV2", "cudaLaunchDevice_ptsz",
-         "cudaLaunchDeviceV2_ptsz", "cudaCDP2LaunchDevice", "cudaCDP2LaunchDeviceV2",
-         "cudaGetParameterBuffer", "cudaGetParameterBufferV2", "cudaCDP2GetParameterBufferV2",
-         "cudaGraphLaunch"),
+        (
+            "cudaLaunchDevice",
+            "cudaLaunchDeviceV2",
+            "cudaLaunchDevice_ptsz",
+            "cudaLaunchDeviceV2_ptsz",
+            "cudaCDP2LaunchDevice",
+            "cudaCDP2LaunchDeviceV2",
+            "cudaGetParameterBuffer",
+            "cudaGetParameterBufferV2",
+            "cudaCDP2GetParameterBufferV2",
+            "cudaGraphLaunch",
+        ),
         "it launches kernels from the device",
     ),
-}  # fmt: skip
+}
 # Names that compilers give to string literals: nothing else can name them, so nothing writes them.
 _LITERAL = re.compile(r"\$str(\$?\d+)?|__unnamed_\d+|printfFormat_\d+|_\$_str(_\d+)?")
 _CONVERSION = re.compile(rb"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?([a-zA-Z%])")

@@ -23,10 +23,30 @@ from tessera.ir.ptx.constants import integer_value
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import written_registers
 
-_INVERSE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq",
-            "lo": "hs", "ls": "hi", "hi": "ls", "hs": "lo"}  # fmt: skip
-_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
+_INVERSE = {
+    "lt": "ge",
+    "le": "gt",
+    "gt": "le",
+    "ge": "lt",
+    "eq": "ne",
+    "ne": "eq",
+    "lo": "hs",
+    "ls": "hi",
+    "hi": "ls",
+    "hs": "lo",
+}
+_SIGNS = {
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 _INFIX = {"div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "shr": ">>"}
 _LONGEST = 160
 _DEEPEST = 60
@@ -281,8 +301,10 @@ class Describer:
             return None
         scaled = expr.multiply(index, expr.constant(extent.count))
         base = expr.add(address, scaled, -1)
-        names = {p.name.removeprefix(f"{self.code.function.name}_")
-                 for p in self.code.function.parameters}  # fmt: skip
+        names = {
+            p.name.removeprefix(f"{self.code.function.name}_")
+            for p in self.code.function.parameters
+        }
         if len(base.terms) != 1 or str(base) not in names or "?" in str(bound):
             return None
         end = expr.multiply(bound, expr.constant(extent.count))

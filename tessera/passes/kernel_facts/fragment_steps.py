@@ -148,8 +148,9 @@ class Steps:
     def _operand(self, operand: ptx.Operand, state: State) -> Value:
         values = [self.held(state, name) for name in registers_in(operand)]
         if isinstance(operand, ptx.Name) and operand.component is not None:
-            return Value(_special(f"{operand.name}.{operand.component}"),
-                         self.recipe("name", operand))  # fmt: skip
+            return Value(
+                _special(f"{operand.name}.{operand.component}"), self.recipe("name", operand)
+            )
         if isinstance(operand, ptx.Name):
             return values[0]
         kind = type(operand).__name__
@@ -181,8 +182,11 @@ class Steps:
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         opcode, name = instruction.opcode, instruction.opcode.name
         if any(effect.access.reads for effect in meaning.effects):
-            values = [self._operand(one, state) for one in instruction.operands
-                      if isinstance(one, ptx.Address)]  # fmt: skip
+            values = [
+                self._operand(one, state)
+                for one in instruction.operands
+                if isinstance(one, ptx.Address)
+            ]
             loaded = combine(values, self.recipe("loaded", index))
             varies = loaded.holds is not Holds.UNIFORM or name in ("atom", "ldmatrix")
             return Value(max(loaded.holds, Holds.LANES) if varies else Holds.UNIFORM, loaded.recipe)

@@ -48,10 +48,13 @@ def kernel_needs(
 ) -> tuple[KernelNeed, ...]:
     """The needs of a kernel, in the order of its instructions; each reason once."""
     found = sorted(
-        [*_head_needs(flat), *_instruction_needs(flat, flow, meanings),
-         *_waiting(flat, flow, meanings)],
+        [
+            *_head_needs(flat),
+            *_instruction_needs(flat, flow, meanings),
+            *_waiting(flat, flow, meanings),
+        ],
         key=lambda need: need.index,
-    )  # fmt: skip
+    )
     return tuple({(need.kind, need.reason): need for need in reversed(found)}.values())[::-1]
 
 
@@ -107,8 +110,9 @@ def _polled(
     inside = [i for b in loop.blocks for i in range(flow.blocks[b].start, flow.blocks[b].end)]
     writers: dict[str, list[int]] = {}
     for index in inside:
-        for role, operand in zip(meanings[index].roles, flat.instructions[index].operands,
-                                 strict=False):  # fmt: skip
+        for role, operand in zip(
+            meanings[index].roles, flat.instructions[index].operands, strict=False
+        ):
             if role in _WRITTEN and not isinstance(operand, ptx.Address):
                 for name in registers_in(operand):
                     writers.setdefault(name, []).append(index)

@@ -102,11 +102,17 @@ def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
                 base, offset = split_base(code, describer.written(number, step, name), width)
                 values.append(
                     RegisterValue(
-                        register=name, width=width, index=step.index, base=base, offset=offset,
-                        low=bounds[0] if bounds else None, high=bounds[1] if bounds else None,
-                        bits=value.bits, span=instruction_span(code, step.index),
+                        register=name,
+                        width=width,
+                        index=step.index,
+                        base=base,
+                        offset=offset,
+                        low=bounds[0] if bounds else None,
+                        high=bounds[1] if bounds else None,
+                        bits=value.bits,
+                        span=instruction_span(code, step.index),
                     )
-                )  # fmt: skip
+                )
     return tuple(values)
 
 

@@ -27,16 +27,36 @@ from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import MASK, Lanes
 
-_INVERSE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq",
-            "lo": "hs", "ls": "hi", "hi": "ls", "hs": "lo"}  # fmt: skip
+_INVERSE = {
+    "lt": "ge",
+    "le": "gt",
+    "gt": "le",
+    "ge": "lt",
+    "eq": "ne",
+    "ne": "eq",
+    "lo": "hs",
+    "ls": "hi",
+    "hi": "ls",
+    "hs": "lo",
+}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _MIRROR = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _SPECIALS = {
-    "%tid.x": (0, 1023), "%tid.y": (0, 1023), "%tid.z": (0, 63), "%laneid": (0, 31),
-    "%ntid.x": (1, 1024), "%ntid.y": (1, 1024), "%ntid.z": (1, 64), "WARP_SZ": (32, 32),
-    "%ctaid.x": (0, 2**31 - 2), "%ctaid.y": (0, 65534), "%ctaid.z": (0, 65534),
-    "%nctaid.x": (1, 2**31 - 1), "%nctaid.y": (1, 65535), "%nctaid.z": (1, 65535),
-}  # fmt: skip
+    "%tid.x": (0, 1023),
+    "%tid.y": (0, 1023),
+    "%tid.z": (0, 63),
+    "%laneid": (0, 31),
+    "%ntid.x": (1, 1024),
+    "%ntid.y": (1, 1024),
+    "%ntid.z": (1, 64),
+    "WARP_SZ": (32, 32),
+    "%ctaid.x": (0, 2**31 - 2),
+    "%ctaid.y": (0, 65534),
+    "%ctaid.z": (0, 65534),
+    "%nctaid.x": (1, 2**31 - 1),
+    "%nctaid.y": (1, 65535),
+    "%nctaid.z": (1, 65535),
+}
 _ROUNDS = 3
 
 

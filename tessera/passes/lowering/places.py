@@ -97,10 +97,15 @@ def find_places(
                     sizes[key] = offsets[life.buffer] + _aligned(life.bytes)
             sizes[key] = sizes.get(key, 0) + _idle_bytes(use, device, offsets.keys())
             found += [
-                Place(trace=trace, buffer=ir.BufferId(buffer), device=device,
-                      kind=_kind(use, buffer), offset=offset)
+                Place(
+                    trace=trace,
+                    buffer=ir.BufferId(buffer),
+                    device=device,
+                    kind=_kind(use, buffer),
+                    offset=offset,
+                )
                 for buffer, offset in sorted(offsets.items())
-            ]  # fmt: skip
+            ]
     counts = {AreaKind.LANE: lanes, AreaKind.SLOT: slots}
     areas = (
         Area(device=device, kind=kind, bytes=size, count=counts.get(kind, 1))

@@ -59,9 +59,14 @@ def lower_replica(
         programs_of = tuple(prune_waits(made, transfers))
         traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
     return LoweredReplica(
-        devices=devices, slots=slots, lanes=lanes, areas=areas, places=places, homes=homes,
+        devices=devices,
+        slots=slots,
+        lanes=lanes,
+        areas=areas,
+        places=places,
+        homes=homes,
         traces=tuple(traces),
-    )  # fmt: skip
+    )
 
 
 def _written(steps: StepBytes) -> list[dict[int, Array]]:

@@ -38,9 +38,10 @@ def prune_waits(
     walk.run()
     for program in programs:
         kept = [
-            one for number, one in enumerate(program.operations)
+            one
+            for number, one in enumerate(program.operations)
             if (program.device, number) not in walk.needless
-        ]  # fmt: skip
+        ]
         wanted = {one.operation.event for one in kept if isinstance(one.operation, Await)}
         yield replace(program, operations=tuple(_renumbered(kept, wanted)))
 

@@ -49,8 +49,9 @@ def _layers(problem: Problem) -> Iterator[Placement]:
         for first, second in ((0, 1), (1, 0)):
             # Where the first can run all up to there, and the second all from there on.
             most = next((n for n, t in enumerate(problem.tasks) if t.ns[first] is None), count)
-            least = max((n + 1 for n, t in enumerate(problem.tasks) if t.ns[second] is None),
-                        default=0)  # fmt: skip
+            least = max(
+                (n + 1 for n, t in enumerate(problem.tasks) if t.ns[second] is None), default=0
+            )
             if least <= most:
                 yield splice(
                     problem,

@@ -86,9 +86,14 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     used = {device for placement, _ in parts for device in placement}
     price = sum(r.usd_per_hour for r in problem.rooms if used & set(r.devices))
     return Candidate(
-        name=name, replicas=replicas, period_ns=period, latency_ns=latency,
-        usd=period * price / HOUR_NS, memory=memory, limits=tuple(limits),
-    )  # fmt: skip
+        name=name,
+        replicas=replicas,
+        period_ns=period,
+        latency_ns=latency,
+        usd=period * price / HOUR_NS,
+        memory=memory,
+        limits=tuple(limits),
+    )
 
 
 def busiest_ns(candidate: Candidate) -> float:

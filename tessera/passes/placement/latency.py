@@ -94,9 +94,11 @@ def _settle(
         return LatencySolution(placement=None, latency_ns=INFINITY, bound_ns=bound, exact=False)
     latency, best = _improve(problem, *min(ranked))
     return LatencySolution(
-        placement=best, latency_ns=latency, bound_ns=min(bound, latency),
+        placement=best,
+        latency_ns=latency,
+        bound_ns=min(bound, latency),
         exact=latency <= bound * (1 + 1e-9),
-    )  # fmt: skip
+    )
 
 
 def separators(problem: Problem) -> tuple[int, ...]:
@@ -248,9 +250,11 @@ def _enumerate(problem: Problem, base: Problem, groups: tuple[int, ...]) -> Late
         placement = tuple(int(device) for device in grid[row])
         if times[row] < INFINITY and _fits(problem, placement):
             return LatencySolution(
-                placement=placement, latency_ns=float(times[row]),
-                bound_ns=float(times[row]), exact=True,
-            )  # fmt: skip
+                placement=placement,
+                latency_ns=float(times[row]),
+                bound_ns=float(times[row]),
+                exact=True,
+            )
     return LatencySolution(placement=None, latency_ns=INFINITY, bound_ns=INFINITY, exact=True)
 
 

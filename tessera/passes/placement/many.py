@@ -53,9 +53,13 @@ def solve_many(
             on_progress(bound, INFINITY if best is None else measure(problem, best).period_ns)
     period = INFINITY if best is None else measure(problem, best).period_ns
     return Solution(
-        placement=best, period_ns=period, bound_ns=min(bound, period),
-        relaxation_ns=min(bound, period), ended=watch.over() or "search", duals=typed.duals,
-    )  # fmt: skip
+        placement=best,
+        period_ns=period,
+        bound_ns=min(bound, period),
+        relaxation_ns=min(bound, period),
+        ended=watch.over() or "search",
+        duals=typed.duals,
+    )
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:

@@ -53,10 +53,16 @@ from tessera.passes.placement.small import best_small
 from tessera.passes.placement.solve import Progress, SolveOptions, lower_bound
 
 __all__ = [
-    "Candidate", "Choice", "ReplicaPlan",
-    "alone_candidates", "candidate_of", "choose", "first_of_names", "slots_needed",
+    "Candidate",
+    "Choice",
+    "ReplicaPlan",
+    "alone_candidates",
+    "candidate_of",
+    "choose",
+    "first_of_names",
+    "slots_needed",
     "strategy_candidate",
-]  # fmt: skip
+]
 
 _NEAR = 0.01  # of the bound; larger parts are not tried then
 _NEAR_ENOUGH = 0.05
@@ -140,9 +146,12 @@ def choose(
     # Equal ones stay in the order above: "do not split" wins a draw.
     ranked = sorted(usable, key=lambda one: one.value(objective))
     return Choice(
-        objective=objective, candidates=tuple(_without_repeats(ranked)),
-        bound=min(found.bound, ranked[0].value(objective)), ended=found.ended, duals=found.duals,
-    )  # fmt: skip
+        objective=objective,
+        candidates=tuple(_without_repeats(ranked)),
+        bound=min(found.bound, ranked[0].value(objective)),
+        ended=found.ended,
+        duals=found.duals,
+    )
 
 
 def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
@@ -281,9 +290,12 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
             # One placement over all devices has more boundaries than replicas have.
             return _Found(candidates=found, bound=bound, ended=Ending.SEARCH)
     solved = solve_many(
-        problem, search.within(watch).options, _starts(baselines), on_progress=search.on_progress,
+        problem,
+        search.within(watch).options,
+        _starts(baselines),
+        on_progress=search.on_progress,
         should_stop=search.should_stop,
-    )  # fmt: skip
+    )
     if solved.placement is not None:
         found.append(_searched(problem, solved.placement))
     if not many:

@@ -128,9 +128,13 @@ def solve(
         best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
     period = _period(problem, best)
     return Solution(
-        placement=best, period_ns=period, bound_ns=min(proven, period),
-        relaxation_ns=min(relaxed.bound_ns, period), ended=ended, duals=relaxed.duals,
-    )  # fmt: skip
+        placement=best,
+        period_ns=period,
+        bound_ns=min(proven, period),
+        relaxation_ns=min(relaxed.bound_ns, period),
+        ended=ended,
+        duals=relaxed.duals,
+    )
 
 
 def _solve_coarse(
@@ -146,9 +150,12 @@ def _solve_coarse(
     trials, found = list(starts), _NOTHING
     if len(coarse.problem.tasks) <= MOST_TASKS:
         found = solve(
-            coarse.problem, replace(options, seconds=watch.seconds_left()),
-            [coarse.shrink(one) for one in starts], on_progress, should_stop=watch.should_stop,
-        )  # fmt: skip
+            coarse.problem,
+            replace(options, seconds=watch.seconds_left()),
+            [coarse.shrink(one) for one in starts],
+            on_progress,
+            should_stop=watch.should_stop,
+        )
     if found.placement is not None:
         trials.insert(0, coarse.expand(found.placement))
     best = best_of(problem, trials)
@@ -158,11 +165,13 @@ def _solve_coarse(
     period = _period(problem, best)
     near = best is not None and _near(problem, best, bound, options.gap)
     return Solution(
-        placement=best, period_ns=period, bound_ns=min(bound, period),
+        placement=best,
+        period_ns=period,
+        bound_ns=min(bound, period),
         relaxation_ns=min(bound, period),
         ended=Ending.GAP if near else watch.over() or Ending.SEARCH,
         duals=found.duals,
-    )  # fmt: skip
+    )
 
 
 def lower_bound(problem: Problem, watch: Watch = ENDLESS) -> float:
@@ -251,9 +260,14 @@ def _count(
 
     most = _WORK if options.max_nodes is None else options.max_nodes * _WORK_PER_NODE
     found = branch_on_counts(
-        model, incumbent, rounder, gap=options.gap, most_work=most, watch=watch,
+        model,
+        incumbent,
+        rounder,
+        gap=options.gap,
+        most_work=most,
+        watch=watch,
         on_progress=on_progress,
-    )  # fmt: skip
+    )
     return found.placement, max(found.bound_ns, relaxed.bound_ns), found.ended
 
 

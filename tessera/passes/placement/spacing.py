@@ -102,15 +102,25 @@ def stops_of(problem: Problem, placement: Placement) -> list[Stop]:
             before[reader] += 1
             moves.append(
                 Stop(
-                    (source, target), tensor.bytes * wire.ns_per_byte, None, 1,
-                    wire.latency_ns + problem.transfer_ns * tensor.count, (reader,),
+                    (source, target),
+                    tensor.bytes * wire.ns_per_byte,
+                    None,
+                    1,
+                    wire.latency_ns + problem.transfer_ns * tensor.count,
+                    (reader,),
                 )
-            )  # fmt: skip
+            )
     tasks = [
-        Stop((place,), problem.tasks[task].ns[place] or 0.0, task, before[task], 0.0,
-             tuple(after[task]))
+        Stop(
+            (place,),
+            problem.tasks[task].ns[place] or 0.0,
+            task,
+            before[task],
+            0.0,
+            tuple(after[task]),
+        )
         for task, place in enumerate(placement)
-    ]  # fmt: skip
+    ]
     return tasks + moves
 
 

@@ -25,9 +25,19 @@ from probe_machine import Kernel, machine_kernels  # noqa: E402
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 WIDTH = {
-    "u8": 1, "s8": 1, "u16": 2, "s16": 2, "b16": 2, "f16": 2, "bf16": 2, "fp8x2": 2, "u64": 8,
-    "s64": 8, "b64": 8, "f64": 8,
-}  # fmt: skip
+    "u8": 1,
+    "s8": 1,
+    "u16": 2,
+    "s16": 2,
+    "b16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "fp8x2": 2,
+    "u64": 8,
+    "s64": 8,
+    "b64": 8,
+    "f64": 8,
+}
 COUNTS = {1: 320, 2: 576, 3: 576}
 
 

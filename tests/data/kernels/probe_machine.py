@@ -29,8 +29,11 @@ class Kernel:
     def entry(self, module: str) -> dict[str, object]:
         """The kernel's row in the index."""
         return {
-            "module": module, "launch": self.launch, "inputs": self.inputs, "results": self.results,
-        }  # fmt: skip
+            "module": module,
+            "launch": self.launch,
+            "inputs": self.inputs,
+            "results": self.results,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ ATOMICS = (
     ("b64", ("and.b64", "or.b64", "xor.b64")),
     ("s64", ("min.s64", "max.s64")),
     ("u16", ("cas.b16",)),
-)  # fmt: skip
+)
 
 
 def atomic_kernel(kind: str, operations: tuple[str, ...]) -> Kernel:

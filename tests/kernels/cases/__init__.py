@@ -23,7 +23,21 @@ from tests.kernels.cases import (
 )
 
 MODULES = (
-    elementwise, reduce, groups, shared, rows, control, bits, warp, memory, atomics, math, tensor,
-    model, machine, triton, handwritten,
-)  # fmt: skip
+    elementwise,
+    reduce,
+    groups,
+    shared,
+    rows,
+    control,
+    bits,
+    warp,
+    memory,
+    atomics,
+    math,
+    tensor,
+    model,
+    machine,
+    triton,
+    handwritten,
+)
 CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)

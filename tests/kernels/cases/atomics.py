@@ -47,9 +47,16 @@ def shared_atomics(rng: Rng) -> Run:
     as_int = x.view(I32)
     square = sum(t * t for t in range(n))
     bits[:] = [
-        int(as_int.min()) % 2**32, int(as_int.max()) % 2**32, n % 7, down, turns, 0, square, 0,
+        int(as_int.min()) % 2**32,
+        int(as_int.max()) % 2**32,
+        n % 7,
+        down,
+        turns,
+        0,
+        square,
+        0,
         n * (n + 1) // 2,
-    ]  # fmt: skip
+    ]
     launch = Launch("shared_atomics", 1, 64, ["out", "bits", "x", I32(n)])
     buffers = {"out": np.zeros(1, np.float32), "bits": np.zeros(9, np.uint32), "x": x}
     return Run(buffers, [launch], {"out": x.sum(keepdims=True), "bits": bits})
@@ -101,9 +108,11 @@ def last_block(rng: Rng) -> Run:
     n, blocks = 400, 7
     x = rng.f32(n)
     buffers = {
-        "out": np.zeros(1, np.float32), "part": np.zeros(blocks, np.float32),
-        "done": np.zeros(1, np.uint32), "x": x,
-    }  # fmt: skip
+        "out": np.zeros(1, np.float32),
+        "part": np.zeros(blocks, np.float32),
+        "done": np.zeros(1, np.uint32),
+        "x": x,
+    }
     launch = Launch("last_block", blocks, 64, ["out", "part", "done", "x", I32(n)])
     total = Expect(np.array([x.astype(np.float64).sum()]), rtol=1e-5, atol=1e-5)
     return Run(buffers, [launch, launch], {"out": total, "done": np.zeros(1, np.uint32)})

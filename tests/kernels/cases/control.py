@@ -51,9 +51,15 @@ def switched(op: int, v: int, old: int) -> int:
         for k in range(5):
             v = wrap(v * 3 + k)
     results = {
-        0: v + 17, 1: v * v, 2: reverse_bits(v), 3: v ^ 0x5555, 4: v ^ 0x5555,
-        5: int(v / 7), 6: old - v, 7: old,
-    }  # fmt: skip
+        0: v + 17,
+        1: v * v,
+        2: reverse_bits(v),
+        3: v ^ 0x5555,
+        4: v ^ 0x5555,
+        5: int(v / 7),
+        6: old - v,
+        7: old,
+    }
     return wrap(results.get(op, -1))
 
 
@@ -244,7 +250,15 @@ def local_array(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    recursion, indirect, switches, interpreter, collatz, nested, barrier_in_loop, struct_param,
-    unaligned, local_array,
-)  # fmt: skip
+    recursion,
+    indirect,
+    switches,
+    interpreter,
+    collatz,
+    nested,
+    barrier_in_loop,
+    struct_param,
+    unaligned,
+    local_array,
+)
 CASES = tuple(Case(build.__name__, "control", build) for build in BUILDERS)

@@ -153,7 +153,20 @@ def threed(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    add_f32, saxpy, axpb_f64, mul_f16, relu_f16x2, add_bf16, fma_bf16x2, ops_i8, ops_u16, ops_i32,
-    ops_i64, gelu, silu_mul, cast_chain, threed,
-)  # fmt: skip
+    add_f32,
+    saxpy,
+    axpb_f64,
+    mul_f16,
+    relu_f16x2,
+    add_bf16,
+    fma_bf16x2,
+    ops_i8,
+    ops_u16,
+    ops_i32,
+    ops_i64,
+    gelu,
+    silu_mul,
+    cast_chain,
+    threed,
+)
 CASES = tuple(Case(build.__name__, "elementwise", build) for build in BUILDERS)

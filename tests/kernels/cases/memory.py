@@ -32,9 +32,11 @@ def module_globals(rng: Rng) -> Run:
         Launch("read_global", 1, 64, ["out", "count", "text"]),
     ]
     buffers = {
-        "x": x, "out": np.zeros(64, np.float32), "count": np.zeros(2, I32),
+        "x": x,
+        "out": np.zeros(64, np.float32),
+        "count": np.zeros(2, I32),
         "text": np.zeros(8, np.uint8),
-    }  # fmt: skip
+    }
     expected = {
         "out": (x * 2)[::-1].copy(),
         "count": np.array([43, ord("o") + ord("o")], I32),
@@ -117,7 +119,15 @@ def caches(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    blur, module_globals, vectors, copy_bytes, rgb_to_gray, rgb_to_yuv, lengths, upper_case,
-    zero_fill, caches,
-)  # fmt: skip
+    blur,
+    module_globals,
+    vectors,
+    copy_bytes,
+    rgb_to_gray,
+    rgb_to_yuv,
+    lengths,
+    upper_case,
+    zero_fill,
+    caches,
+)
 CASES = tuple(Case(build.__name__, "memory", build) for build in BUILDERS)

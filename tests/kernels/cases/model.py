@@ -32,13 +32,25 @@ def paged_attention(rng: Rng) -> Run:
         weights = softmax(np.einsum("hd,thd->ht", q[s], k) * 0.15)
         out[s] = np.einsum("ht,thd->hd", weights, v)
     args = [
-        "out", "q", "keys", "values", "tables", "lengths", I32(heads), I32(dim), I32(max_blocks),
+        "out",
+        "q",
+        "keys",
+        "values",
+        "tables",
+        "lengths",
+        I32(heads),
+        I32(dim),
+        I32(max_blocks),
         F32(0.15),
-    ]  # fmt: skip
+    ]
     buffers = {
-        "out": np.zeros((seqs, heads, dim), F32), "q": q, "keys": keys, "values": values,
-        "tables": tables, "lengths": lengths,
-    }  # fmt: skip
+        "out": np.zeros((seqs, heads, dim), F32),
+        "q": q,
+        "keys": keys,
+        "values": values,
+        "tables": tables,
+        "lengths": lengths,
+    }
     launch = Launch("paged_attention", (seqs, heads), 32, args, smem=4 * 64)
     return Run(buffers, [launch], {"out": Expect(out, rtol=1e-5, atol=1e-5)})
 
@@ -60,9 +72,14 @@ def grouped_gemm(rng: Rng) -> Run:
     }
     table = np.zeros(len(rows), np.uint64)
     buffers = {
-        "c": np.zeros((total, n), F32), "a": a, "b": b, "rows": np.array(rows, I32),
-        "pa": table, "pb": table.copy(), "pc": table.copy(),
-    }  # fmt: skip
+        "c": np.zeros((total, n), F32),
+        "a": a,
+        "b": b,
+        "rows": np.array(rows, I32),
+        "pa": table,
+        "pb": table.copy(),
+        "pc": table.copy(),
+    }
     args = ["pc", "pa", "pb", "rows", I32(n), I32(k)]
     launch = Launch("grouped_gemm", (2, 3, 4), (16, 4), args)
     return Run(buffers, [launch], {"c": Expect(expected, rtol=1e-5, atol=1e-5)}, pointers)
@@ -75,9 +92,11 @@ def route_top2(rng: Rng) -> Run:
     pair = np.take_along_axis(logits, order, 1).astype(np.float64)
     weight = softmax(pair)
     buffers = {
-        "expert": np.zeros((tokens, 2), I32), "weight": np.zeros((tokens, 2), F32),
-        "load": np.zeros(experts, I32), "logits": logits,
-    }  # fmt: skip
+        "expert": np.zeros((tokens, 2), I32),
+        "weight": np.zeros((tokens, 2), F32),
+        "load": np.zeros(experts, I32),
+        "logits": logits,
+    }
     args = ["expert", "weight", "load", "logits", I32(tokens), I32(experts)]
     expected = {
         "expert": order,
@@ -203,9 +222,18 @@ def cross_entropy(rng: Rng) -> Run:
 
 
 BUILDERS = (
-    paged_attention, grouped_gemm, route_top2, selective_scan, conv2d, depthwise1d, fft256, dropout,
-    threefry, embedding, cross_entropy,
-)  # fmt: skip
+    paged_attention,
+    grouped_gemm,
+    route_top2,
+    selective_scan,
+    conv2d,
+    depthwise1d,
+    fft256,
+    dropout,
+    threefry,
+    embedding,
+    cross_entropy,
+)
 CASES = (
     *(Case(build.__name__, "model", build) for build in BUILDERS),
     *(Case(f"{build.__name__}_strict", "model_strict", build) for build in BUILDERS),

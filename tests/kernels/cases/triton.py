@@ -152,8 +152,13 @@ def paged_decode(rng: Rng) -> Run:
             "ht,thd->hd", softmax(np.einsum("hd,thd->ht", q[s], keys) * 0.25), values
         )
     buffers = {
-        "out": np.zeros_like(q), "q": q, "k": k, "v": v, "tables": tables, "lengths": lengths,
-    }  # fmt: skip
+        "out": np.zeros_like(q),
+        "q": q,
+        "k": k,
+        "v": v,
+        "tables": tables,
+        "lengths": lengths,
+    }
     args = ["out", "q", "k", "v", "tables", "lengths", F32(0.25), I32(heads), I32(max_blocks)]
     expect = Expect(exact, rtol=2e-3, atol=1e-4)
     return triton_run("triton_paged_decode", (seqs, heads), args, buffers, {"out": expect})

@@ -148,12 +148,19 @@ CASES = [
     *(
         Case(build.__name__, "unusual", build)
         for build in (
-            divide128, irreducible, append_positive, label_sums, half_maximum, leave_barrier,
-            pipeline_roles, grid_rounds, virtual_call,
+            divide128,
+            irreducible,
+            append_positive,
+            label_sums,
+            half_maximum,
+            leave_barrier,
+            pipeline_roles,
+            grid_rounds,
+            virtual_call,
         )
     ),
     *(
         Case(build.__name__, "unusual_90", build)
         for build in (cluster_ring, cluster_histogram, store_async, bulk_reduce)
     ),
-]  # fmt: skip
+]

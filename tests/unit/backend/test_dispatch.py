@@ -82,8 +82,9 @@ class Scripted:
         """Requests that the test says are stuck keep their mark."""
         self.looks += 1
         with self._changed:
-            return {one.number: self.looks * (one.number not in self.stuck)
-                    for one in self.under_way}  # fmt: skip
+            return {
+                one.number: self.looks * (one.number not in self.stuck) for one in self.under_way
+            }
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
         assert seconds > self.limit_s

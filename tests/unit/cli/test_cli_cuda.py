@@ -57,8 +57,14 @@ def test_a_fault_ends_the_run_with_6(fake: FakeCuda) -> None:
 def test_the_plan_as_programs(fake: FakeCuda) -> None:
     assert tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "out").code == 0
     names = sorted(path.name for path in Path("out").iterdir())
-    assert names == ["common.py", "device_0_h200_0_0.py", "device_1_h200_0_1.py", "m0.sm_80.ptx",
-                     "run.py", "slices.py"]  # fmt: skip
+    assert names == [
+        "common.py",
+        "device_0_h200_0_0.py",
+        "device_1_h200_0_1.py",
+        "m0.sm_80.ptx",
+        "run.py",
+        "slices.py",
+    ]
     Path("blocked").write_text("")
     refused = tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "blocked")
     assert refused.code == 1

@@ -53,9 +53,16 @@ def test_a_plan_is_printed_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
 def test_no_baseline_is_better(tmp_path: Path, objective: str) -> None:
     outcome = tessc(
-        "plan", str(MLP), "--gpus", "a100,l40s", "--objective", objective, "--json",
-        "-o", str(tmp_path / "p.tsp"),
-    )  # fmt: skip
+        "plan",
+        str(MLP),
+        "--gpus",
+        "a100,l40s",
+        "--objective",
+        objective,
+        "--json",
+        "-o",
+        str(tmp_path / "p.tsp"),
+    )
     found = json.loads(outcome.text)
     key = {"throughput": "period_ns", "latency": "latency_ns", "cost": "usd_per_request"}[objective]
     assert found["bound"] <= found[key]
@@ -66,9 +73,17 @@ def test_no_baseline_is_better(tmp_path: Path, objective: str) -> None:
 
 def test_prices_and_memory(tmp_path: Path) -> None:
     outcome = tessc(
-        "plan", str(MLP), "--gpus", "a100,l40s", "--price", "a100=1.00", "--memory", "l40s=40GB",
-        "-o", str(tmp_path / "p.tsp"),
-    )  # fmt: skip
+        "plan",
+        str(MLP),
+        "--gpus",
+        "a100,l40s",
+        "--price",
+        "a100=1.00",
+        "--memory",
+        "l40s=40GB",
+        "-o",
+        str(tmp_path / "p.tsp"),
+    )
     assert "a100-0: A100 SXM4 80GB, 80.0 GB, $1.00/h" in outcome.text
     assert "l40s-0: L40S, 40.0 GB" in outcome.text
 

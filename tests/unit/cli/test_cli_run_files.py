@@ -105,8 +105,9 @@ def test_a_name_that_npz_has_no_room_for(tmp_path: Path) -> None:
 
 
 def test_types_that_safetensors_lacks_keep_their_axis(tmp_path: Path) -> None:
-    path = copied(tmp_path, "buffer y bytes=32 role=output dtype=c128 shape=2",
-                  "memset y bytes=32 value=1")  # fmt: skip
+    path = copied(
+        tmp_path, "buffer y bytes=32 role=output dtype=c128 shape=2", "memset y bytes=32 value=1"
+    )
     outputs = tmp_path / "o.safetensors"
     more = ("--backend", "cpu", "--requests", "3", "--outputs", str(outputs))
     assert tessc("run", path, *more).code == 0
@@ -120,9 +121,20 @@ def test_standard_streams_that_are_closed(plan: str, tmp_path: Path, closed: str
     """Pipes to the devices must not take the numbers that those have for their own."""
     outputs = tmp_path / "o.npz"
     command = shlex.join(
-        [sys.executable, "-m", "tessera", "run", plan, "--backend", "cpu", "--requests", "1",
-         "--outputs", str(outputs)]
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tessera",
+            "run",
+            plan,
+            "--backend",
+            "cpu",
+            "--requests",
+            "1",
+            "--outputs",
+            str(outputs),
+        ]
+    )
     done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], timeout=120, check=False)
     assert done.returncode == (1 if ">&-" in closed.split() else 0)
     assert zipfile.is_zipfile(outputs)
@@ -136,11 +148,26 @@ def test_no_code_from_the_folder_of_a_plan_runs(plan: str, tmp_path: Path) -> No
     code = "import sys; from tessera.cli.main import main; sys.argv[1:] = sys.argv[2:]; main()"
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, "tessc", "run", "plan.tsp", "--backend", "cpu",
-         "--requests", "1"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            code,
+            "tessc",
+            "run",
+            "plan.tsp",
+            "--backend",
+            "cpu",
+            "--requests",
+            "1",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "seen").exists()
 

@@ -47,12 +47,28 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_run_with_everything(plan: str, tmp_path: Path) -> None:
     outputs, timeline = tmp_path / "out.npz", tmp_path / "run.json"
     result = tessc(
-        "run", plan, "--requests", "5", "--verify", "--outputs", str(outputs),
-        "--timeline", str(timeline), "--map", "a=cpu,b=cpu",
-    )  # fmt: skip
+        "run",
+        plan,
+        "--requests",
+        "5",
+        "--verify",
+        "--outputs",
+        str(outputs),
+        "--timeline",
+        str(timeline),
+        "--map",
+        "a=cpu,b=cpu",
+    )
     assert (result.code, result.err) == (0, "")
-    for words in ("ran 5 requests", "requests/s", "p99", "busy", "between devices",
-                  "behind compute", "verified: 5 requests and the states of 2 lanes"):  # fmt: skip
+    for words in (
+        "ran 5 requests",
+        "requests/s",
+        "p99",
+        "busy",
+        "between devices",
+        "behind compute",
+        "verified: 5 requests and the states of 2 lanes",
+    ):
         assert words in result.text
     with np.load(outputs, allow_pickle=False) as arrays:
         assert arrays["y0"].shape == (5, 64)
@@ -99,9 +115,15 @@ def test_results_of_types_that_numpy_lacks_keep_their_axis(tmp_path: Path) -> No
 def test_two_results_in_one_file_are_refused(plan: str, tmp_path: Path) -> None:
     place = tmp_path / "o.npz"
     done = tessc(
-        "run", plan, "--backend", "cpu", "--outputs", str(place),
-        "--timeline", str(tmp_path / "." / "o.npz"),
-    )  # fmt: skip
+        "run",
+        plan,
+        "--backend",
+        "cpu",
+        "--outputs",
+        str(place),
+        "--timeline",
+        str(tmp_path / "." / "o.npz"),
+    )
     assert done.code == 2
     assert "name the same file" in done.err
     assert not place.exists()
@@ -222,12 +244,26 @@ def marked(mark: str) -> list[str]:
 def end_in_the_middle(folder: Path, how: signal.Signals, after_s: float) -> tuple[int, str, str]:
     """Run 400 requests, end the command, and wait until no process of it is left."""
     mark = uuid.uuid4().hex
-    command = [sys.executable, "-m", "tessera", "run", sleeping(folder), "--backend", "cpu",
-               "--requests", "400", "--outputs", str(folder / "out.npz")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "tessera",
+        "run",
+        sleeping(folder),
+        "--backend",
+        "cpu",
+        "--requests",
+        "400",
+        "--outputs",
+        str(folder / "out.npz"),
+    ]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "TESSERA_TEST_MARK": mark},
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + 60
     while len(marked(mark)) < 3 and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -92,7 +92,10 @@ def test_a_damaged_file_is_absent(folder: Path, name: str, data: bytes) -> None:
 def _wrong_patterns() -> list[object]:
     good_access = [0, "write", "must", "direct", 0, "st.global.u32", None]
     return [
-        None, 7, [], [[], [], [], [[], []], 9],
+        None,
+        7,
+        [],
+        [[], [], [], [[], []], 9],
         [[good_access], [], [], [[], []]],
         [[[99, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
         [[[True, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
@@ -103,7 +106,7 @@ def _wrong_patterns() -> list[object]:
         [[[*good_access[:6], [0, 5, 10**9]]], [["interval", 0, 4]], [], [[], []]],
         [[good_access], [["interval", 0, 4]], [["fly", "", None]], [[], []]],
         [[good_access], [["interval", 0, 4]], [], [[77], []]],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("pattern", _wrong_patterns(), ids=lambda p: str(p)[:30])
@@ -183,6 +186,9 @@ def _past_its_buffer() -> list[str]:
     text = trace(1).modules[0].variants[0].text
     args = "args=[a, a, u32:61, f32:0]"
     return [
-        "//! tessera.trace 1", "//! buffer a bytes=100 role=state", "//! module m", text,
+        "//! tessera.trace 1",
+        "//! buffer a bytes=100 role=state",
+        "//! module m",
+        text,
         f"//! launch m.copy grid=1,1,1 block=64,1,1 smem=0 {args}",
-    ]  # fmt: skip
+    ]

@@ -83,18 +83,30 @@ def test_a_kernel_node_with_the_bytes_of_its_arguments(driver: Driver) -> None:
     values = (ctypes.c_uint64 * 2)(0x1122334455667788, 5)
     pointers = (ctypes.c_void_p * 2)(ctypes.addressof(values), ctypes.addressof(values) + 8)
     params = Value(
-        func=77, gridDimX=2, gridDimY=3, gridDimZ=1, blockDimX=32, blockDimY=1, blockDimZ=1,
-        sharedMemBytes=64, kernelParams=ctypes.addressof(pointers),
-    )  # fmt: skip
+        func=77,
+        gridDimX=2,
+        gridDimY=3,
+        gridDimZ=1,
+        blockDimX=32,
+        blockDimY=1,
+        blockDimZ=1,
+        sharedMemBytes=64,
+        kernelParams=ctypes.addressof(pointers),
+    )
     driver.nodes = [("EMPTY", None), ("KERNEL", params)]
     found = read_graph(1, lambda function, name: (function, name) == (77, "kernel"))
     assert (found.places, found.skipped, found.after) == ((1,), 1, ((),))
     (node,) = found.nodes
     assert node == RawLaunch(
-        name="kernel", function=77, grid=(2, 3, 1), block=(32, 1, 1), shared_bytes=64,
+        name="kernel",
+        function=77,
+        grid=(2, 3, 1),
+        block=(32, 1, 1),
+        shared_bytes=64,
         arguments=((0x1122334455667788).to_bytes(8, "little"), (5).to_bytes(8, "little")),
-        cluster=(2, 1, 1), cooperative=True,
-    )  # fmt: skip
+        cluster=(2, 1, 1),
+        cooperative=True,
+    )
 
 
 def nothing(function: int, name: str) -> bool:
@@ -103,10 +115,20 @@ def nothing(function: int, name: str) -> bool:
 
 def copy_params(source: str = "DEVICE", depth: int = 1) -> Value:
     return Value(
-        srcMemoryType=Value(f"CU_MEMORYTYPE_{source}"), dstMemoryType=Value("CU_MEMORYTYPE_DEVICE"),
-        dstDevice=100, dstXInBytes=4, dstY=1, dstPitch=16, srcDevice=200, srcXInBytes=0, srcY=0,
-        srcPitch=32, WidthInBytes=8, Height=2, Depth=depth,
-    )  # fmt: skip
+        srcMemoryType=Value(f"CU_MEMORYTYPE_{source}"),
+        dstMemoryType=Value("CU_MEMORYTYPE_DEVICE"),
+        dstDevice=100,
+        dstXInBytes=4,
+        dstY=1,
+        dstPitch=16,
+        srcDevice=200,
+        srcXInBytes=0,
+        srcY=0,
+        srcPitch=32,
+        WidthInBytes=8,
+        Height=2,
+        Depth=depth,
+    )
 
 
 def test_memset_and_memcpy_nodes(driver: Driver) -> None:

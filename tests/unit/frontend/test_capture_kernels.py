@@ -81,9 +81,14 @@ def test_a_kernel_is_compiled_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -
     kernel = CompiledKernel()
     kernel.asm["ttgir"] = 'module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 8 : i32}'
     kernel.metadata = Bag(
-        name="matmul", shared=64, num_warps=12, extern_libs=(("own", "own.bc"),),
-        default_dot_input_precision="ieee", supported_fp8_dtypes=("fp8e4nv",), arch="sm90",
-    )  # fmt: skip
+        name="matmul",
+        shared=64,
+        num_warps=12,
+        extern_libs=(("own", "own.bc"),),
+        default_dot_input_precision="ieee",
+        supported_fp8_dtypes=("fp8e4nv",),
+        arch="sm90",
+    )
     (code,), problems = find_codes({7: "matmul"}, ["sm_80"], KernelSources({7: kernel}, {}, {}))
     assert not problems
     assert seen == [
@@ -160,9 +165,11 @@ def test_kernels_of_cupy_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     monkeypatch.setattr(ptx_sources, "compile_to_ptx", compiled)
     living = [
-        RawKernel("scale", "scale", 5), RawKernel(None, "module", 6), RawKernel("wrong", "f", 7),
+        RawKernel("scale", "scale", 5),
+        RawKernel(None, "module", 6),
+        RawKernel("wrong", "f", 7),
         RawKernel("other", "template<float>", 8),
-    ]  # fmt: skip
+    ]
     assert [handle for handle, _ in ptx_sources.cupy_texts()] == [5]
     assert living
 

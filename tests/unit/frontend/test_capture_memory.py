@@ -46,8 +46,11 @@ def test_tied_weights_and_views_are_one_buffer() -> None:
     memory.add_tensor(Tensor(0, (0,)), "empty", Role.INPUT, lasting=True)
     (only,) = memory.in_order()
     assert (only.name, only.bytes, only.dtype, only.shape) == (
-        "head.weight", 128, DataType.F32, (4, 8),
-    )  # fmt: skip
+        "head.weight",
+        128,
+        DataType.F32,
+        (4, 8),
+    )
 
 
 @pytest.mark.parametrize(("size", "kind"), [(128, DataType.F32), (130, None)])

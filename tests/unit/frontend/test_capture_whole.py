@@ -57,13 +57,20 @@ def test_from_a_module_to_bytes(tmp_path: Path) -> None:
     found = tracing.trace(Scale(), x, shift=shift, options=EAGER)
     program = found.program
     assert [step.operator for step in program.steps if isinstance(step, LibraryCall)] == [
-        "aten::mul.Tensor", "aten::add.Tensor", "aten::relu",
-    ]  # fmt: skip
+        "aten::mul.Tensor",
+        "aten::add.Tensor",
+        "aten::relu",
+    ]
     assert {step.stream for step in program.work()} == {"0"}
     roles = {buffer.name: buffer.role for buffer in program.declared_buffers()}
     assert sorted(roles.values(), key=lambda role: role.value) == [
-        Role.INPUT, Role.INPUT, Role.OUTPUT, Role.OUTPUT, Role.TEMP, Role.WEIGHT,
-    ]  # fmt: skip
+        Role.INPUT,
+        Role.INPUT,
+        Role.OUTPUT,
+        Role.OUTPUT,
+        Role.TEMP,
+        Role.WEIGHT,
+    ]
     assert (roles["shift"], roles["weight"]) == (Role.INPUT, Role.WEIGHT)
     assert found.nodes == GraphNodes(
         kernels=3, memsets=0, copies=0, others=0, in_calls=3, skipped=0
@@ -215,46 +222,63 @@ def rows() -> Any:
 
 CALLS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dict[str, str]]] = {
     "views with offsets": (
-        lambda a: a[1:, ::2] + a[:-1, 1::2], lambda: (some(4, 8),),
+        lambda a: a[1:, ::2] + a[:-1, 1::2],
+        lambda: (some(4, 8),),
         {"in0": "input", "out": "output"},
     ),
     "an input that is a view": (
-        lambda a: a * 2, lambda: (some(4, 8)[:, 2:6],), {"in0": "input", "out": "output"},
+        lambda a: a * 2,
+        lambda: (some(4, 8)[:, 2:6],),
+        {"in0": "input", "out": "output"},
     ),
     "one tensor twice": (
-        lambda a, b: a @ b, lambda: (some(8, 8),) * 2, {"in0": "input", "out": "output"},
+        lambda a, b: a @ b,
+        lambda: (some(8, 8),) * 2,
+        {"in0": "input", "out": "output"},
     ),
     "a tensor that repeats itself": (
-        lambda a: a + 1, lambda: (some(1, 8).expand(4, 8),), {"in0": "input", "out": "output"},
+        lambda a: a + 1,
+        lambda: (some(1, 8).expand(4, 8),),
+        {"in0": "input", "out": "output"},
     ),
     "in place on a view": (
-        lambda a: a[1:3].fill_(3), lambda: (some(4, 4),), {"in0": "state"},
+        lambda a: a[1:3].fill_(3),
+        lambda: (some(4, 4),),
+        {"in0": "state"},
     ),
     "into a view": (
-        lambda a, b: torch.mul(a[:, 0], 2, out=b[:, 1]), lambda: (some(4, 8), some(4, 8)),
+        lambda a, b: torch.mul(a[:, 0], 2, out=b[:, 1]),
+        lambda: (some(4, 8), some(4, 8)),
         {"in0": "input", "in1": "state"},
     ),
     "an output that is an input": (
-        lambda a: (a, a + 1), lambda: (some(4),), {"in0": "input", "out1": "output"},
+        lambda a: (a, a + 1),
+        lambda: (some(4),),
+        {"in0": "input", "out1": "output"},
     ),
     "outputs in containers": (
-        lambda a: Result({"q": [a + 1, (a + 2, None)]}, (a.sum(), 3)), lambda: (some(4, 8),),
+        lambda a: Result({"q": [a + 1, (a + 2, None)]}, (a.sum(), 3)),
+        lambda: (some(4, 8),),
         {"in0": "input", "out": "output", "out1": "output", "out2": "output"},
     ),
     "single numbers": (
-        lambda a, b: a.mean() * b, lambda: (some(4), torch.tensor(2.0)),
+        lambda a, b: a.mean() * b,
+        lambda: (some(4), torch.tensor(2.0)),
         {"in0": "input", "in1": "input", "out": "output", "t0": "temp"},
     ),
     "nothing at all": (
-        lambda a, b: (torch.cat([a, a[:0]]), b), lambda: (some(4), torch.empty(0, 3)),
+        lambda a, b: (torch.cat([a, a[:0]]), b),
+        lambda: (some(4), torch.empty(0, 3)),
         {"in0": "input", "out": "output"},
     ),
     "a mask of infinities": (
-        lambda a: a.masked_fill(a > 0, float("-inf")), lambda: (some(4, 4),),
+        lambda a: a.masked_fill(a > 0, float("-inf")),
+        lambda: (some(4, 4),),
         {"in0": "input", "out": "output", "t0": "temp"},
     ),
     "indices with a gap": (
-        lambda a, i: a[:, i], lambda: (some(4, 8), rows()),
+        lambda a, i: a[:, i],
+        lambda: (some(4, 8), rows()),
         {"in0": "input", "in1": "input", "out": "output"},
     ),
     "adding up at indices": (
@@ -263,14 +287,16 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dict[s
         {"in0": "state", "in1": "input", "in2": "input"},
     ),
     "channels last": (
-        lambda a: a.clone(memory_format=torch.channels_last), lambda: (some(1, 3, 4, 4),),
+        lambda a: a.clone(memory_format=torch.channels_last),
+        lambda: (some(1, 3, 4, 4),),
         {"in0": "input", "out": "output"},
     ),
     "two that change places": (
-        lambda a, b: (b.clone(), a.copy_(b)), lambda: (some(3), some(3)),
+        lambda a, b: (b.clone(), a.copy_(b)),
+        lambda: (some(3), some(3)),
         {"in0": "state", "in1": "input", "out": "output"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -289,8 +315,11 @@ def test_what_a_module_keeps_is_state(gpu: Driver, tmp_path: Path) -> None:
 
 def test_a_module_that_takes_shape_when_it_is_called(gpu: Driver, tmp_path: Path) -> None:
     assert roles(captured(gpu, tmp_path, torch.nn.LazyLinear(3), some(4, 8))) == {
-        "in0": "input", "weight": "weight", "bias": "weight", "out": "output",
-    }  # fmt: skip
+        "in0": "input",
+        "weight": "weight",
+        "bias": "weight",
+        "out": "output",
+    }
 
 
 def test_an_operator_of_the_users_own_is_looked_into(gpu: Driver, tmp_path: Path) -> None:

@@ -292,9 +292,14 @@ def test_damaged_zip_files(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "member",
-    [b"", b"garbage", b"\x93NUMPY\x09\x00", b"\x93NUMPY\x01\x00\xff\xff{", b"\x93NUMPY\x01\x00"
-     + (30).to_bytes(2, "little") + b"{'descr': __import__('os')}   "],
-)  # fmt: skip
+    [
+        b"",
+        b"garbage",
+        b"\x93NUMPY\x09\x00",
+        b"\x93NUMPY\x01\x00\xff\xff{",
+        b"\x93NUMPY\x01\x00" + (30).to_bytes(2, "little") + b"{'descr': __import__('os')}   ",
+    ],
+)
 def test_damaged_members(tmp_path: Path, member: bytes) -> None:
     zipped(tmp_path / "data.npz", x=member)
     assert code_of(lambda: open_contents(program(buffer("x", 4)), tmp_path)) == "TSR1183"

@@ -68,8 +68,21 @@ $DONE:
 TOKEN = re.compile(r'"[^"]*"|[.%$\w:]+|\S')
 SYNTAX = {"TSR1001", "TSR1002", "TSR1003", "TSR1007", "TSR1026"}
 # Where a brace is lost or a statement goes on for a line, another line is as good an answer.
-ELSEWHERE = {("{", 6), ("(", 9), ("{", 13), ("(", 20), ("1", 24), ("2", 25), ("{", 26), ("}", 39),
-             (",", 39), ("{", 42), ("}", 50), ("$DONE:", 52), ("}", 54)}  # fmt: skip
+ELSEWHERE = {
+    ("{", 6),
+    ("(", 9),
+    ("{", 13),
+    ("(", 20),
+    ("1", 24),
+    ("2", 25),
+    ("{", 26),
+    ("}", 39),
+    (",", 39),
+    ("{", 42),
+    ("}", 50),
+    ("$DONE:", 52),
+    ("}", 54),
+}
 
 
 def errors(text: str) -> list[tuple[int, str]]:

@@ -32,8 +32,11 @@ def test_every_alias_leads_to_a_row() -> None:
 def test_figures_of_one_row() -> None:
     gpu = find_gpu("A100")
     assert (gpu.key, gpu.arch, gpu.sms, gpu.memory_bytes) == (
-        "a100-80g-sxm", "sm_80", 108, 80 * 10**9,
-    )  # fmt: skip
+        "a100-80g-sxm",
+        "sm_80",
+        108,
+        80 * 10**9,
+    )
     assert gpu.flops("fp16") == 312e12
     assert gpu.flops("fp8") is None
     assert gpu.nvlink_bandwidth == 300e9
@@ -162,8 +165,12 @@ memory_bandwidth = "700GB/s"
 def test_machine_file() -> None:
     machine = parse_machine(FILE)
     assert [device.name for device in machine.devices] == [
-        "a100-0.0", "a100-0.1", "a100-1.0", "a100-1.1", "mine-0",
-    ]  # fmt: skip
+        "a100-0.0",
+        "a100-0.1",
+        "a100-1.0",
+        "a100-1.1",
+        "mine-0",
+    ]
     assert [card.memory_bytes for card in machine.cards] == [76 * 10**9, 76 * 10**9, 32 * 10**9]
     assert machine.transfer_ns == 3000
     mine = machine.cards[2].gpu
@@ -235,9 +242,15 @@ def test_nodes_have_links_of_their_own_and_one_port_to_the_others() -> None:
     assert all(speeds[a, b] == speeds[b, a] == 25e9 for a in (0, 1) for b in (2, 3))
     channels = {channel.name: channel for channel in machine.channels}
     assert set(channels) == {
-        "h100-0.out", "h100-0.in", "h100-1.out", "h100-1.in",
-        "left.out", "left.in", "right.out", "right.in",
-    }  # fmt: skip
+        "h100-0.out",
+        "h100-0.in",
+        "h100-1.out",
+        "h100-1.in",
+        "left.out",
+        "left.in",
+        "right.out",
+        "right.in",
+    }
     assert set(channels["left.out"].pairs) == {(0, 2), (0, 3), (1, 2), (1, 3)}
     assert channels["left.out"].bytes_per_second == 25e9
     assert channels["h100-0.out"].pairs == ((0, 1),)
@@ -267,25 +280,31 @@ _TWO = '[[card]]\ngpu = "a100"\ncount = 2\n[link_matrix]\n'
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('[[card]]\ngpu = "a100"\n' + NODES.replace("link = \"200Gb/s\"", ""), "either all cards"),
+        ('[[card]]\ngpu = "a100"\n' + NODES.replace('link = "200Gb/s"', ""), "either all cards"),
         (NODES.replace('"right"', '"left"'), "a name of its own"),
         (NODES.replace('name = "right"', 'name = ""'), "a name of its own"),
         (NODES.replace('name = "right"', 'nam = "right"'), "unknown key `nam`"),
         ('[[node]]\nname = "left"\n', "has no `[[node.card]]`"),
-        ('[[node]]\nname = 3\n', "`name` must be a text"),
+        ("[[node]]\nname = 3\n", "`name` must be a text"),
         (_TWO + 'devices = ["a100-0", "x"]\nbandwidth = []\n', "`devices` must be a list of"),
         (_TWO + 'devices = ["a100-0", "a100-0"]\nbandwidth = []\n', "named once each"),
         (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-"]]\n', "a row for each"),
         (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = 3\n', "a row for each"),
-        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "0GB/s"], ["-", "-"]]\n',
-         "above zero"),
-        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", nan], ["-", "-"]]\n',
-         "above zero"),
-        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-1GB/s"], ["-", "-"]]\n',
-         "above zero"),
-        (_TWO + 'speed = 3\n', "unknown key `speed`"),
+        (
+            _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "0GB/s"], ["-", "-"]]\n',
+            "above zero",
+        ),
+        (
+            _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", nan], ["-", "-"]]\n',
+            "above zero",
+        ),
+        (
+            _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-1GB/s"], ["-", "-"]]\n',
+            "above zero",
+        ),
+        (_TWO + "speed = 3\n", "unknown key `speed`"),
     ],
-)  # fmt: skip
+)
 def test_nodes_and_matrices_that_are_refused(text: str, what: str) -> None:
     with pytest.raises(TesseraError, match="TSR3005") as failure:
         parse_machine(text)

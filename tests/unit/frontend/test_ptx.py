@@ -72,7 +72,7 @@ NAME = ptx.Name
         ("a[%r1+4]", ptx.Subscript("a", ptx.Offset(NAME("%r1"), ptx.Integer("4", 4)))),
         ("a+4", ptx.Offset(NAME("a"), ptx.Integer("4", 4))),
     ],
-)  # fmt: skip
+)
 def test_operands(text: str, operand: ptx.Operand) -> None:
     assert instruction(f"foo.bar {text}, %r1;").operands == (operand, NAME("%r1"))
 
@@ -80,12 +80,24 @@ def test_operands(text: str, operand: ptx.Operand) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("((128>>4)<<16)", 8 << 16), ("2*3+4", 10), ("2+3*4", 14), ("-(4)", -4), ("~0", -1),
-        ("!5", 0), ("1 ? 2 : 3", 2), ("0 ? 2 : 0 ? 3 : 4", 4), ("(.u64)-1", (1 << 64) - 1),
-        ("7 / -2", -3), ("-7 % 3", -1), ("WARP_SZ - 1", 31), ("1 == 1 && 2 < 1", 0),
-        ("0xFFFFFFFFFFFFFFFF >> 60", 15), ("-1 >> 60", -1), ("1 | 2 ^ 3 & 4", 3),
+        ("((128>>4)<<16)", 8 << 16),
+        ("2*3+4", 10),
+        ("2+3*4", 14),
+        ("-(4)", -4),
+        ("~0", -1),
+        ("!5", 0),
+        ("1 ? 2 : 3", 2),
+        ("0 ? 2 : 0 ? 3 : 4", 4),
+        ("(.u64)-1", (1 << 64) - 1),
+        ("7 / -2", -3),
+        ("-7 % 3", -1),
+        ("WARP_SZ - 1", 31),
+        ("1 == 1 && 2 < 1", 0),
+        ("0xFFFFFFFFFFFFFFFF >> 60", 15),
+        ("-1 >> 60", -1),
+        ("1 | 2 ^ 3 & 4", 3),
     ],
-)  # fmt: skip
+)
 def test_constant_expressions(text: str, value: int) -> None:
     constant = instruction(f"mov.b64 %rd1, {text};").operands[1]
     assert integer_value(constant) == value  # type: ignore[arg-type]
@@ -114,11 +126,16 @@ def test_opcodes_may_be_spaced_and_unknown() -> None:
 def test_declarations_are_one_record_per_name() -> None:
     registers = statements(".reg .b32 %r<4>, a; .reg .v2 .f32 v;")
     assert [(v.name, v.count, v.vector) for v in registers if isinstance(v, ptx.Variable)] == [
-        ("%r", 4, None), ("a", None, None), ("v", None, 2)]  # fmt: skip
+        ("%r", 4, None),
+        ("a", None, None),
+        ("v", None, 2),
+    ]
 
 
 def test_module_scope() -> None:
-    module = parse_module(HEADER + """
+    module = parse_module(
+        HEADER
+        + """
         .file 1 "a b.cu", 1234, 56
         .extern .shared .align 16 .b8 dynamic[];
         .global .u32 q[4];
@@ -130,10 +147,18 @@ def test_module_scope() -> None:
         .section .debug_str { info: .b8 1, 2
         .b32 info + 4 }
         .target sm_90
-    """)  # fmt: skip
+    """
+    )
     kinds = [type(item).__name__ for item in module.items]
-    assert kinds == ["SourceFile", *["Variable"] * 4, "Function", "Alias", "Pragma", "Section",
-                     "Target"]  # fmt: skip
+    assert kinds == [
+        "SourceFile",
+        *["Variable"] * 4,
+        "Function",
+        "Alias",
+        "Pragma",
+        "Section",
+        "Target",
+    ]
     p = list(module.variables())[2]
     assert p.attributes == (ptx.Attribute(name="managed"),)
     address = ptx.Binary("+", ptx.Generic(NAME("q")), ptx.Integer("8", 8))
@@ -179,7 +204,8 @@ FAULTS = {
     "mov.b32 %r1, 0x;": ["5:14: error[TSR1007] `0x` is not a number"],
     "mov.b32 %r1, 08;": ["5:14: error[TSR1007] `08` is not a number"],
     "mov.b64 %rd1, 0x11111111111111111;": [
-        "5:15: error[TSR1007] integer constant does not fit in 64 bits"],
+        "5:15: error[TSR1007] integer constant does not fit in 64 bits"
+    ],
     "ld.u32 %r1, [%rd2-4];": ["5:14: error[TSR1001] expected `+` after `%rd2`"],
     "mov.b32 %r1, 4*%r2;": ["5:16: error[TSR1001] expected a constant"],
     "mov.f32 %r1, -0f3F800000;": ["5:14: error[TSR1001] `-` cannot stand before `0f3F800000`"],
@@ -192,8 +218,10 @@ FAULTS = {
     ".reg .u33 x;": ["5:6: error[TSR1010] `.u33` is not a type of a variable"],
     "{ inner: mov.b32 %r1, 1; } bra inner;": ["5:32: error[TSR1020] `inner` is not declared"],
     "mov.b32 %r1,, %r2;\nmov.b32 %r1, ];\n mov.b32 %r1, %q;": [
-        "5:13: error[TSR1001] unexpected `,`", "6:14: error[TSR1001] unexpected `]`"],
-}  # fmt: skip
+        "5:13: error[TSR1001] unexpected `,`",
+        "6:14: error[TSR1001] unexpected `]`",
+    ],
+}
 
 
 @pytest.mark.parametrize("text", FAULTS)
@@ -256,5 +284,7 @@ def test_parentheses_nest_freely_where_they_mean_nothing() -> None:
 
 
 def test_newer_versions_are_read_with_warnings() -> None:
-    parse_module(".version 9.9\n.target sm_90\n.entry k() .newdirective { .reg .b32 a;\n"
-                 "mov.b32 a, %newregister; newop.v3 a, [a]; }")  # fmt: skip
+    parse_module(
+        ".version 9.9\n.target sm_90\n.entry k() .newdirective { .reg .b32 a;\n"
+        "mov.b32 a, %newregister; newop.v3 a, [a]; }"
+    )

@@ -42,12 +42,16 @@ CASES: dict[str, tuple[bytes, bool]] = {
     "a single number": (file_of({"a": entry(shape=(), offsets=(0, 4))}, 4), True),
     "an empty array": (file_of({"a": entry(shape=(0, 4), offsets=(0, 0))}, 0), True),
     "an empty array between": (
-        file_of({**TWO, "e": entry(shape=(0,), offsets=(16, 16))}, 32), True),
+        file_of({**TWO, "e": entry(shape=(0,), offsets=(16, 16))}, 32),
+        True,
+    ),
     "metadata": (file_of({"__metadata__": {"k": "v"}, "a": entry()}), True),
     "no metadata": (file_of({"__metadata__": None, "a": entry()}), True),
     "spaces behind": (file_of(ONE + b"}   "), True),
     "every type": (
-        file_of({"a": entry("BF16", (8,)), "b": entry("F8_E4M3", (16,), (16, 32))}, 32), True),
+        file_of({"a": entry("BF16", (8,)), "b": entry("F8_E4M3", (16,), (16, 32))}, 32),
+        True,
+    ),
     "zero times huge": (file_of({"a": entry(shape=(0, 2**63), offsets=(0, 0))}, 0), True),
     "another key": (file_of({"a": {**entry(), "more": 1}}), True),
     "bytes left over": (file_of({"a": entry()}, 17), False),
@@ -103,7 +107,7 @@ CASES: dict[str, tuple[bytes, bool]] = {
     "an empty header": (file_of(b"", 0), False),
     "seven bytes": (bytes(7), False),
     "nothing": (b"", False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -263,8 +263,10 @@ def test_faults_in_ptx_are_at_the_lines_of_the_trace(line_end: str) -> None:
         ("//! launch m0.saxpy grid=1,1,1 block=1,1,1 args=[y, zz+8, f32:1, u32:1]", "zz"),
         ("//! launch m0.saxpy grid=1,1,1 block=1,1,1 args=[y, x, f32:1e99, u32:1]", "1e99"),
         ("//! launch m0.saxpy grid=1,1,1 block=1,1,1 args=[y, x, f32:1 u32:1]", "u32:1"),
-        ("//! launch m0.gather grid=1,1,1 block=1,1,1 args=[ b8[8]:0011223344556677 ]",
-         "b8[8]:0011223344556677"),
+        (
+            "//! launch m0.gather grid=1,1,1 block=1,1,1 args=[ b8[8]:0011223344556677 ]",
+            "b8[8]:0011223344556677",
+        ),
         ("//! pointers y @{0:x,12:x}", "12"),
         ("//! pointers y @{0:x,16:nix}", "nix"),
         ("//! op aten::a reads=[x:f32[4]] writes=[y:q8[4]]", "q8"),
@@ -272,7 +274,7 @@ def test_faults_in_ptx_are_at_the_lines_of_the_trace(line_end: str) -> None:
         ("//! wait nothing", "nothing"),
         ("//! lunch m0.saxpy", "lunch"),
     ],
-)  # fmt: skip
+)
 def test_the_caret_is_under_the_token(record: str, token: str) -> None:
     (fault,) = faults(HEAD + module() + record + "\n")
     assert shown(fault) == token
@@ -433,8 +435,8 @@ def test_ten_thousand_launches_take_seconds_and_grow_linearly() -> None:
         "//! launch " + "m" * 1_000_000,
         "//! launch m0.saxpy grid=1,1,1 block=1,1,1 args=[" + "y, " * 200_000,
         "//! launch m0.saxpy grid=1,1,1 block=1,1,1 args=[" + "[" * 200_000,
-        "//! op aten::a reads=[] writes=[] attrs={\"a\": " + "[" * 200_000 + "]" * 200_000 + "}",
-        "//! op aten::a reads=[] writes=[] attrs={\"a\": \"" + "\\" * 200_000,
+        '//! op aten::a reads=[] writes=[] attrs={"a": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        '//! op aten::a reads=[] writes=[] attrs={"a": "' + "\\" * 200_000,
         "//! pointers y @{" + "{" * 200_000,
         "//! buffer " + "\t" * 500_000,
         "//! buffer z bytes=" + "9" * 500_000 + " role=temp",
@@ -445,7 +447,7 @@ def test_ten_thousand_launches_take_seconds_and_grow_linearly() -> None:
         "/*" * 300_000,
     ],
     ids=lambda line: line[:40],
-)  # fmt: skip
+)
 def test_hostile_lines_are_refused_quickly(line: str) -> None:
     start = time.process_time()
     found = faults(HEAD + module() + "//! memset y bytes=1 value=0\n" + line + "\n")

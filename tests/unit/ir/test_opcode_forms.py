@@ -9,9 +9,24 @@ from tessera.frontend.ptx.read_ptx import load_module
 
 REGISTERS = "".join(
     f".reg .{kind} %{kind}_<9>;\n"
-    for kind in ("pred", "b8", "b16", "u16", "f16", "b32", "u32", "s32", "f32", "f16x2", "b64",
-                 "u64", "s64", "f64", "b128")
-)  # fmt: skip
+    for kind in (
+        "pred",
+        "b8",
+        "b16",
+        "u16",
+        "f16",
+        "b32",
+        "u32",
+        "s32",
+        "f32",
+        "f16x2",
+        "b64",
+        "u64",
+        "s64",
+        "f64",
+        "b128",
+    )
+)
 VARIABLES = (
     ".extern .shared .align 16 .b8 sh[];\n.global .align 16 .b8 gl[64];\n"
     ".const .align 16 .b8 co[64];\n.func fn(.param .u32 a);\n"
@@ -156,8 +171,15 @@ def test_it_is_refused(case: str) -> None:
 def test_versions_and_targets(row: str) -> None:
     line, version, target = (part.strip() for part in row.split("|"))
     assert "TSR1029" not in codes(line, "9.0", target)
-    lower = {"sm_30": "sm_20", "sm_32": "sm_30", "sm_50": "sm_35", "sm_60": "sm_53",
-             "sm_75": "sm_70", "sm_80": "sm_75", "sm_90": "sm_89"}[target]  # fmt: skip
+    lower = {
+        "sm_30": "sm_20",
+        "sm_32": "sm_30",
+        "sm_50": "sm_35",
+        "sm_60": "sm_53",
+        "sm_75": "sm_70",
+        "sm_80": "sm_75",
+        "sm_90": "sm_89",
+    }[target]
     assert "TSR1029" in codes(line, "9.0", lower)
     assert "TSR1029" in codes(line, "3.0" if version == "3.1" else "4.2", target)
 
@@ -205,12 +227,19 @@ def test_declarations(declaration: str, is_right: bool) -> None:
 @pytest.mark.parametrize(
     ("version", "target", "is_right"),
     [
-        ("8.0", "sm_999", False), ("8.0", "sm_80a", False), ("7.0", "sm_90", False),
-        ("8.0", "sm_90a, debug", True), ("8.0", "compute_80", True), ("8.0", "foo", False),
-        ("8.0", "debug", False), ("3.3", "sm_30", False), ("9.9", "sm_999", True),
-        ("1.0", "sm_10", True), ("9.4", "sm_107f", True),
+        ("8.0", "sm_999", False),
+        ("8.0", "sm_80a", False),
+        ("7.0", "sm_90", False),
+        ("8.0", "sm_90a, debug", True),
+        ("8.0", "compute_80", True),
+        ("8.0", "foo", False),
+        ("8.0", "debug", False),
+        ("3.3", "sm_30", False),
+        ("9.9", "sm_999", True),
+        ("1.0", "sm_10", True),
+        ("9.4", "sm_107f", True),
     ],
-)  # fmt: skip
+)
 def test_headers(version: str, target: str, is_right: bool) -> None:
     text = f".version {version}\n.target {target}\n"
     assert is_accepted(text) is is_right

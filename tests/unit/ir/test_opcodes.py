@@ -151,11 +151,14 @@ def test_modifiers_may_stand_in_any_order():
         ("vote.sync.ballot.b32", "vote.ballot.sync.b32", 3),
         ("shfl.sync.bfly.b32", "shfl.bfly.sync.b32", 5),
         ("redux.sync.add.s32", "redux.add.sync.s32", 3),
-        ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-         "mma.sync.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", 6),
+        (
+            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+            "mma.sync.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+            6,
+        ),
         ("barrier.cta.sync.aligned", "barrier.cta.aligned.sync", 1),
         ("ld.global.v4.f32", "ld.v4.global.f32", 2),
-    ):  # fmt: skip
+    ):
         assert meaning(opcode(usual), count) == meaning(opcode(swapped), count)
 
 

@@ -29,21 +29,21 @@ def read(record: str) -> ir.LibraryCall:
 
 GOOD = [
     "aten::mm.out reads=[x:f32[4,8], w:f32[8,2]{1,8}] writes=[y:f32[4,2]]",
-    "aten::addmm reads=[w:f32[2], x:f32[4,8], w:f32[8,2]] writes=[y:f32[4,2]] attrs={\"beta\":0}",
-    "aten::add.Tensor reads=[x:f32[4,1], w:f32[3]] writes=[y:f32[4,3]] attrs={\"alpha\":2}",
-    "aten::add.Tensor reads=[x:f32[4]] writes=[y:f32[4]] attrs={\"other\":1.5}",
+    'aten::addmm reads=[w:f32[2], x:f32[4,8], w:f32[8,2]] writes=[y:f32[4,2]] attrs={"beta":0}',
+    'aten::add.Tensor reads=[x:f32[4,1], w:f32[3]] writes=[y:f32[4,3]] attrs={"alpha":2}',
+    'aten::add.Tensor reads=[x:f32[4]] writes=[y:f32[4]] attrs={"other":1.5}',
     "aten::add_.Tensor reads=[s:f32[4], x:f32[1]] writes=[s:f32[4]]",
     "aten::copy_ reads=[x:f32[4]] writes=[s:f32[2,4]]",
     "aten::copy_ reads=[s:f32[4], x:bf16[4]] writes=[s:f32[4]]",
     "aten::native_layer_norm reads=[x:bf16[4,8], w:bf16[8]] writes=[y:bf16[4,8], "
-    "y+512:f32[4,1], y+640:f32[4,1]] attrs={\"normalized_shape\":[8],\"bias\":null,\"eps\":1e-6}",
+    'y+512:f32[4,1], y+640:f32[4,1]] attrs={"normalized_shape":[8],"bias":null,"eps":1e-6}',
     "aten::cat reads=[x:f32[2,3], x:f32[5,3], x:f32[0]] writes=[y:f32[7,3]]",
     "aten::index_put_ reads=[s:f32[8,4], i:s64[2], x:f32[2,4]] writes=[s:f32[8,4]]",
     "aten::index.Tensor reads=[x:f32[8,4,2], i:s64[3,1], i:s64[5]] writes=[y:f32[3,5,2]]",
-    "aten::zeros reads=[] writes=[y:f32[4]] attrs={\"size\":[4],\"device\":\"cuda:0\"}",
-    "aten::arange reads=[] writes=[y:s64[7]] attrs={\"end\":7}",
-    "aten::topk reads=[x:f32[3,9]] writes=[y:f32[3,2], y+64:s64[3,2]] attrs={\"k\":2}",
-]  # fmt: skip
+    'aten::zeros reads=[] writes=[y:f32[4]] attrs={"size":[4],"device":"cuda:0"}',
+    'aten::arange reads=[] writes=[y:s64[7]] attrs={"end":7}',
+    'aten::topk reads=[x:f32[3,9]] writes=[y:f32[3,2], y+64:s64[3,2]] attrs={"k":2}',
+]
 
 BAD = [
     ("aten::mm.out reads=[x:f32[4,8]] writes=[y:f32[4,2]]", "reads `self`, `mat2`: 1 given"),
@@ -56,21 +56,29 @@ BAD = [
     ("aten::add.Tensor reads=[x:f32[4], w:f32[3]] writes=[y:f32[4]]", "do not broadcast"),
     ("aten::add.Tensor reads=[x:f32[4], w:f32[4]] writes=[y:s32[4]]", "the result is `s32`"),
     ('aten::add.Tensor reads=[x:f32[4]] writes=[y:f32[4]] attrs={"other":"a"}', "reads `self`"),
-    ('aten::add.Tensor reads=[x:f32[4],x:f32[4]] writes=[y:f32[4]] attrs={"beta":1}',
-     "no attribute `beta`"),
-    ('aten::add.Tensor reads=[x:f32[4],x:f32[4]] writes=[y:f32[4]] attrs={"alpha":"a"}',
-     "must be a number"),
+    (
+        'aten::add.Tensor reads=[x:f32[4],x:f32[4]] writes=[y:f32[4]] attrs={"beta":1}',
+        "no attribute `beta`",
+    ),
+    (
+        'aten::add.Tensor reads=[x:f32[4],x:f32[4]] writes=[y:f32[4]] attrs={"alpha":"a"}',
+        "must be a number",
+    ),
     ("aten::add_.Tensor reads=[s:f32[4], x:f32[1]] writes=[y:f32[4]]", "works in place"),
-    ('aten::gather reads=[x:f32[4,4], i:f32[4,4]] writes=[y:f32[4,4]] attrs={"dim":0}',
-     "must be integer"),
+    (
+        'aten::gather reads=[x:f32[4,4], i:f32[4,4]] writes=[y:f32[4,4]] attrs={"dim":0}',
+        "must be integer",
+    ),
     ("aten::cumsum reads=[x:f32[4]] writes=[y:f32[4]]", "attribute `dim` must be given"),
     ('aten::cumsum reads=[x:f32[4]] writes=[y:f32[4]] attrs={"dim":1}', "dimension 1"),
     ('aten::topk reads=[x:f32[3]] writes=[y:f32[4], y:s64[4]] attrs={"k":4}', "`k` is 4"),
     ("aten::eq.Tensor reads=[x:f32[4], x:f32[4]] writes=[y:f32[4]]", "must be bool"),
     ('aten::_to_copy reads=[x:f32[4]] writes=[y:f16[4]] attrs={"dtype":"half"}', "name of a type"),
-    ('aten::convolution reads=[x:f32[1,4,8,8], w:f32[2,3,3,3]] writes=[y:f32[1,2,6,6]] attrs={}',
-     "do not agree"),
-]  # fmt: skip
+    (
+        "aten::convolution reads=[x:f32[1,4,8,8], w:f32[2,3,3,3]] writes=[y:f32[1,2,6,6]] attrs={}",
+        "do not agree",
+    ),
+]
 
 
 @pytest.mark.parametrize("record", GOOD, ids=lambda r: r.split()[0])

@@ -19,10 +19,17 @@ DERIVED = (15, 16, 17, 18)
 def test_encode_as_the_driver_does(row: list):
     kind, address, dims, strides, box, steps, interleave, swizzle, l2, fill, text = row
     mine = encode_tiled(
-        data_type=kind, address=address, dims=dims, strides=strides, box=box,
-        element_strides=steps, interleave=interleave, swizzle=swizzle, l2_promotion=l2,
+        data_type=kind,
+        address=address,
+        dims=dims,
+        strides=strides,
+        box=box,
+        element_strides=steps,
+        interleave=interleave,
+        swizzle=swizzle,
+        l2_promotion=l2,
         fill_nan=bool(fill),
-    )  # fmt: skip
+    )
     theirs = bytes.fromhex(text.ljust(256, "0"))
     words = [list(struct.unpack("<32I", m)) for m in (mine, theirs)]
     for derived in DERIVED:

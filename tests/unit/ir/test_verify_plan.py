@@ -48,14 +48,20 @@ def text() -> str:
         (r'(place .*) kind="slot"', r'\1 kind="lane"', "has no lane area"),
         (r'(place .*) kind="slot" offset=\d+', r'\1 kind="slot" offset=999936', "slot area of"),
         (r'(place .*) kind="slot" offset=\d+', r'\1 kind="slot" offset=1', "a multiple of 256"),
-        (r"\n  request", '\n  home trace=0 buffer=77 device="a100-0" bytes=0:4\n  request',
-         "buffer 77 has no place on `a100-0`"),
+        (
+            r"\n  request",
+            '\n  home trace=0 buffer=77 device="a100-0" bytes=0:4\n  request',
+            "buffer 77 has no place on `a100-0`",
+        ),
         (r"(\n  request trace=0)", r"\1\1", "a second request is of trace `0`"),
         (r"request trace=0", "request trace=3", "there is no trace 3"),
         (r"transfer 1 buffer", "transfer 0 buffer", "a second transfer has the number `0`"),
         (r'(transfer 0 buffer=\d+) source="host"', r'\1 source="h100"', "no device `h100`"),
-        (r'(transfer 0 buffer=\d+) source="[^"]*" target="([^"]*)"',
-         r'\1 source="\2" target="\2"', "a transfer goes from one device to another"),
+        (
+            r'(transfer 0 buffer=\d+) source="[^"]*" target="([^"]*)"',
+            r'\1 source="\2" target="\2"',
+            "a transfer goes from one device to another",
+        ),
         (r"(transfer 0 .*) bytes=\S+", r"\1 bytes=none", "at least one byte"),
         (r"(transfer 0 .*) bytes=\S+", r"\1 bytes=4:8,0:4", "byte range 0:4 is empty, unsorted"),
         (r"(transfer 0 .*) bytes=\S+", r"\1 bytes=0:4,4:8", "byte range 4:8 is empty, unsorted"),
@@ -81,7 +87,7 @@ def text() -> str:
         (r"trace name=\S+ share=1.0", 'trace name="t" share=0.5', "shares of the traces"),
         (r"\|//! buffer x bytes=3840", "|//! buffer x bytes=3841", "digests differ"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_rule_is_named(text: str, old: str, new: str, said: str) -> None:
     changed, count = re.subn(old, new, text, count=1)
     assert count == 1, f"{old} is not in the plan"

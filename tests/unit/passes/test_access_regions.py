@@ -88,9 +88,10 @@ def test_a_loop_that_data_ends() -> None:
 def test_a_store_in_a_loop_that_data_ends() -> None:
     """The first round happens in any case; the analysis may or may not say so."""
     body = (
-        "mov.u32 %r2, 0;\nL:\nand.b32 %r3, %r2, 7;\n" + store("%r3")
+        "mov.u32 %r2, 0;\nL:\nand.b32 %r3, %r2, 7;\n"
+        + store("%r3")
         + "add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p2, %r2, %r1;\n@%p2 bra L;\n"
-    )  # fmt: skip
+    )
     found = writes(body)
     assert [region for certainty, region in found if certainty == "may"] == ["whole"]
     assert all(region == "0:4" for certainty, region in found if certainty == "must")

@@ -95,8 +95,9 @@ def test_a_parameter_that_bounds_an_access_makes_a_scene() -> None:
     program = read_program(Source("t.ptx", "\n".join(text) + "\n"))[0]
     steps = AnalysisManager(program).get(AccessRegions).steps
     assert [str(step.accesses[1].region) for step in steps] == [
-        "Interval(start=128, end=140)", "Interval(start=128, end=148)",
-    ]  # fmt: skip
+        "Interval(start=128, end=140)",
+        "Interval(start=128, end=148)",
+    ]
 
 
 def trace_lines(count: int, *, first: bool = True) -> list[str]:

@@ -30,8 +30,9 @@ def ranges(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(st.lists(st.tuples(ranges(), st.integers(0, 3), st.booleans()), max_size=8), ranges())
-def test_like_a_list(changes: list[tuple[list[tuple[int, int]], int, bool]],
-                     asked: list[tuple[int, int]]) -> None:  # fmt: skip
+def test_like_a_list(
+    changes: list[tuple[list[tuple[int, int]], int, bool]], asked: list[tuple[int, int]]
+) -> None:
     tested = ByteMap(SIZE, 0)
     plain = [0] * SIZE
     for some, value, adds in changes:

@@ -647,10 +647,16 @@ def test_policies_have_one_layout_of_weights(first: str, second: str, expected: 
     program, _ = build([("w", 64, Role.WEIGHT), ("v", 64, Role.WEIGHT)], [[("w", "read", ALL)]])
     for policies in (("fast", "wide"), ("", "")):
         replicas = [
-            Replica(share=1.0, slots=1, lanes=1, policy=policy, traces=(),
-                    lowered=lowered([program], f"place {place}\na compute: run 0"))
+            Replica(
+                share=1.0,
+                slots=1,
+                lanes=1,
+                policy=policy,
+                traces=(),
+                lowered=lowered([program], f"place {place}\na compute: run 0"),
+            )
             for policy, place in zip(policies, (first, second), strict=True)
-        ]  # fmt: skip
+        ]
         findings = Findings()
         check_layouts(replicas, [program], findings)
         found = findings.result()

@@ -160,10 +160,20 @@ def test_times_grow_with_work_and_shrink_with_the_machine() -> None:
     gpu = machine_of("h200").cards[0].gpu
     small = work(program(10))
     times = [
-        launch_ns(replace(small, ctas=4 * n, threads=512 * n, instructions=small.instructions * n,
-                          asked_bytes=small.asked_bytes * n), Traffic(), gpu, 132)
+        launch_ns(
+            replace(
+                small,
+                ctas=4 * n,
+                threads=512 * n,
+                instructions=small.instructions * n,
+                asked_bytes=small.asked_bytes * n,
+            ),
+            Traffic(),
+            gpu,
+            132,
+        )
         for n in (1, 1000, 100_000)
-    ]  # fmt: skip
+    ]
     assert times[0] < times[1] < times[2]
     half = launch_ns(replace(small, ctas=400_000, threads=51_200_000), Traffic(), gpu, 66)
     whole = launch_ns(replace(small, ctas=400_000, threads=51_200_000), Traffic(), gpu, 132)

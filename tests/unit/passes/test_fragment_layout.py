@@ -66,15 +66,16 @@ FINE = {
     "by a condition on the element": LOAD
     + each("setp.lt.f32 %p0, %f#, 0f00000000; @%p0 mov.f32 %f#, 0f00000000;")
     + STORE,
-    "selected": LOAD
-    + each("setp.gt.f32 %p0, %f#, %s; selp.f32 %f#, %f#, %s, %p0;")
-    + STORE,
+    "selected": LOAD + each("setp.gt.f32 %p0, %f#, %s; selp.f32 %f#, %f#, %s, %p0;") + STORE,
     "by branches": LOAD
     + each("setp.gt.f32 %p0, %f#, %s; @%p0 bra L#; mul.f32 %f#, %f#, %s; L#:")
     + STORE,
     "halves": LOAD_H
-    + each("mov.b32 {%h0, %h1}, %r#; fma.rn.f16 %h0, %h0, %h0, %h0;"
-           "fma.rn.f16 %h1, %h1, %h1, %h1; mov.b32 %r#, {%h0, %h1};", 4)
+    + each(
+        "mov.b32 {%h0, %h1}, %r#; fma.rn.f16 %h0, %h0, %h0, %h0;"
+        "fma.rn.f16 %h1, %h1, %h1, %h1; mov.b32 %r#, {%h0, %h1};",
+        4,
+    )
     + STORE_H,
     "by the number of the warp": f"mov.u32 %t, %tid.x; shr.u32 %t, %t, 5; cvt.rn.f32.u32 %s, %t;"
     f"{LOAD}{each('mul.f32 %f#, %f#, %s;')}{STORE}",
@@ -90,7 +91,7 @@ FINE = {
     f"@%p1 st.global.f32 [%rd2], %s; {STORE}",
     "mma.sync stored": "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3},"
     " {%a0, %a1}, {%b0}, {%f0, %f1, %f2, %f3}; st.global.f32 [%rd2], %f0;" + LOAD_G,
-}  # fmt: skip
+}
 DEPENDS = {
     "stored": (f"{LOAD} st.global.f32 [%rd2], %f3;", "stores it"),
     "stored as a vector": (f"{LOAD} st.global.v2.f32 [%rd2], {{%s, %f1}};", "stores it"),

@@ -222,8 +222,16 @@ def test_known_bits_hold(name: str) -> None:
     """Every pair of 3-bit numbers with every mask of known bits."""
 
     def concrete(a: int, b: int) -> int:
-        table = {"and": a & b, "or": a | b, "xor": a ^ b, "add": a + b, "sub": a - b, "mul": a * b,
-                 "shl": a << b if b < 8 else 0, "shr": a >> b}  # fmt: skip
+        table = {
+            "and": a & b,
+            "or": a | b,
+            "xor": a ^ b,
+            "add": a + b,
+            "sub": a - b,
+            "mul": a * b,
+            "shl": a << b if b < 8 else 0,
+            "shr": a >> b,
+        }
         return table[name] & 0xFF
 
     for a in range(8):

@@ -36,8 +36,14 @@ from tessera.ir.program.program import (
 from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering.plan import lower_replica
 
-ROLES = {"i": Role.INPUT, "o": Role.OUTPUT, "w": Role.WEIGHT, "t": Role.TEMP, "s": Role.STATE,
-         "v": Role.VARIABLE}  # fmt: skip
+ROLES = {
+    "i": Role.INPUT,
+    "o": Role.OUTPUT,
+    "w": Role.WEIGHT,
+    "t": Role.TEMP,
+    "s": Role.STATE,
+    "v": Role.VARIABLE,
+}
 KINDS = {
     "r": (AccessKind.READ, Certainty.MUST),
     "m": (AccessKind.WRITE, Certainty.MUST),
@@ -114,21 +120,27 @@ ALL = Interval(0, 64)
 
 
 def test_one_device_moves_only_inputs_and_outputs() -> None:
-    one = case([("i", 64), ("t", 64), ("o", 64)],
-               [("r", "i", ALL), ("m", "t", ALL)],
-               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    one = case(
+        [("i", 64), ("t", 64), ("o", 64)],
+        [("r", "i", ALL), ("m", "t", ALL)],
+        [("r", "t", ALL), ("m", "o", ALL)],
+    )
     lowered = lower(one, "AA")
     assert moves(lowered) == [(0, HOST, "A", ((0, 64),)), (2, "A", HOST, ((0, 64),))]
 
 
 def test_a_version_goes_to_a_device_once() -> None:
-    one = case([("i", 64), ("t", 64), ("o", 64)],
-               [("r", "i", ALL), ("m", "t", ALL)],
-               [("r", "t", ALL)],
-               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    one = case(
+        [("i", 64), ("t", 64), ("o", 64)],
+        [("r", "i", ALL), ("m", "t", ALL)],
+        [("r", "t", ALL)],
+        [("r", "t", ALL), ("m", "o", ALL)],
+    )
     assert moves(lower(one, "ABB")) == [
-        (0, HOST, "A", ((0, 64),)), (1, "A", "B", ((0, 64),)), (2, "B", HOST, ((0, 64),)),
-    ]  # fmt: skip
+        (0, HOST, "A", ((0, 64),)),
+        (1, "A", "B", ((0, 64),)),
+        (2, "B", HOST, ((0, 64),)),
+    ]
 
 
 def test_only_the_bytes_read_move_and_strided_ones_stay_apart() -> None:
@@ -138,8 +150,12 @@ def test_only_the_bytes_read_move_and_strided_ones_stay_apart() -> None:
 
 
 def test_a_write_that_may_leave_bytes_alone_needs_the_old_ones() -> None:
-    one = case([("t", 64), ("o", 64)], [("m", "t", ALL)], [("w", "t", Interval(0, 32))],
-               [("r", "t", ALL), ("m", "o", ALL)])  # fmt: skip
+    one = case(
+        [("t", 64), ("o", 64)],
+        [("m", "t", ALL)],
+        [("w", "t", Interval(0, 32))],
+        [("r", "t", ALL), ("m", "o", ALL)],
+    )
     assert moves(lower(one, "ABA"))[:2] == [(0, "A", "B", ((0, 32),)), (0, "B", "A", ((0, 32),))]
 
 
@@ -150,9 +166,13 @@ def test_a_certain_write_needs_nothing() -> None:
 
 def test_the_second_version_lands_after_the_first_was_read() -> None:
     """The example of decision record 0005: K then V through one buffer."""
-    one = case([("t", 64), ("o", 64)],
-               [("m", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)],
-               [("m", "t", ALL)], [("r", "t", ALL), ("a", "o", ALL)])  # fmt: skip
+    one = case(
+        [("t", 64), ("o", 64)],
+        [("m", "t", ALL)],
+        [("r", "t", ALL), ("m", "o", ALL)],
+        [("m", "t", ALL)],
+        [("r", "t", ALL), ("a", "o", ALL)],
+    )
     lowered = lower(one, "ABAB")
     first, second, _ = lowered.traces[0].transfers
     reader, writer = program_of(lowered, "B"), program_of(lowered, "A")
@@ -164,11 +184,13 @@ def test_the_second_version_lands_after_the_first_was_read() -> None:
 
 
 def test_buffers_that_do_not_live_together_share_bytes_and_are_freed_in_order() -> None:
-    one = case([("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
-               [("m", "t0", Interval(0, 512))],
-               [("r", "t0", Interval(0, 512)), ("m", "t1", Interval(0, 512))],
-               [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))],
-               [("r", "t2", Interval(0, 512)), ("m", "o", Interval(0, 512))])  # fmt: skip
+    one = case(
+        [("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
+        [("m", "t0", Interval(0, 512))],
+        [("r", "t0", Interval(0, 512)), ("m", "t1", Interval(0, 512))],
+        [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))],
+        [("r", "t2", Interval(0, 512)), ("m", "o", Interval(0, 512))],
+    )
     lowered = lower(one, "AAAA")
     (slot,) = (area for area in lowered.areas if area.kind is AreaKind.SLOT)
     assert (slot.bytes, slot.count) == (1024, 2)
@@ -177,11 +199,13 @@ def test_buffers_that_do_not_live_together_share_bytes_and_are_freed_in_order() 
 
 
 def test_reused_bytes_wait_for_the_send_of_the_old_ones() -> None:
-    one = case([("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
-               [("m", "t0", Interval(0, 512))],
-               [("r", "t0", Interval(0, 512)), ("m", "o", Interval(0, 512))],
-               [("m", "t1", Interval(0, 512))],
-               [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))])  # fmt: skip
+    one = case(
+        [("t0", 512), ("t1", 512), ("t2", 512), ("o", 512)],
+        [("m", "t0", Interval(0, 512))],
+        [("r", "t0", Interval(0, 512)), ("m", "o", Interval(0, 512))],
+        [("m", "t1", Interval(0, 512))],
+        [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))],
+    )
     lowered = lower(one, "ABAA")
     sent = next(t for t in lowered.traces[0].transfers if t.buffer == 0)
     assert before(program_of(lowered, "A"), Send(sent.id), Run(LaunchId(2)))
@@ -197,8 +221,9 @@ def test_bytes_nobody_wrote_are_filled_not_sent() -> None:
 
 def test_a_state_returns_to_its_home() -> None:
     """Step 1 on B writes last: B is home, and the next request's reader on A gets it from there."""
-    one = case([("s", 64), ("o", 64)],
-               [("r", "s", ALL), ("m", "o", ALL)], [("a", "s", Interval(0, 16))])  # fmt: skip
+    one = case(
+        [("s", 64), ("o", 64)], [("r", "s", ALL), ("m", "o", ALL)], [("a", "s", Interval(0, 16))]
+    )
     lowered = lower(one, "AB")
     (home,) = lowered.homes
     assert (home.device, home.bytes) == ("B", ((0, 16),))
@@ -209,17 +234,21 @@ def test_a_state_returns_to_its_home() -> None:
 
 def test_traces_of_a_mix_agree_on_homes_and_places() -> None:
     prefill = case([("s", 64), ("w", 64)], [("r", "w", ALL), ("m", "s", ALL)])
-    decode = case([("w", 64), ("o", 64), ("s", 64)],
-                  [("r", "w", ALL), ("a", "s", Interval(0, 8))],
-                  [("r", "s", ALL), ("m", "o", ALL)])  # fmt: skip
+    decode = case(
+        [("w", 64), ("o", 64), ("s", 64)],
+        [("r", "w", ALL), ("a", "s", Interval(0, 8))],
+        [("r", "s", ALL), ("m", "o", ALL)],
+    )
     lowered = lower_replica(
         [prefill[0], decode[0]], [prefill[1], decode[1]], ["A", "BB"], slots=1, lanes=3
     )
     assert {(h.trace, int(h.buffer), h.device) for h in lowered.homes} == {(0, 0, "A"), (1, 2, "A")}
     assert set(moves(lowered, 1)) == {
-        (2, "A", "B", ((0, 8),)), (2, "A", "B", ((8, 64),)), (2, "B", "A", ((0, 8),)),
+        (2, "A", "B", ((0, 8),)),
+        (2, "A", "B", ((8, 64),)),
+        (2, "B", "A", ((0, 8),)),
         (1, "B", HOST, ((0, 64),)),
-    }  # fmt: skip
+    }
     states = {(p.trace, p.device): p.offset for p in lowered.places if p.kind is AreaKind.LANE}
     assert states[0, "A"] == states[1, "A"]
     assert states[0, "B"] == states[1, "B"]
@@ -246,10 +275,12 @@ def test_the_same_input_gives_the_same_records() -> None:
 def test_nothing_shares_bytes_with_a_weight_that_points_into_slots() -> None:
     """Lowering keeps them apart, and the judge refuses a plan that does not."""
     words = PointerTable(BufferId(0), (PointerWord(8, Pointer(BufferId(1))),))
-    one = case([("w", 512), ("t", 512), ("i", 512), ("o", 64)],
-               [("r", "w", Interval(0, 16)), ("m", "t", Interval(0, 512))],
-               [("r", "i", Interval(0, 512)), ("r", "t", Interval(0, 64)), ("m", "o", ALL)],
-               words=[words])  # fmt: skip
+    one = case(
+        [("w", 512), ("t", 512), ("i", 512), ("o", 64)],
+        [("r", "w", Interval(0, 16)), ("m", "t", Interval(0, 512))],
+        [("r", "i", Interval(0, 512)), ("r", "t", Interval(0, 64)), ("m", "o", ALL)],
+        words=[words],
+    )
     lowered = lower(one, "AA")
     assert check_replica(lowered, [one[0]], [one[1]], ["AA"]) == ()
     weight = next(place for place in lowered.places if place.buffer == 0)

@@ -91,9 +91,13 @@ def test_counting_that_cannot_start_proves_nothing(
     model = build_model(problem, classes_of(problem))
     monkeypatch.setattr(counts._Solver, "root", lambda self: lost)
     found = counts.branch_on_counts(
-        model, next(iter(every_placement(problem))), lambda relaxed, best: best,
-        gap=0.0, most_work=1, watch=ENDLESS,
-    )  # fmt: skip
+        model,
+        next(iter(every_placement(problem))),
+        lambda relaxed, best: best,
+        gap=0.0,
+        most_work=1,
+        watch=ENDLESS,
+    )
     assert (found.bound_ns, found.ended) == (0.0, "nodes")
 
 

@@ -95,17 +95,22 @@ def random_problem(rng: random.Random) -> Problem:
         devices=tuple("abcd"[:devices]),
         tasks=tuple(Task(name=f"t{i}", ns=tuple(ns)) for i, ns in enumerate(times)),
         tensors=tuple(
-            Tensor(name=f"x{i}", bytes=rng.choice([0.0, 900.0]), producer=i,
-                   consumers=tuple(sorted({rng.randrange(i + 1, count) for _ in range(2)})))
+            Tensor(
+                name=f"x{i}",
+                bytes=rng.choice([0.0, 900.0]),
+                producer=i,
+                consumers=tuple(sorted({rng.randrange(i + 1, count) for _ in range(2)})),
+            )
             for i in range(count - 1)
         ),
         wires=tuple(
             Wire(source=a, target=b, ns_per_byte=rng.random(), latency_ns=5.0)
-            for a, b in pairs if rng.random() < 0.95
+            for a, b in pairs
+            if rng.random() < 0.95
         ),
         pipes=(Pipe(name="bus", ns_per_byte=rng.random(), pairs=tuple(pairs)),),
         transfer_ns=rng.choice([0.0, 300.0]),
-    )  # fmt: skip
+    )
     if rng.random() < 0.5:
         return problem
     numbers: dict[int, int] = {}

@@ -28,15 +28,18 @@ TRACE = (
     "//! buffer y bytes=1024 role=temp\n"
     "//! buffer z bytes=1 role=temp\n"
     "//! resident data=t.npz\n"
-    "//! module m0\n" + KERNEL.format(arch="sm_80")
-    + "//! module m0\n" + KERNEL.format(arch="sm_90a")
-    + "//! module m1\n" + KERNEL.format(arch="sm_80")
+    "//! module m0\n"
+    + KERNEL.format(arch="sm_80")
+    + "//! module m0\n"
+    + KERNEL.format(arch="sm_90a")
+    + "//! module m1\n"
+    + KERNEL.format(arch="sm_80")
     + "//! launch m0.fill grid=4,1,1 block=256,1,1 smem=128 args=[y, u32:1024]\n"
     "//! launch m0.fill grid=2,1,1 block=256,1,1 smem=128 args=[y+512, u32:512]\n"
     "//! launch m1.fill grid=1,1,1 block=32,1,1 args=[y, u32:1] stream=s\n"
     "//! memset y+0 bytes=1024 value=0x00\n"
     "//! memcpy y+0 x+0 bytes=64\n"
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

@@ -81,8 +81,9 @@ class _Emitter:
         self.targets = targets
         self.slots = min(lowered.slots, max(_MOST_STREAMS // (3 * len(lowered.devices)), 1))
         self.modules: dict[str, str] = {}
-        self.names = {device: f"device_{i}_{_plain(device)}" for i, device in
-                      enumerate(lowered.devices)}  # fmt: skip
+        self.names = {
+            device: f"device_{i}_{_plain(device)}" for i, device in enumerate(lowered.devices)
+        }
 
     def files(self) -> dict[str, str]:
         """All files, in the order in which to read them."""
@@ -91,8 +92,10 @@ class _Emitter:
         found["common.py"] = _COMMON.read_text("utf-8")
         found["slices.py"] = _SLICES.read_text("utf-8")
         found |= self.modules
-        return {name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
-                for name, text in found.items()}  # fmt: skip
+        return {
+            name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
+            for name, text in found.items()
+        }
 
     # --- a device ----------------------------------------------------------------------------
 
@@ -124,9 +127,13 @@ class _Emitter:
         return "\n".join(parts)
 
     def _function(
-        self, name: str, queue: Queue, trace: LoweredTrace, device: str,
+        self,
+        name: str,
+        queue: Queue,
+        trace: LoweredTrace,
+        device: str,
         program: DeviceProgram | None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         label = _said(self.traces[trace.trace].name)
         lines = [
             f"def {name}(d: Device, r: Request) -> Iterator[tuple[int, int]]:",
@@ -289,8 +296,10 @@ class _Emitter:
         lowered = self.lowered
         tables = []
         for served in self.traces:
-            rows = [f"        {b.name!r}: ({b.role.value!r}, {b.bytes}),"
-                    for b in served.program.buffers]  # fmt: skip
+            rows = [
+                f"        {b.name!r}: ({b.role.value!r}, {b.bytes}),"
+                for b in served.program.buffers
+            ]
             tables.append("\n".join(["    {", *rows, "    },"]))
         homes: list[dict[str, list[tuple[str, int, int]]]] = [{} for _ in self.traces]
         for home in lowered.homes:

@@ -83,9 +83,14 @@ class Request:
     """One request: where it runs, and its inputs and outputs in pinned memory."""
 
     def __init__(
-        self, number: int, trace: int, slot: int, lane: int, host: dict[str, Any],
+        self,
+        number: int,
+        trace: int,
+        slot: int,
+        lane: int,
+        host: dict[str, Any],
         begin: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number, self.trace, self.slot, self.lane = number, trace, slot, lane
         self.host = host  # buffer name: (address, array)
         self.begin = begin  # the same for outputs and temps that begin with something
@@ -98,10 +103,14 @@ class Device:
     handed_over: ClassVar[dict[int, int]] = {}  # what words will be, by address
 
     def __init__(
-        self, name: str, areas: dict[str, tuple[int, int]],
-        places: dict[int, dict[str, tuple[str, int]]], modules: dict[str, str],
-        events: int, slots: int,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        areas: dict[str, tuple[int, int]],
+        places: dict[int, dict[str, tuple[str, int]]],
+        modules: dict[str, str],
+        events: int,
+        slots: int,
+    ) -> None:
         self.name, self.areas, self.places, self.modules = name, areas, places, modules
         self.events, self.slots = events, slots
         Device.all[name] = self
@@ -180,10 +189,17 @@ class Device:
     # --- what a queue does ---------------------------------------------------------------------
 
     def launch(
-        self, r: Request, module: str, kernel: str, grid: tuple[int, int, int],
-        block: tuple[int, int, int], shared: int, args: list[bytes],
-        cluster: tuple[int, int, int] | None = None, cooperative: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        r: Request,
+        module: str,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        args: list[bytes],
+        cluster: tuple[int, int, int] | None = None,
+        cooperative: bool = False,
+    ) -> None:
         """A kernel on the compute queue."""
         check(cuda.cuCtxSetCurrent(self.context))
         function = self._function(f"{r.trace}:{module}", kernel, shared)
@@ -236,9 +252,14 @@ class Device:
             check(call[element_bytes](target, value, count, self.streams[r.slot, "compute"]))
 
     def memcpy(
-        self, r: Request, target: str, target_offset: int, source: str, source_offset: int,
+        self,
+        r: Request,
+        target: str,
+        target_offset: int,
+        source: str,
+        source_offset: int,
         size: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Copy bytes between two buffers on the compute queue."""
         one = self.address(r.trace, r.slot, r.lane, target) + target_offset
         other = self.address(r.trace, r.slot, r.lane, source) + source_offset
@@ -267,9 +288,13 @@ class Device:
         return self.flags + 4 * (r.slot * self.events + event)
 
     def send(
-        self, r: Request, transfer: int, name: str, target: str,
+        self,
+        r: Request,
+        transfer: int,
+        name: str,
+        target: str,
         pieces: list[tuple[int, int, int, int]],
-    ) -> Iterator[tuple[int, int]]:  # fmt: skip
+    ) -> Iterator[tuple[int, int]]:
         """Copy pieces (start, width, pitch, rows) of a buffer to another device."""
         other, stream = Device.all[target], self.streams[r.slot, "out"]
         ready = other.marks + 8 * (r.slot * self.transfers + transfer)
@@ -384,8 +409,11 @@ def main(
 ) -> None:
     """Serve requests and write what they leave."""
     parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
-    parser.add_argument("--data", help="weights and states by name (`NAME@LANE` for one lane), "
-                        "and what outputs and temps begin with")  # fmt: skip
+    parser.add_argument(
+        "--data",
+        help="weights and states by name (`NAME@LANE` for one lane), "
+        "and what outputs and temps begin with",
+    )
     parser.add_argument("--inputs", help="inputs by name (`NAME@REQUEST` for one request)")
     parser.add_argument("--outputs", help="write outputs (`NAME@REQUEST`) and states there")
     parser.add_argument("--requests", type=int, default=1)
@@ -448,9 +476,13 @@ def bytes_of(given: dict[str, Any], name: str, which: int, size: int) -> Any:
 
 
 def serve(
-    plan: dict[str, Any], programs: dict[str, dict[int, tuple[Any, Any, Any]]],
-    inputs: dict[str, Any], data: dict[str, Any], count: int, trace: int,
-) -> dict[str, Any]:  # fmt: skip
+    plan: dict[str, Any],
+    programs: dict[str, dict[int, tuple[Any, Any, Any]]],
+    inputs: dict[str, Any],
+    data: dict[str, Any],
+    count: int,
+    trace: int,
+) -> dict[str, Any]:
     """Requests one after the other, as many at a time as there are slots."""
     slots, lanes = plan["slots"], plan["lanes"]
     buffers = plan["traces"][trace]
@@ -495,9 +527,12 @@ def serve(
                     hosts[slot][name][1][offset : offset + 8] = 0
         write_words(plan, trace, slot, lane, kinds=("slot", "lane"), again=True)
         hand_over(
-            [queue(Device.all[name], request) for name in Device.all
-             for queue in programs[name][trace]]
-        )  # fmt: skip
+            [
+                queue(Device.all[name], request)
+                for name in Device.all
+                for queue in programs[name][trace]
+            ]
+        )
         flying[slot] = request
     for slot in list(flying):
         collect(slot)

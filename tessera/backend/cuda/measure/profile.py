@@ -107,9 +107,14 @@ class Profiler:
     """Measures on one backend. `inputs` are those of the request whose steps are measured."""
 
     def __init__(
-        self, backend: CudaBackend, graph: KernelGraph, inputs: Mapping[str, Bytes], *,
-        repeats: int = REPEATS, limit_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        backend: CudaBackend,
+        graph: KernelGraph,
+        inputs: Mapping[str, Bytes],
+        *,
+        repeats: int = REPEATS,
+        limit_s: float,
+    ) -> None:
         self.backend = backend
         self.graph = graph
         self.driver: Driver = backend.driver
@@ -151,10 +156,12 @@ class Profiler:
                 on_step(len(found), len(self.work))
         self.watch.what = "the whole trace"
         return DeviceTimes(
-            sms=device.sms, clock_mhz=clock, whole_ns=self._whole_ns(),
+            sms=device.sms,
+            clock_mhz=clock,
+            whole_ns=self._whole_ns(),
             steps=tuple(sorted(found, key=lambda one: one.step)),
             transfers=tuple(self._transfers()),
-        )  # fmt: skip
+        )
 
     # --- the whole ----------------------------------------------------------------------------
 

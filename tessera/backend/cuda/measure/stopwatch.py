@@ -70,10 +70,13 @@ class Stopwatch:
             last = now
             if waited > self._limit_s:
                 raise Stalled(
-                    error("TSR5052", f"{self.what} has not ended after {now - begun:.1f} s",
-                          hint="a kernel that never ends when it runs alone and again and again, "
-                          "or a limit that is too short (`--time-limit`)")
-                )  # fmt: skip
+                    error(
+                        "TSR5052",
+                        f"{self.what} has not ended after {now - begun:.1f} s",
+                        hint="a kernel that never ends when it runs alone and again and again, "
+                        "or a limit that is too short (`--time-limit`)",
+                    )
+                )
             if waited > _EAGER_S:
                 time.sleep(_PAUSE_S)
         self.is_stuck = was_stuck

@@ -70,12 +70,24 @@ NAMESPACE: dict[str, Any] = {
     "approx": approx,
     "video": video,
     "convert": convert,
-    **{name: value
-       for module in (spaces, access, addressing, builtins, frames, warp, async_copy, matrix_ops,
-                      tensor_copy)
-       for name, value in vars(module).items() if not name.startswith("__")},
+    **{
+        name: value
+        for module in (
+            spaces,
+            access,
+            addressing,
+            builtins,
+            frames,
+            warp,
+            async_copy,
+            matrix_ops,
+            tensor_copy,
+        )
+        for name, value in vars(module).items()
+        if not name.startswith("__")
+    },
     "mbarrier": mbarrier,
-}  # fmt: skip
+}
 
 # A block in which lanes wait for others: all lanes of the warp, or of four warps.
 WHOLE_WARP = 0xFFFFFFFF

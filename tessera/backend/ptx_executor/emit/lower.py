@@ -23,9 +23,22 @@ RETURN = "%return"
 
 BARRIERS = frozenset({"bar", "barrier"})
 WARP_WIDE = frozenset(
-    {"shfl", "vote", "match", "redux", "elect", "mma", "ldmatrix", "stmatrix", "movmatrix",
-     "wmma", "wgmma", "tcgen05", "tensormap"}
-)  # fmt: skip
+    {
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "elect",
+        "mma",
+        "ldmatrix",
+        "stmatrix",
+        "movmatrix",
+        "wmma",
+        "wgmma",
+        "tcgen05",
+        "tensormap",
+    }
+)
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
 _FULL = 0xFFFFFFFF
 _SEEN_BY_OTHERS = frozenset({"st", "atom", "red", "mbarrier", "cp", "stmatrix"})

@@ -162,8 +162,9 @@ class ProgramBuilder:
         for number, name in enumerate(order):
             flat = self.flats[name]
             layout = FunctionLayout(flat, number, name == self.kernel.name)
-            layout.outer = outer | {n: shared[v.name] for v in flat.variables
-                                    if (n := v.name) in shared}  # fmt: skip
+            layout.outer = outer | {
+                n: shared[v.name] for v in flat.variables if (n := v.name) in shared
+            }
             self.layouts[name] = layout
             for register in flat.registers:
                 self._add_register(layout, register.name, register.type)

@@ -96,12 +96,12 @@ def _emit_simd(e: Emitter, i: ptx.Instruction) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(
-        ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr"), _emit_scalar
-    ),
+    **dict.fromkeys(("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr"), _emit_scalar),
     "vmad": _emit_vmad,
     "vset": _emit_vset,
-    **{f"{name}{lanes}": _emit_simd
-       for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")
-       for lanes in (2, 4)},
-}  # fmt: skip
+    **{
+        f"{name}{lanes}": _emit_simd
+        for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")
+        for lanes in (2, 4)
+    },
+}

@@ -100,8 +100,9 @@ class Watch:
         places = _shared_places(cx, addr, who)
         if self.checks.uninitialised:
             flags = cx.chunk.shared_flags()
-            self._need(flags, places, np.broadcast_to(addr, places.shape), width, site,
-                       "shared memory")  # fmt: skip
+            self._need(
+                flags, places, np.broadcast_to(addr, places.shape), width, site, "shared memory"
+            )
         if self.checks.races:
             self._race(cx, self._shared(cx), site, addr, places, width, who, "r")
 

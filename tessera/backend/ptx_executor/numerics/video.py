@@ -251,8 +251,17 @@ def vset_simd(
     """`vset2`/`vset4`."""
     return _by_lane(
         lambda x, y: _compared(comparison, x, y),
-        at, bt, a, b, c, lanes, mask, asel, bsel, add,
-    )  # fmt: skip
+        at,
+        bt,
+        a,
+        b,
+        c,
+        lanes,
+        mask,
+        asel,
+        bsel,
+        add,
+    )
 
 
 def _by_lane(

@@ -14,9 +14,26 @@ from tessera.ir.operators.shapes_moved import indexed_axes
 Function = Callable[[Call], list[Array]]
 
 # Functions whose results are elements of their operands: those may be of any type.
-MOVES = frozenset(("copy", "copy_into", "cat", "stack", "flip", "roll", "repeat", "index_select",
-                   "index", "embedding", "gather", "scatter", "index_copy", "index_put", "tril",
-                   "triu"))  # fmt: skip
+MOVES = frozenset(
+    (
+        "copy",
+        "copy_into",
+        "cat",
+        "stack",
+        "flip",
+        "roll",
+        "repeat",
+        "index_select",
+        "index",
+        "embedding",
+        "gather",
+        "scatter",
+        "index_copy",
+        "index_put",
+        "tril",
+        "triu",
+    )
+)
 
 
 class IndexOutOfRange(Exception):

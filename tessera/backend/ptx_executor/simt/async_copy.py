@@ -99,8 +99,9 @@ def copy_bulk(
     for place, _ in mbarrier.lanes_at(cx, target, guard):
         to, start, count = (int(x[place]) for x in flat)
         if count % 16 or to % 16 or start % 16:
-            raise Fault("TSR5003", "bulk copy whose addresses or size are no multiples of 16",
-                        site, place)  # fmt: skip
+            raise Fault(
+                "TSR5003", "bulk copy whose addresses or size are no multiples of 16", site, place
+            )
         data = read_bytes(cx, site, spaces[1], start, count, place)
         at = None if bars is None else int(bars[place])
         for rank_target, rank_bar in spread(to, at, masks, place):

@@ -231,9 +231,15 @@ class Atomic:
 
 
 _SCAN_TYPES = {
-    "u32": "u4", "s32": "i4", "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8",
-    "f32": "f4", "f64": "f8",
-}  # fmt: skip
+    "u32": "u4",
+    "s32": "i4",
+    "b32": "u4",
+    "u64": "u8",
+    "s64": "i8",
+    "b64": "u8",
+    "f32": "f4",
+    "f64": "f8",
+}
 
 
 def _plain_floats(values: Array, running: Array) -> bool:

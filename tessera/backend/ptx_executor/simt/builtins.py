@@ -129,8 +129,10 @@ def builtin___assertfail(
     def at(value: Array) -> int:
         return int(np.broadcast_to(value, cx.shape).reshape(-1)[lane])
 
-    texts = [_read_string(cx, site, at(v), lane).decode("utf-8", "replace") if at(v) else ""
-             for v in (message, file, function)]  # fmt: skip
+    texts = [
+        _read_string(cx, site, at(v), lane).decode("utf-8", "replace") if at(v) else ""
+        for v in (message, file, function)
+    ]
     raise Fault(
         "TSR5013",
         f"assertion failed: {texts[0]}",

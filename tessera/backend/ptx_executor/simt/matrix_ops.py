@@ -345,9 +345,19 @@ def wgmma_mma(
         one = scale_d.size == 1
         keep = bool(scale_d.item()) if one else cx.to_warps(scale_d).reshape(-1)
     made = wgmma.mma(
-        shape, dt, at, bt, to_warps(cx, d), left, right,
-        scale_d=keep, scale_a=scales[0], scale_b=scales[1], satfinite=satfinite, op=op or "and",
-    )  # fmt: skip
+        shape,
+        dt,
+        at,
+        bt,
+        to_warps(cx, d),
+        left,
+        right,
+        scale_d=keep,
+        scale_a=scales[0],
+        scale_b=scales[1],
+        satfinite=satfinite,
+        op=op or "and",
+    )
     return [cx.from_warps(x.reshape(-1, WARP)) for x in made]
 
 

@@ -109,8 +109,9 @@ def _write_packed(
 ) -> None:
     base = int(mbarrier.shared_offset(np.array([target], dtype=np.uint64))[0])
     if base % 16 or len(data) % 16:
-        raise Fault("TSR5003", "tensor copy to shared memory that is not 16-byte aligned",
-                    site, place)  # fmt: skip
+        raise Fault(
+            "TSR5003", "tensor copy to shared memory that is not 16-byte aligned", site, place
+        )
     offsets = packed_offsets(found, base, len(data)).astype(np.uint64)
     who = np.full(len(offsets), place)
     SPACES["shared"][1](cx, site, offsets, 16, data.view(np.complex128), who)

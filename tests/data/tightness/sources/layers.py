@@ -234,19 +234,31 @@ TABLE = {
     "permute_heads": (permute_heads, ["*fp16", "*fp16", N], {"HEADS": 4, "DIM": 32, "BT": 16}, 4),
     "kv_write": (kv_write, ["*fp16"] * 4 + [N, N, N], {"BLOCK": 128}, 4),
     "kv_paged": (kv_paged, ["*fp16", "*fp16", "*i32", N], {"BLOCK": 128}, 4),
-    "splitk_partial": (splitk_matmul, ["*fp32", "*fp16", "*fp16", N, N, N],
-                       {"BM": 32, "BN": 32, "BK": 32, "PARTS": 3, "ATOMIC": False}, 4),
-    "splitk_atomic": (splitk_matmul, ["*fp32", "*fp16", "*fp16", N, N, N],
-                      {"BM": 32, "BN": 32, "BK": 32, "PARTS": 3, "ATOMIC": True}, 4),
+    "splitk_partial": (
+        splitk_matmul,
+        ["*fp32", "*fp16", "*fp16", N, N, N],
+        {"BM": 32, "BN": 32, "BK": 32, "PARTS": 3, "ATOMIC": False},
+        4,
+    ),
+    "splitk_atomic": (
+        splitk_matmul,
+        ["*fp32", "*fp16", "*fp16", N, N, N],
+        {"BM": 32, "BN": 32, "BK": 32, "PARTS": 3, "ATOMIC": True},
+        4,
+    ),
     "splitk_sum": (splitk_sum, [F, F, N], {"PARTS": 3, "BLOCK": 256}, 4),
-    "persistent_matmul": (persistent_matmul, ["*fp16"] * 3 + [N, N, N],
-                          {"BM": 32, "BN": 32, "BK": 32, "GROUP": 2}, 4),
+    "persistent_matmul": (
+        persistent_matmul,
+        ["*fp16"] * 3 + [N, N, N],
+        {"BM": 32, "BN": 32, "BK": 32, "GROUP": 2},
+        4,
+    ),
     "block_matmul": (block_matmul, ["*fp16"] * 3 + [N, N, N], {"BM": 32, "BN": 32, "BK": 32}, 4),
     "softmax_online": (softmax_online, [F, F, N], {"BLOCK": 128}, 4),
     "scan_loop": (scan_loop, [F, F, N], {"BLOCK": 128}, 4),
     "conv1d": (conv1d, [F, F, F, N, N], {"TAPS": 4, "BT": 16, "BC": 32}, 4),
     "rmsnorm": (rmsnorm, [F, F, F, N], {"BLOCK": 128}, 4),
-}  # fmt: skip
+}
 
 
 def modules():

@@ -41,19 +41,22 @@ buffer t bytes=256 role=temp
 def two_copies(steps: str = "") -> Model:
     """x to t on `a`, t to y on `b`."""
     program = trace(
-        BUFFERS, COPY + SCALE,
+        BUFFERS,
+        COPY + SCALE,
         "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[t, x, u32:64]\n"
         "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[y, t, u32:64]\n" + steps,
-    )  # fmt: skip
+    )
     places = ["a", "b"] + ["b"] * steps.count("\n")
     return model_of([program], [places], slots=2)
 
 
 def backend_of(model: Model, fake: FakeCuda, timeline: bool = False, **options: object):
     return CudaBackend(
-        model, BackendOptions(targets=SLICES, timeline=timeline), cuda=CudaOptions(**options),
+        model,
+        BackendOptions(targets=SLICES, timeline=timeline),
+        cuda=CudaOptions(**options),
         driver=Driver(fake),
-    )  # fmt: skip
+    )
 
 
 def test_steady_state_neither_waits_nor_allocates() -> None:

@@ -44,6 +44,10 @@ def test_rows_of_a_matrix_are_one_piece() -> None:
 
 
 def test_interleaved_patterns_are_one_piece_each() -> None:
-    rows = tuple(sorted([(64 * i, 64 * i + 8) for i in range(9)]
-                        + [(64 * i + 32, 64 * i + 36) for i in range(9)]))  # fmt: skip
+    rows = tuple(
+        sorted(
+            [(64 * i, 64 * i + 8) for i in range(9)]
+            + [(64 * i + 32, 64 * i + 36) for i in range(9)]
+        )
+    )
     assert pieces_of(rows) == (Piece(0, 8, 64, 9), Piece(32, 4, 64, 9))

@@ -32,9 +32,12 @@ REQUESTS = 5
 
 
 def run_files(
-    model: Model, targets: dict[str, str], fake: FakeCuda, folder: Path,
+    model: Model,
+    targets: dict[str, str],
+    fake: FakeCuda,
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """Write the programs, run `run.py` as a user would, and read what it writes."""
     for name, text in emit_python(model.lowered, model.traces, targets).items():
         (folder / name).write_text(text)
@@ -234,8 +237,11 @@ def test_what_a_program_is_given_and_cannot_use(
 def test_no_name_becomes_code() -> None:
     """Traces are called after their files, and files can have any name."""
     evil = 'a"""+print()+"""\\n\nprint()\x85print()\u2028#'
-    program = trace("buffer x bytes=4 role=input\nbuffer y bytes=4 role=output", COPY,
-                    "memcpy y x bytes=4\nmemset x bytes=4 value=1\nmemcpy x y bytes=4")  # fmt: skip
+    program = trace(
+        "buffer x bytes=4 role=input\nbuffer y bytes=4 role=output",
+        COPY,
+        "memcpy y x bytes=4\nmemset x bytes=4 value=1\nmemcpy x y bytes=4",
+    )
     model = model_of([program], [[evil, "b", evil]])
     named = tuple(replace(one, name=evil) for one in model.traces)
     files = emit_python(model.lowered, named, {})

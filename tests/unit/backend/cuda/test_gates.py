@@ -55,9 +55,11 @@ def run(seed: int) -> bool:
     model = gated_model(rng)
     several = rng.random() < 0.4
     fake = FakeCuda(
-        seed=seed, gpus=3 if several else 1, peers=rng.random() < 0.5,
+        seed=seed,
+        gpus=3 if several else 1,
+        peers=rng.random() < 0.5,
         one_queue=rng.random() < 0.3,
-    )  # fmt: skip
+    )
     if rng.random() < 0.3:
         refuse_some(fake, rng)
     options = BackendOptions(

@@ -8,13 +8,16 @@ from tessera.backend.cuda.host_memory import Recycled
 SIZE = 1 << 17
 
 
-@pytest.mark.parametrize("part", [
-    lambda result: result[8:16].view(np.uint32),
-    lambda result: result.reshape(2, -1).T,
-    lambda result: memoryview(result)[8:],
-    lambda result: np.from_dlpack(result),
-    lambda result: result.base,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda result: result[8:16].view(np.uint32),
+        lambda result: result.reshape(2, -1).T,
+        lambda result: memoryview(result)[8:],
+        lambda result: np.from_dlpack(result),
+        lambda result: result.base,
+    ],
+)
 def test_memory_is_used_again_only_when_nobody_has_it(part: object) -> None:
     recycled = Recycled()
     content = np.arange(SIZE, dtype=np.uint32).view(np.uint8)[:SIZE]

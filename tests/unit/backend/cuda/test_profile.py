@@ -198,9 +198,13 @@ def test_without_memory_for_two_nothing_is_measured_together(
 
 
 def together_with(
-    monkeypatch: pytest.MonkeyPatch, trace: Path, fake: FakeCuda, begin: Callable[[int], None],
-    *, hangs: bool = True,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    trace: Path,
+    fake: FakeCuda,
+    begin: Callable[[int], None],
+    *,
+    hangs: bool = True,
+) -> None:
     """Measure requests together; `begin` hears of each that is handed over there.
 
     What hangs is given up soon; what does not has the time that a busy machine may need.
@@ -382,9 +386,18 @@ def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_
     for name, sms in (("a.json", 84), ("b.json", 48)):
         rows = [row for row in found["rows"] if row["sms"] == sms]
         (tmp_path / name).write_text(profile_text({**found, "rows": rows}))
-    outcome = tessc("plan", str(counting), "--gpus", "h200:84sm,h200:48sm", "-o",
-                    str(tmp_path / "p.tsp"), "--profile", str(tmp_path / "a.json"),
-                    "--profile", str(tmp_path / "b.json"))  # fmt: skip
+    outcome = tessc(
+        "plan",
+        str(counting),
+        "--gpus",
+        "h200:84sm,h200:48sm",
+        "-o",
+        str(tmp_path / "p.tsp"),
+        "--profile",
+        str(tmp_path / "a.json"),
+        "--profile",
+        str(tmp_path / "b.json"),
+    )
     assert outcome.code == 0, outcome.err
     assert "TSR3014" not in outcome.err, "no duration is an estimate"
 

@@ -44,9 +44,11 @@ def copies(slots: int = 1) -> Model:
 
 def start(model: Model, fake: FakeCuda, **options: object) -> CudaBackend:
     return CudaBackend(
-        model, BackendOptions(targets=SLICES, timeline=False), cuda=CudaOptions(**options),
+        model,
+        BackendOptions(targets=SLICES, timeline=False),
+        cuda=CudaOptions(**options),
         driver=Driver(fake),
-    )  # fmt: skip
+    )
 
 
 def request(model: Model, number: int) -> Request:
@@ -185,9 +187,11 @@ def early_starts(gate: int | None, seed: int, *, graphs: bool) -> int:
     gated = replace(model.lowered, traces=(replace(lowered, gate=gate),))
     model = replace(model, lowered=gated)
     backend = CudaBackend(
-        model, BackendOptions(targets=SLICES, timeline=True), cuda=CudaOptions(graphs=graphs),
+        model,
+        BackendOptions(targets=SLICES, timeline=True),
+        cuda=CudaOptions(graphs=graphs),
         driver=Driver(FakeCuda(seed=seed)),
-    )  # fmt: skip
+    )
     asks = [Ask(number, lane=number % 3) for number in range(9)]
     done, states = serve(backend, model, asks)
     assert_equal(model, asks, expected(model, asks), done, states)
@@ -216,9 +220,11 @@ def test_a_request_does_not_wait_for_one_further_back_in_line(gate: int) -> None
     before = 0
     for seed in range(6):
         backend = CudaBackend(
-            model, BackendOptions(targets=SLICES, timeline=True), cuda=CudaOptions(depth=2),
+            model,
+            BackendOptions(targets=SLICES, timeline=True),
+            cuda=CudaOptions(depth=2),
             driver=Driver(FakeCuda(seed=seed)),
-        )  # fmt: skip
+        )
         done, _ = serve(backend, model, [Ask(n, lane=n // 2) for n in range(4)])
         starts = [next(e.start_ns for e in one.events if e.step == 0) for one in done]
         before += starts[2] < starts[1]

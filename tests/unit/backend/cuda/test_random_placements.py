@@ -27,9 +27,12 @@ def random_model(seed: int, devices: str = "abc", traces: int = 1, variable: boo
     programs = [random_program(10 * seed + i, variable=variable) for i in range(traces)]
     placements = [[rng.choice(devices) for _ in program.work()] for program in programs]
     return model_of(
-        programs, placements, slots=rng.randint(1, 4), lanes=rng.randint(1, 3),
+        programs,
+        placements,
+        slots=rng.randint(1, 4),
+        lanes=rng.randint(1, 3),
         graphs=[graph_of(program) for program in programs],
-    )  # fmt: skip
+    )
 
 
 def asks_of(model: Model, count: int = 6) -> list[Ask]:

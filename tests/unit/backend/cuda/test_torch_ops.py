@@ -130,8 +130,10 @@ def test_numbers_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_pytorch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    mm = Operator([Argument("self"), Argument("mat2"), Argument("out", is_out=True)],
-                  RuntimeError("no such algorithm\nlong story"))  # fmt: skip
+    mm = Operator(
+        [Argument("self"), Argument("mat2"), Argument("out", is_out=True)],
+        RuntimeError("no such algorithm\nlong story"),
+    )
     fake_torch(monkeypatch, mm__out=mm)
     with pytest.raises(DriverError, match="no such algorithm"):
         prepared(call_of(MM))()

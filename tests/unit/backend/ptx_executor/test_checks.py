@@ -85,9 +85,12 @@ def test_same_value_and_atomics_do_not_race():
 
 @pytest.mark.parametrize(
     ("store", "load"),
-    [("st.release.cta", "ld.acquire.cta"), ("st.relaxed.gpu", "ld.relaxed.gpu"),
-     ("st.volatile", "ld.volatile")],
-)  # fmt: skip
+    [
+        ("st.release.cta", "ld.acquire.cta"),
+        ("st.relaxed.gpu", "ld.relaxed.gpu"),
+        ("st.volatile", "ld.volatile"),
+    ],
+)
 def test_strong_accesses_do_not_race_with_each_other(store: str, load: str):
     """One thread of the last warp sets a flag that the others poll at once (cuda::barrier)."""
     launch(

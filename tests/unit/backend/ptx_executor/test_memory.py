@@ -40,8 +40,12 @@ def test_freed_memory_is_a_fault():
 
 def test_fault_names_thread_line_and_allocation():
     with pytest.raises(TesseraError, match="TSR5002") as caught:
-        run("mul.wide.u32 %rd5, %r1, 8; add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;",
-            grid=2, block=(8, 4), count=8)  # fmt: skip
+        run(
+            "mul.wide.u32 %rd5, %r1, 8; add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;",
+            grid=2,
+            block=(8, 4),
+            count=8,
+        )
     found = caught.value.diagnostics[0]
     assert found.primary is not None
     assert found.primary.span.source.line_text(found.primary.span.start).lstrip().startswith("mul")
@@ -88,8 +92,9 @@ def test_rows_far_apart_and_columns_apart():
         count=400,
     )
     found = accesses(result)
-    assert found.reads == tuple((400 * c + 8 * t, 400 * c + 8 * t + 4)
-                                for c in range(3) for t in range(32))  # fmt: skip
+    assert found.reads == tuple(
+        (400 * c + 8 * t, 400 * c + 8 * t + 4) for c in range(3) for t in range(32)
+    )
     assert found.writes == tuple((400 * c, 400 * c + 128) for c in range(3))
 
 

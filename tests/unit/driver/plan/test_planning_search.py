@@ -105,10 +105,13 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
         choice = choose_best(setting, attempt, *given)
         best = choice.best
         held = replace(
-            best, name="held back", period_ns=2 * best.period_ns, latency_ns=9 * best.period_ns / 2,
+            best,
+            name="held back",
+            period_ns=2 * best.period_ns,
+            latency_ns=9 * best.period_ns / 2,
             limits=(("slots", 2 * best.period_ns), ("load", best.period_ns / 2)),
             replicas=(replace(best.replicas[0], share=1.0),),
-        )  # fmt: skip
+        )
         return replace(choice, candidates=(*choice.candidates, held))
 
     monkeypatch.setattr(planning_search, "choose_best", with_another)
@@ -446,9 +449,17 @@ def test_launch_programs_are_printed() -> None:
 
 def test_explained_steps(tmp_path: Path) -> None:
     outcome = tessc(
-        "plan", str(MLP), "--gpus", PAIR, "--strategy", "layers", "--explain", "k5",
-        "-o", str(tmp_path / "p.tsp"),
-    )  # fmt: skip
+        "plan",
+        str(MLP),
+        "--gpus",
+        PAIR,
+        "--strategy",
+        "layers",
+        "--explain",
+        "k5",
+        "-o",
+        str(tmp_path / "p.tsp"),
+    )
     assert outcome.code == 0, outcome.err
     assert "k5 m0.linear: on " in outcome.text
     assert "sm_80, chosen" in outcome.text
@@ -508,8 +519,9 @@ def test_json(tmp_path: Path) -> None:
     assert found["classes"][0]["ratio"] > 1
     assert found["limits"][0]["ns"] == pytest.approx(found["period_ns"])
     assert {row["name"].split(":")[0] for row in found["alternatives"]} == {
-        "2x a100-80g-sxm", "2x l40s",
-    }  # fmt: skip
+        "2x a100-80g-sxm",
+        "2x l40s",
+    }
     assert found["explained"][0]["name"] == "m0.linear"
     assert sum(len(placed["steps"]) for placed in found["replicas"][0]["traces"]) == 8
 
@@ -517,11 +529,14 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"objective": "speed"}, {"slots": 0}, {"lanes": 0}, {"gap": float("nan")},
+        {"objective": "speed"},
+        {"slots": 0},
+        {"lanes": 0},
+        {"gap": float("nan")},
         {"strategy": "dp", "placement": "random:1"},
         {"strategy": "dp", "objective": "latency+throughput"},
     ],
-)  # fmt: skip
+)
 def test_options_that_are_wrong_in_themselves(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`"):
         PlanOptions(gpus=PAIR, **wrong)
@@ -530,11 +545,16 @@ def test_options_that_are_wrong_in_themselves(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--gap", "nan"], ["--time-limit", "nan"], ["--time-limit", "0"], ["--slots", "0"],
-        ["--lanes", "0"], ["--placement", "random:1", "--strategy", "dp"],
-        ["--objective", "latency+throughput", "--strategy", "dp"], ["--objective", "speed"],
+        ["--gap", "nan"],
+        ["--time-limit", "nan"],
+        ["--time-limit", "0"],
+        ["--slots", "0"],
+        ["--lanes", "0"],
+        ["--placement", "random:1", "--strategy", "dp"],
+        ["--objective", "latency+throughput", "--strategy", "dp"],
+        ["--objective", "speed"],
     ],
-)  # fmt: skip
+)
 def test_wrong_usage(tmp_path: Path, arguments: list[str]) -> None:
     target = tmp_path / "p.tsp"
     assert tessc("plan", str(MLP), "--gpus", PAIR, *arguments, "-o", str(target)).code == 2

@@ -30,9 +30,13 @@ def before() -> Plan:
 
 
 def profiled(
-    folder: Path, before: Plan, ns: dict[int, float], busy: float = 1.0,
-    together: dict[int, float] | None = None, **options: Any,
-) -> PlanReport:  # fmt: skip
+    folder: Path,
+    before: Plan,
+    ns: dict[int, float],
+    busy: float = 1.0,
+    together: dict[int, float] | None = None,
+    **options: Any,
+) -> PlanReport:
     """A plan from a profile: so many nanoseconds per step by SMs, `busy` times that beside a
     neighbour that moves memory; `together` for a request while the rest is busy, too."""
     names = [step.name for step in before.replicas[0].traces[0].steps]
@@ -177,8 +181,13 @@ def test_the_search_knows_that_copies_between_slices_take_time_from_steps() -> N
     taken = {(wire.source, wire.target): wire.end_ns_per_byte for wire in problem.wires}
     byte = 2e9 / machine.cards[0].gpu.memory_bandwidth
     assert taken == {
-        (0, 1): byte, (1, 0): byte, (0, 2): 0.0, (2, 0): 0.0, (1, 2): 0.0, (2, 1): 0.0,
-    }  # fmt: skip
+        (0, 1): byte,
+        (1, 0): byte,
+        (0, 2): 0.0,
+        (2, 0): 0.0,
+        (1, 2): 0.0,
+        (2, 1): 0.0,
+    }
 
 
 def test_slices_stay_where_they_are_asked_for_or_nothing_is_known(
@@ -195,9 +204,18 @@ def test_what_such_a_plan_says_of_itself_holds(tmp_path: Path, before: Plan, who
     profiled(tmp_path, before, {132: whole, 84: 1000.0, 48: 1500.0}, busy=3.0)
     target = tmp_path / "plan.tsp"
     outcome = tessc(
-        "plan", str(MLP), "--gpus", SLICES.gpus, "--profile", str(tmp_path / "times.json"),
-        "--pareto", "--explain", "k2", "-o", str(target),
-    )  # fmt: skip
+        "plan",
+        str(MLP),
+        "--gpus",
+        SLICES.gpus,
+        "--profile",
+        str(tmp_path / "times.json"),
+        "--pareto",
+        "--explain",
+        "k2",
+        "-o",
+        str(target),
+    )
     assert outcome.code == 0
     said = "warning[TSR3021]: slices of `h200-0` do not pay" in outcome.err
     assert said == (whole == 100.0)
@@ -231,8 +249,9 @@ def test_times_between_neighbours() -> None:
 
 def test_a_group_with_attention_in_it_is_attention() -> None:
     tasks = (
-        Task(name="write", ns=(1.0,)), Task(name="read", ns=(2.0,), kind="attention"),
+        Task(name="write", ns=(1.0,)),
+        Task(name="read", ns=(2.0,), kind="attention"),
         Task(name="mm", ns=(1.0,)),
-    )  # fmt: skip
+    )
     joined = contract(Problem(devices=("a",), tasks=tasks), (0, 0, 1))
     assert [task.kind for task in joined.tasks] == ["attention", ""]

@@ -76,9 +76,14 @@ def test_a_timeline_has_a_row_per_device_and_queue() -> None:
     processes = {r["pid"]: r["args"]["name"] for r in rows if r["name"] == "process_name"}
     found = sorted((processes[pid], name) for (pid, _), name in named.items())
     assert found == [
-        ("a", "compute"), ("a", "in"), ("a", "out"), ("a", "out (2)"),
-        ("b", "compute"), ("b", "in"), ("b", "out"),
-    ]  # fmt: skip
+        ("a", "compute"),
+        ("a", "in"),
+        ("a", "out"),
+        ("a", "out (2)"),
+        ("b", "compute"),
+        ("b", "in"),
+        ("b", "out"),
+    ]
     slices = [row for row in rows if row["ph"] == "X"]
     assert len(slices) == 8
     by_row: dict[tuple[int, int], list[tuple[float, float]]] = {}

@@ -56,9 +56,11 @@ def test_every_request_has_its_own_inputs_and_every_lane_its_own_state(tmp_path:
 def test_contents_beside_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     arrays = {
-        "w": np.full(16, 2, np.float32), "s": np.full(16, 3, np.float32),
-        "i": np.array([4, 5], np.uint32), "x": np.full(16, 6, np.float32),
-    }  # fmt: skip
+        "w": np.full(16, 2, np.float32),
+        "s": np.full(16, 3, np.float32),
+        "i": np.array([4, 5], np.uint32),
+        "x": np.full(16, 6, np.float32),
+    }
     np.savez(path, **arrays)
     found = materials(tmp_path, make_plan("c.npz", path.read_bytes()))
     assert found.weights["w"].view(np.float32).tolist() == [2] * 16

@@ -42,9 +42,16 @@ def run(tmp_path: Path, plan: Plan, *more: str) -> Outcome:
 def test_a_plan_on_slices(tmp_path: Path, plan: Plan, fake: FakeCuda) -> None:
     outputs, timeline = tmp_path / "out.npz", tmp_path / "run.json"
     result = run(
-        tmp_path, plan, "--map", SLICES, "--verify", "--outputs", str(outputs),
-        "--timeline", str(timeline),
-    )  # fmt: skip
+        tmp_path,
+        plan,
+        "--map",
+        SLICES,
+        "--verify",
+        "--outputs",
+        str(outputs),
+        "--timeline",
+        str(timeline),
+    )
     assert (result.code, result.err) == (0, "")
     assert "ran 4 requests" in result.text
     assert "on GPUs" in result.text

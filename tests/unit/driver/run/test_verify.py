@@ -48,9 +48,13 @@ def run_inline(prepared: Prepared, model: Model) -> Outcome:
         )
         done |= {one.request: one for one in backend.collect(1.0)}
     return Outcome(
-        opened=prepared.opened, backend="cpu", turns=prepared.turns, done=done, seconds=1.0,
+        opened=prepared.opened,
+        backend="cpu",
+        turns=prepared.turns,
+        done=done,
+        seconds=1.0,
         states=tuple(backend.read_states(lane) for lane in range(model.lowered.lanes)),
-    )  # fmt: skip
+    )
 
 
 def test_a_good_run_is_equal_to_the_byte(prepared: Prepared) -> None:

@@ -58,30 +58,52 @@ X, Y, W = 0x7F0000000000, 0x7F0000001000, 0x7F0000002000
 
 
 def buffer(name: str, address: int, role: Role, *, lasting: bool = False) -> RawBuffer:
-    return RawBuffer(name=name, address=address, bytes=128, role=role, lasting=lasting,
-                     dtype=DataType.F32, shape=(32,))  # fmt: skip
+    return RawBuffer(
+        name=name,
+        address=address,
+        bytes=128,
+        role=role,
+        lasting=lasting,
+        dtype=DataType.F32,
+        shape=(32,),
+    )
 
 
 def launch(source: int, target: int, *, function: int = 7, stride: int = 5) -> RawLaunch:
     inner = struct.pack("<QQQ", X, target, stride)
-    return RawLaunch(name="scale", function=function, grid=(1, 1, 1), block=(32, 1, 1),
-                     shared_bytes=0, arguments=(struct.pack("<Q", source), struct.pack("<Q", 32),
-                                                inner))  # fmt: skip
+    return RawLaunch(
+        name="scale",
+        function=function,
+        grid=(1, 1, 1),
+        block=(32, 1, 1),
+        shared_bytes=0,
+        arguments=(struct.pack("<Q", source), struct.pack("<Q", 32), inner),
+    )
 
 
 def code(*, threads: int = 32, text: str = PTX, archs: tuple[str, ...] = ("sm_80",)) -> RawCode:
-    return RawCode(function=7, variants=tuple(
-        RawVariant(arch=arch, text=text.replace("sm_80", arch), threads=threads if n else 32,
-                   shared_bytes=16 * n)
-        for n, arch in enumerate(archs)
-    ))  # fmt: skip
+    return RawCode(
+        function=7,
+        variants=tuple(
+            RawVariant(
+                arch=arch,
+                text=text.replace("sm_80", arch),
+                threads=threads if n else 32,
+                shared_bytes=16 * n,
+            )
+            for n, arch in enumerate(archs)
+        ),
+    )
 
 
 def capture(*nodes: object, **more: object) -> RawCapture:
     values: dict[str, object] = {
         "buffers": (buffer("x", X, Role.INPUT, lasting=True), buffer("y", Y, Role.OUTPUT)),
-        "nodes": nodes, "operators": (), "codes": (code(),), **more,
-    }  # fmt: skip
+        "nodes": nodes,
+        "operators": (),
+        "codes": (code(),),
+        **more,
+    }
     return RawCapture(**values)  # type: ignore[arg-type]
 
 
@@ -144,9 +166,13 @@ def test_a_library_call_takes_the_place_of_its_nodes() -> None:
         return RawTensor(address=address, dtype=DataType.F32, shape=(4, 8), strides=(8, 1))
 
     call = RawOperator(
-        operator="aten::relu", reads=(tensor(X),), writes=(tensor(Y),), attributes=(), first=1,
+        operator="aten::relu",
+        reads=(tensor(X),),
+        writes=(tensor(Y),),
+        attributes=(),
+        first=1,
         last=3,
-    )  # fmt: skip
+    )
     strange = launch(X, Y, function=99)
     zero = RawMemset(address=Y, bytes=4, value=0, element_bytes=1)
     program, _ = build_program(capture(launch(X, Y), zero, strange, operators=(call,)))
@@ -209,9 +235,13 @@ def test_an_operator_of_the_users_own_is_what_is_inside_of_it() -> None:
     """A launch, a library call and a copy; without the call a node would be left."""
     tensor = RawTensor(address=X, dtype=DataType.F32, shape=(32,), strides=(1,))
     inside = RawOperator(
-        operator="aten::relu", reads=(tensor,), attributes=(), first=1, last=2,
+        operator="aten::relu",
+        reads=(tensor,),
+        attributes=(),
+        first=1,
+        last=2,
         writes=(dataclasses.replace(tensor, address=Y),),
-    )  # fmt: skip
+    )
     own = RawOperator(operator="my::op", reads=(), writes=(), attributes=(), first=0, last=3)
     strange = launch(X, Y, function=99)
     nodes = (launch(X, Y), strange, RawMemcpy(target=Y, source=X, bytes=4))
@@ -257,13 +287,18 @@ def test_an_operand_without_elements_may_stand_anywhere() -> None:
     none = RawTensor(address=0, dtype=DataType.F32, shape=(0, 8), strides=(8, 1))
     given = dataclasses.replace(none, address=X, shape=(4, 8))
     call = RawOperator(
-        operator="aten::cat", reads=(none, given), attributes=(), first=0, last=1,
+        operator="aten::cat",
+        reads=(none, given),
+        attributes=(),
+        first=0,
+        last=1,
         writes=(dataclasses.replace(given, address=Y),),
-    )  # fmt: skip
+    )
     buffers = (
-        buffer("first", X - 4096, Role.TEMP), buffer("x", X, Role.INPUT, lasting=True),
+        buffer("first", X - 4096, Role.TEMP),
+        buffer("x", X, Role.INPUT, lasting=True),
         buffer("y", Y, Role.OUTPUT),
-    )  # fmt: skip
+    )
     program, _ = build_program(
         capture(launch(X, Y, function=99), operators=(call,), buffers=buffers)
     )
@@ -301,8 +336,9 @@ def test_a_variant_with_other_parameters_is_left_out_and_told() -> None:
     other = dataclasses.replace(
         both.variants[1], text=both.variants[1].text.replace(".b8 s[24]", ".b8 s[32]")
     )
-    raw = capture(launch(X, Y), codes=(dataclasses.replace(both, variants=(both.variants[0],
-                                                                         other)),))  # fmt: skip
+    raw = capture(
+        launch(X, Y), codes=(dataclasses.replace(both, variants=(both.variants[0], other)),)
+    )
     program, findings = build_program(raw)
     assert [v.arch for v in program.modules[0].variants] == ["sm_90a"]
     assert [finding.code for finding in findings] == ["TSR6006"]
@@ -315,9 +351,13 @@ def test_a_library_may_do_as_it_likes() -> None:
         return RawTensor(address=address, dtype=DataType.F32, shape=(4, 8), strides=(8, 1))
 
     call = RawOperator(
-        operator="aten::relu", reads=(tensor(X),), writes=(tensor(Y),), attributes=(), first=0,
+        operator="aten::relu",
+        reads=(tensor(X),),
+        writes=(tensor(Y),),
+        attributes=(),
+        first=0,
         last=2,
-    )  # fmt: skip
+    )
     other = RawOther(what="launches an allocation inside the graph", hint="")
     program, _ = build_program(capture(other, launch(X, Y, function=99), operators=(call,)))
     assert [type(step) for step in program.steps] == [LibraryCall]
@@ -327,11 +367,17 @@ def test_a_library_may_do_as_it_likes() -> None:
 def test_a_number_of_a_library_call_may_be_infinite(number: float) -> None:
     """As in a causal mask: `masked_fill(mask, -inf)`."""
     tensor = RawTensor(address=X, dtype=DataType.F32, shape=(32,), strides=(1,))
-    node = RawLaunch(name="library", function=9, grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0,
-                     arguments=())  # fmt: skip
-    fill = RawOperator(operator="aten::clamp_min", reads=(tensor,), first=0, last=1,
-                       writes=(dataclasses.replace(tensor, address=Y),),
-                       attributes=(("min", number),))  # fmt: skip
+    node = RawLaunch(
+        name="library", function=9, grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0, arguments=()
+    )
+    fill = RawOperator(
+        operator="aten::clamp_min",
+        reads=(tensor,),
+        first=0,
+        last=1,
+        writes=(dataclasses.replace(tensor, address=Y),),
+        attributes=(("min", number),),
+    )
     program, _ = build_program(capture(node, operators=(fill,)))
     (call,) = program.work()
     assert isinstance(call, LibraryCall)
@@ -393,7 +439,8 @@ def test_a_call_that_gives_nothing_is_no_step() -> None:
     """Also where there is no memory at all in which its operands could stand."""
     none = RawTensor(address=0, dtype=DataType.F32, shape=(0, 4), strides=(4, 1))
     node = dataclasses.replace(launch(X, Y), name="library", function=9)
-    empty = RawOperator(operator="aten::relu", reads=(none,), writes=(none,), attributes=(),
-                        first=0, last=1)  # fmt: skip
+    empty = RawOperator(
+        operator="aten::relu", reads=(none,), writes=(none,), attributes=(), first=0, last=1
+    )
     program, _ = build_program(capture(node, operators=(empty,), buffers=(), codes=()))
     assert not list(program.work())

@@ -42,18 +42,34 @@ def operator(node: int, address: int, name: str = "aten::randint.low_out") -> Ra
 
 
 def capture(*operators: RawOperator, random: bool = True) -> RawCapture:
-    kernel = RawLaunch(name="distribution", function=99, grid=(1, 1, 1), block=(256, 1, 1),
-                       shared_bytes=0, arguments=())  # fmt: skip
+    kernel = RawLaunch(
+        name="distribution",
+        function=99,
+        grid=(1, 1, 1),
+        block=(256, 1, 1),
+        shared_bytes=0,
+        arguments=(),
+    )
     buffers = tuple(
-        RawBuffer(name=name, address=START + 256 * n, bytes=24, role=Role.OUTPUT, lasting=False,
-                  dtype=DataType.S64, shape=(3,))
+        RawBuffer(
+            name=name,
+            address=START + 256 * n,
+            bytes=24,
+            role=Role.OUTPUT,
+            lasting=False,
+            dtype=DataType.S64,
+            shape=(3,),
+        )
         for n, name in enumerate(("a", "b"))
-    )  # fmt: skip
+    )
     return RawCapture(
-        buffers=buffers, nodes=(kernel,) * len(operators), operators=operators, codes=(),
+        buffers=buffers,
+        nodes=(kernel,) * len(operators),
+        operators=operators,
+        codes=(),
         random=RawRandom(seed=5, offset=48) if random else None,
         after=tuple(() for _ in operators),
-    )  # fmt: skip
+    )
 
 
 def program_of(raw: RawCapture) -> tuple[Program, str | None, int]:

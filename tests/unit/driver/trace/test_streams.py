@@ -64,8 +64,16 @@ def test_a_fork_and_its_join() -> None:
     assert lines.waits == ((), (), (), (0,), (2,))
     steps = program_of([[], [0], [1], [0], [2, 3]]).steps
     assert [type(step).__name__ for step in steps] == [
-        "Memset", "Event", "Memset", "Memset", "Event", "Wait", "Memset", "Wait", "Memset",
-    ]  # fmt: skip
+        "Memset",
+        "Event",
+        "Memset",
+        "Memset",
+        "Event",
+        "Wait",
+        "Memset",
+        "Wait",
+        "Memset",
+    ]
     waits = [step.event for step in steps if isinstance(step, Wait)]
     assert waits == [step.id for step in steps if isinstance(step, Event)]
 

@@ -62,16 +62,23 @@ def buffer(name: str, address: int, role: Role = Role.WEIGHT, *, lasting: bool =
 
 
 BUFFERS = (
-    buffer("y", Y, Role.OUTPUT, lasting=False), buffer("x", X), buffer("t", T),
-    buffer("c", C, Role.TEMP, lasting=False), buffer("other", OTHER),
-)  # fmt: skip
+    buffer("y", Y, Role.OUTPUT, lasting=False),
+    buffer("x", X),
+    buffer("t", T),
+    buffer("c", C, Role.TEMP, lasting=False),
+    buffer("other", OTHER),
+)
 
 
 def launch(table: int, threads: int = 4) -> RawLaunch:
     return RawLaunch(
-        name="follow", function=7, grid=(1, 1, 1), block=(threads, 1, 1), shared_bytes=0,
+        name="follow",
+        function=7,
+        grid=(1, 1, 1),
+        block=(threads, 1, 1),
+        shared_bytes=0,
         arguments=(struct.pack("<Q", table), struct.pack("<Q", Y)),
-    )  # fmt: skip
+    )
 
 
 def table(*words: int) -> Bytes:

@@ -29,10 +29,15 @@ def raw_capture(program: ir.Program) -> RawCapture:
         role = ir.Role.WEIGHT if buffer.role is ir.Role.STATE else buffer.role
         buffers.append(
             RawBuffer(
-                name=buffer.name, address=at, bytes=buffer.bytes, role=role,
-                lasting=buffer.role in LASTING, dtype=buffer.dtype, shape=buffer.shape,
+                name=buffer.name,
+                address=at,
+                bytes=buffer.bytes,
+                role=role,
+                lasting=buffer.role in LASTING,
+                dtype=buffer.dtype,
+                shape=buffer.shape,
             )
-        )  # fmt: skip
+        )
         at += -(-buffer.bytes // 512) * 512
     launches = [step for step in program.steps if isinstance(step, ir.Launch)]
     assert len(launches) == len(program.steps)
@@ -59,10 +64,14 @@ def _code(module: ir.Module, launch: ir.Launch) -> RawCode:
 
 def _node(launch: ir.Launch, starts: list[int]) -> RawLaunch:
     return RawLaunch(
-        name=launch.kernel, function=int(launch.module), grid=launch.grid, block=launch.block,
-        shared_bytes=launch.shared_bytes, cluster=launch.cluster,
+        name=launch.kernel,
+        function=int(launch.module),
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        cluster=launch.cluster,
         arguments=tuple(_bytes(argument, starts) for argument in launch.arguments),
-    )  # fmt: skip
+    )
 
 
 def _bytes(argument: ir.Argument, starts: list[int]) -> bytes:

@@ -98,7 +98,7 @@ SPECIALS = {
     "rcp": {0: INF, NEG: NEG | INF, INF: 0, NEG | INF: NEG, NAN: NAN, 1: INF},
     "rsqrt": {0: INF, NEG: NEG | INF, INF: 0, NEG | INF: NAN, NEG | ONE: NAN, NAN: NAN},
     "sqrt": {0: 0, NEG: NEG, INF: INF, NEG | INF: NAN, NEG | ONE: NAN, NAN: NAN},
-}  # fmt: skip
+}
 FLUSHED = {
     "ex2": {1: ONE, NEG | 1: ONE},
     "lg2": {1: NEG | INF, NEG | 1: NEG | INF},

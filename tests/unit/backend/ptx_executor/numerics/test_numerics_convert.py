@@ -199,8 +199,13 @@ def test_tf32():
         [0x3F801000, 0x3F801FFF, 0x3F803000, 0x7F7FFFFF, 0xFF800000, 0x7F800001], np.uint32
     )
     assert [hex(x) for x in cvt("tf32", "f32", raw, rounding="rna").tolist()] == [
-        "0x3f802000", "0x3f802000", "0x3f804000", "0x7f800000", "0xff800000", "0x7f800000",
-    ]  # fmt: skip
+        "0x3f802000",
+        "0x3f802000",
+        "0x3f804000",
+        "0x7f800000",
+        "0xff800000",
+        "0x7f800000",
+    ]
     assert cvt("tf32", "f32", raw[:3], rounding="rn").tolist() == [
         0x3F800000,
         0x3F802000,

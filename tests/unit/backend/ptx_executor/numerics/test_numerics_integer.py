@@ -78,9 +78,11 @@ def test_products(t):
     check(
         hi,
         lambda x, y, z: clamp((product(x, y) >> width) + to_int(z, t), t),
-        a, b, c,
+        a,
+        b,
+        c,
         width=width,
-    )  # fmt: skip
+    )
     if width == 64:
         with pytest.raises(NotImplementedError):
             integer.mul(t, a, b, "wide")
@@ -104,9 +106,11 @@ def test_products_of_24_bits(t):
     check(
         integer.mad24(t, a, b, c, "hi", sat=True),
         lambda x, y, z: clamp(to_int(low24(x) * low24(y) >> 16, t) + to_int(z, t), t),
-        a, b, c,
+        a,
+        b,
+        c,
         width=32,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("t", ["u32", "s32", "u64"])

@@ -198,7 +198,7 @@ CASES = [
     *[(s, "s32", *ab, "s32") for s in ("m8n8k32", "m16n8k32", "m16n8k64") for ab in NIBBLES],
     *[(s, "s32", "b1", "b1", "s32") for s in ("m8n8k128", "m16n8k128", "m16n8k256")],
     *[(s, "f32", *ab, "f32") for s in ("m16n8k32", "m16n8k16") for ab in FP8],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("shape", "dt", "at", "bt", "ct"), CASES)
@@ -306,9 +306,17 @@ def test_volta_products_per_quad_pair(dt, ct, alayout, blayout):
             else:
                 c_registers[i // 2, lane] |= field << np.uint32(16 * (i % 2))
     d = matrix.mma(
-        "m8n8k4", dt, "f16", "f16", ct, a_registers, b_registers, list(c_registers),
-        alayout=alayout, blayout=blayout,
-    )  # fmt: skip
+        "m8n8k4",
+        dt,
+        "f16",
+        "f16",
+        ct,
+        a_registers,
+        b_registers,
+        list(c_registers),
+        alayout=alayout,
+        blayout=blayout,
+    )
     for lane in range(32):
         for i in range(8):
             pair = (lane >> 2) & 3

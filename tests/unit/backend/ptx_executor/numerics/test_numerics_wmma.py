@@ -66,10 +66,15 @@ def test_half_products(shape, t, dt, ct):
     types = {"f32": (np.float32, np.uint32), "f16": (np.float16, np.uint16)}
     c_bits = c.astype(types[ct][0]).view(types[ct][1])
     d = wmma.mma(
-        shape, dt, t, t, ct,
-        load("a", shape, t, halves(a, t)), load("b", shape, t, halves(b, t)),
+        shape,
+        dt,
+        t,
+        t,
+        ct,
+        load("a", shape, t, halves(a, t)),
+        load("b", shape, t, halves(b, t)),
         load("c", shape, ct, c_bits),
-    )  # fmt: skip
+    )
     assert len(d) == wmma.registers("d", shape, dt)[0]
     got = store("d", shape, dt, d, np.zeros(c.shape, types[dt][1])).view(types[dt][0])
     expected = (np.einsum("wik,wkj->wij", a, b) + c).astype(types[dt][0])
@@ -83,9 +88,15 @@ def test_byte_products(shape):
     b = rng.integers(0, 256, (WARPS, *wmma.extent("b", shape)), dtype=np.uint8)
     c = rng.integers(0, 2**32, (WARPS, *wmma.extent("c", shape)), dtype=np.uint32)
     d = wmma.mma(
-        shape, "s32", "s8", "u8", "s32",
-        load("a", shape, "s8", a), load("b", shape, "u8", b), load("c", shape, "s32", c),
-    )  # fmt: skip
+        shape,
+        "s32",
+        "s8",
+        "u8",
+        "s32",
+        load("a", shape, "s8", a),
+        load("b", shape, "u8", b),
+        load("c", shape, "s32", c),
+    )
     got = store("d", shape, "s32", d, np.zeros_like(c))
     expected = np.einsum("wik,wkj->wij", a.view(np.int8).astype(np.int64), b.astype(np.int64))
     assert np.array_equal(got, (expected + c).astype(np.uint32))
@@ -99,10 +110,15 @@ def test_tf32_and_f64_products():
             (rng.integers(-8, 8, (WARPS, *wmma.extent(w, shape))) / 4).astype(dtype) for w in "abc"
         )
         d = wmma.mma(
-            shape, dt, t, t, dt,
-            load("a", shape, t, a.view(raw)), load("b", shape, t, b.view(raw)),
+            shape,
+            dt,
+            t,
+            t,
+            dt,
+            load("a", shape, t, a.view(raw)),
+            load("b", shape, t, b.view(raw)),
             load("c", shape, dt, c.view(raw)),
-        )  # fmt: skip
+        )
         got = store("d", shape, dt, d, np.zeros(c.shape, raw)).view(dtype)
         assert np.array_equal(got, np.einsum("wik,wkj->wij", a, b) + c)
 

@@ -121,8 +121,9 @@ def test_a_mean_of_integers_is_rounded_down() -> None:
     reads, shape = [x, index, source], [((2,), "s64")]
     (found,) = call("aten::scatter_reduce.two", reads, shape, dim=0, reduce="mean")
     assert found.tolist() == [-5, 4]
-    (found,) = call("aten::scatter_reduce.two", [x, index, source * 0 - 1], shape, dim=0,
-                    reduce="mean")  # fmt: skip
+    (found,) = call(
+        "aten::scatter_reduce.two", [x, index, source * 0 - 1], shape, dim=0, reduce="mean"
+    )
     assert found.tolist() == [-4, 2]
 
 
@@ -150,8 +151,13 @@ def test_products_are_summed_in_float64_whatever_the_strides() -> None:
     wanted = from_bf16(a[0]).astype(np.float64) @ from_bf16(b[0]).astype(np.float64)
     got = call("aten::mm", [a, b], [((9, 7), "bf16")])[0]
     assert np.abs(from_bf16(got) - wanted).max() <= np.abs(wanted).max() * 2**-8
-    single = call("aten::addmm", [np.ones(7, np.float32), from_bf16(a[0]), from_bf16(b[0])],
-                  [((9, 7), "f32")], beta=0.5, alpha=2)[0]  # fmt: skip
+    single = call(
+        "aten::addmm",
+        [np.ones(7, np.float32), from_bf16(a[0]), from_bf16(b[0])],
+        [((9, 7), "f32")],
+        beta=0.5,
+        alpha=2,
+    )[0]
     np.testing.assert_allclose(single, 2 * wanted + 0.5, rtol=1e-6)
 
 
@@ -175,9 +181,13 @@ def test_reductions_and_norms() -> None:
     powers = np.exp(wide - wide.max(1, keepdims=True))
     np.testing.assert_allclose(soft, powers / powers.sum(1, keepdims=True), rtol=1e-6)
     out, mean, rstd = call(
-        "aten::native_layer_norm", [X, Y[0]], [((4, 6), "f32"), ((4, 1), "f32"), ((4, 1), "f32")],
-        normalized_shape=(6,), bias=None, eps=1e-5,
-    )  # fmt: skip
+        "aten::native_layer_norm",
+        [X, Y[0]],
+        [((4, 6), "f32"), ((4, 1), "f32"), ((4, 1), "f32")],
+        normalized_shape=(6,),
+        bias=None,
+        eps=1e-5,
+    )
     center = wide - wide.mean(1, keepdims=True)
     scale = 1 / np.sqrt((center**2).mean(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(out, center * scale * Y[0], rtol=1e-5, atol=1e-7)
@@ -201,9 +211,16 @@ def test_convolution_with_groups_stride_and_padding() -> None:
     kernel = RNG.standard_normal((6, 2, 3, 2)).astype(np.float32)
     bias = RNG.standard_normal(6).astype(np.float32)
     got = call(
-        "aten::convolution", [data, kernel, bias], [((2, 6, 4, 6), "f32")], stride=(2, 1),
-        padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=2,
-    )[0]  # fmt: skip
+        "aten::convolution",
+        [data, kernel, bias],
+        [((2, 6, 4, 6), "f32")],
+        stride=(2, 1),
+        padding=(1, 1),
+        dilation=(1, 1),
+        transposed=False,
+        output_padding=(0, 0),
+        groups=2,
+    )[0]
     padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
     for n, o, y, x in np.ndindex(got.shape):
         group = slice(2 * (o // 3), 2 * (o // 3) + 2)
@@ -216,15 +233,19 @@ def test_attention_with_fewer_heads_of_keys_and_a_causal_mask() -> None:
     key = RNG.standard_normal((1, 2, 5, 8)).astype(np.float32)
     value = RNG.standard_normal((1, 2, 5, 8)).astype(np.float32)
     out, sums = call(
-        "aten::_scaled_dot_product_flash_attention", [query, key, value],
-        [((1, 4, 5, 8), "f32"), ((1, 4, 5), "f32")], dropout_p=0.0, is_causal=True,
-    )  # fmt: skip
+        "aten::_scaled_dot_product_flash_attention",
+        [query, key, value],
+        [((1, 4, 5, 8), "f32"), ((1, 4, 5), "f32")],
+        dropout_p=0.0,
+        is_causal=True,
+    )
     wide_key, wide_value = (np.repeat(one, 2, axis=1).astype(np.float64) for one in (key, value))
     scores = query @ wide_key.swapaxes(-1, -2) / math.sqrt(8)
     scores = np.where(np.triu(np.ones((5, 5), bool), 1), -np.inf, scores)
     powers = np.exp(scores)
-    np.testing.assert_allclose(out, powers / powers.sum(-1, keepdims=True) @ wide_value, rtol=1e-4,
-                               atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        out, powers / powers.sum(-1, keepdims=True) @ wide_value, rtol=1e-4, atol=1e-6
+    )
     np.testing.assert_allclose(sums, np.log(powers.sum(-1)), rtol=1e-5, atol=1e-6)
 
 
@@ -252,8 +273,9 @@ def test_in_place_index_put_touches_what_it_writes() -> None:
     cache = RNG.standard_normal((6, 2)).astype(np.float32)
     row = np.array([[9.0, 8.0]], np.float32)
     calls = Calls()
-    got = calls.call("aten::index_put_", [cache, np.array([-1]), row], [((6, 2), "f32")],
-                     in_place=True)[0]  # fmt: skip
+    got = calls.call(
+        "aten::index_put_", [cache, np.array([-1]), row], [((6, 2), "f32")], in_place=True
+    )[0]
     wanted = cache.copy()
     wanted[-1] = row
     assert (got == wanted).all()
@@ -261,8 +283,13 @@ def test_in_place_index_put_touches_what_it_writes() -> None:
     assert touched["r0"].writes == ((40, 48),)
     assert touched["r0"].reads == ()
     more = Calls()
-    added = more.call("aten::index_put_", [cache, np.array([1, 1]), row], [((6, 2), "f32")],
-                      in_place=True, accumulate=True)[0]  # fmt: skip
+    added = more.call(
+        "aten::index_put_",
+        [cache, np.array([1, 1]), row],
+        [((6, 2), "f32")],
+        in_place=True,
+        accumulate=True,
+    )[0]
     np.testing.assert_allclose(added[1], cache[1] + 2 * row[0], rtol=1e-6)
     assert {a.buffer: a for a in more.result.accesses}["r0"].reads == ((8, 16),)
 
@@ -271,8 +298,13 @@ def test_indices_of_later_dimensions_say_which() -> None:
     cache = RNG.standard_normal((2, 3, 5, 4)).astype(np.float32)
     fresh = RNG.standard_normal((2, 3, 2, 4)).astype(np.float32)
     places = np.array([4, 1])
-    got = call("aten::index_put_", [cache, places, fresh], [((2, 3, 5, 4), "f32")], in_place=True,
-               indices_at=(2,))[0]  # fmt: skip
+    got = call(
+        "aten::index_put_",
+        [cache, places, fresh],
+        [((2, 3, 5, 4), "f32")],
+        in_place=True,
+        indices_at=(2,),
+    )[0]
     wanted = cache.copy()
     wanted[:, :, places] = fresh
     assert (got == wanted).all()
@@ -295,8 +327,14 @@ def test_scatter_and_its_reductions() -> None:
     added = base.copy()
     added[index[0], range(4)] += 10
     assert (call("aten::scatter_add", [base, index, source], shape, dim=0)[0] == added).all()
-    mean = call("aten::scatter_reduce.two", [base, index, source], shape, dim=0, reduce="mean",
-                include_self=True)[0]  # fmt: skip
+    mean = call(
+        "aten::scatter_reduce.two",
+        [base, index, source],
+        shape,
+        dim=0,
+        reduce="mean",
+        include_self=True,
+    )[0]
     assert mean[2, 0] == (base[2, 0] + 10) / 2
     assert mean[0, 0] == base[0, 0]
 

@@ -17,8 +17,24 @@ from tessera.ir.operators.table import OperatorMismatch, bind, table
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
 
-TYPES = [DataType(name) for name in ("f32", "f32", "bf16", "f16", "f64", "s64", "s32", "u8", "bool",
-                                     "c64", "e4m3", "u64", "b16")]  # fmt: skip
+TYPES = [
+    DataType(name)
+    for name in (
+        "f32",
+        "f32",
+        "bf16",
+        "f16",
+        "f64",
+        "s64",
+        "s32",
+        "u8",
+        "bool",
+        "c64",
+        "e4m3",
+        "u64",
+        "b16",
+    )
+]
 SIZE = 1 << 16
 TRIALS = 1500
 
@@ -79,9 +95,12 @@ class Draw:
         if operator.is_in_place and reads:
             writes[0] = reads[0]
         return LibraryCall(
-            id=LaunchId(0), operator=operator.name, reads=tuple(reads), writes=tuple(writes),
+            id=LaunchId(0),
+            operator=operator.name,
+            reads=tuple(reads),
+            writes=tuple(writes),
             attributes=tuple(attributes.items()),
-        )  # fmt: skip
+        )
 
 
 def repaired(call: LibraryCall) -> LibraryCall | None:

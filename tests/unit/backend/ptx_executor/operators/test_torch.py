@@ -12,9 +12,20 @@ from tests.helpers.operator_calls import call
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "s8",
-         "uint8": "u8", "int16": "s16", "int32": "s32", "int64": "s64", "bool": "bool",
-         "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}  # fmt: skip
+NAMES = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "uint8": "u8",
+    "int16": "s16",
+    "int32": "s32",
+    "int64": "s64",
+    "bool": "bool",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
 IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit"}
 # Units in the last place of the result's type, over its largest element.
 TOLERANCE = {"f32": 2.0**-20, "f64": 2.0**-44, "f16": 2.0**-9, "bf16": 2.0**-6}
@@ -93,10 +104,24 @@ def draw(*shape: int, dtype: Any = None, seed: int = 0) -> Any:
 
 
 FLOATS = ["float32", "float64", "float16", "bfloat16"]
-EXACT = ["neg", "abs", "relu", "sign", "floor", "ceil", "trunc", "round", "square",
-         "reciprocal"]  # fmt: skip
-SMOOTH = ["sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "rsqrt", "sigmoid", "silu",
-          "tanh", "sin", "cos", "erf", "gelu"]  # fmt: skip
+EXACT = ["neg", "abs", "relu", "sign", "floor", "ceil", "trunc", "round", "square", "reciprocal"]
+SMOOTH = [
+    "sqrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "tanh",
+    "sin",
+    "cos",
+    "erf",
+    "gelu",
+]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -146,8 +171,16 @@ def test_integers(dtype: str) -> None:
     kind = getattr(torch, dtype)
     x = torch.arange(-30, 31).to(kind)
     y = (torch.arange(61) % 7 + 1).to(kind)
-    for name in ("add.Tensor", "sub.Tensor", "mul.Tensor", "bitwise_and.Tensor", "maximum",
-                 "bitwise_or.Tensor", "bitwise_xor.Tensor", "remainder.Tensor"):  # fmt: skip
+    for name in (
+        "add.Tensor",
+        "sub.Tensor",
+        "mul.Tensor",
+        "bitwise_and.Tensor",
+        "maximum",
+        "bitwise_or.Tensor",
+        "bitwise_xor.Tensor",
+        "remainder.Tensor",
+    ):
         agree(name, x, y)
     agree("bitwise_not", x)
     agree("bitwise_left_shift.Tensor", x, torch.full_like(x, 2))
@@ -170,14 +203,25 @@ def test_products(dtype: str) -> None:
     agree("mm", a, b)
     agree("addmm", draw(5, dtype=kind), a, b, beta=0.5, alpha=2)
     agree("bmm", draw(3, 4, 8, dtype=kind), draw(3, 8, 2, dtype=kind))
-    agree("baddbmm", draw(3, 4, 2, dtype=kind), draw(3, 4, 8, dtype=kind),
-          draw(3, 8, 2, dtype=kind))  # fmt: skip
+    agree(
+        "baddbmm", draw(3, 4, 2, dtype=kind), draw(3, 4, 8, dtype=kind), draw(3, 8, 2, dtype=kind)
+    )
     agree("mv", a, draw(33, dtype=kind))
     agree("dot", draw(33, dtype=kind), draw(33, dtype=kind, seed=2))
     agree("linear", draw(2, 3, 8, dtype=kind), draw(4, 8, dtype=kind), draw(4, dtype=kind))
     if dtype != "float16":
-        agree("convolution", draw(2, 4, 9, 7, dtype=kind), draw(6, 2, 3, 3, dtype=kind),
-              draw(6, dtype=kind), [2, 1], [1, 1], [1, 2], False, [0, 0], 2)  # fmt: skip
+        agree(
+            "convolution",
+            draw(2, 4, 9, 7, dtype=kind),
+            draw(6, 2, 3, 3, dtype=kind),
+            draw(6, dtype=kind),
+            [2, 1],
+            [1, 1],
+            [1, 2],
+            False,
+            [0, 0],
+            2,
+        )
     q, k = draw(2, 4, 6, 8, dtype=kind), draw(2, 4, 6, 8, dtype=kind, seed=3)
     agree("scaled_dot_product_attention", q, k, q, None, 0.0, True)
     agree("scaled_dot_product_attention", q, k, q, draw(6, 6, dtype=kind))
@@ -286,8 +330,25 @@ def test_every_entry_is_an_overload_of_pytorch_with_the_same_names() -> None:
 def test_small_floats() -> None:
     """Every rounding of e4m3 and e5m2, and a product of them with scales."""
     steps = torch.cat([draw(4000) * 2.0**p for p in range(-12, 12, 2)])
-    ends = torch.tensor([0.0, -0.0, 448.0, 463.9, 464.0, 480.0, 57344.0, 61439.0, 61440.0, 1e9,
-                         -1e9, 2.0**-10, 2.0**-17, float("inf"), float("-inf")])  # fmt: skip
+    ends = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            448.0,
+            463.9,
+            464.0,
+            480.0,
+            57344.0,
+            61439.0,
+            61440.0,
+            1e9,
+            -1e9,
+            2.0**-10,
+            2.0**-17,
+            float("inf"),
+            float("-inf"),
+        ]
+    )
     for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
         agree("_to_copy", torch.cat([steps, ends]), dtype=kind, exact=True)
         agree("_to_copy", steps.to(kind), dtype=torch.float32, exact=True)
