@@ -371,8 +371,8 @@ class _Verifier:
             error(
                 "TSR1020",
                 f"`{name}` is not declared",
-                span,
-                label,  # type: ignore[arg-type]
+                span,  # type: ignore[arg-type]
+                label,
                 hint=f"did you mean `{near[0]}`?" if near else None,
             )
         )
