@@ -99,6 +99,10 @@ FIGURES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         ],
     ),
     "regions_gpu.json": ("regions", lambda data: [f"{data['checked']} launches"]),
+    "oracle_gpu.json": (
+        "an oracle",
+        lambda data: [f"{data['cases']:,} kernels", f"{data['runs']:,} runs"],
+    ),
     "analyze.json": (
         "analysis of 40 kernels",
         lambda data: [f"cold {data['one_layer']['cold_over_ptxas']:.1f} times"],
