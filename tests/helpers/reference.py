@@ -79,7 +79,7 @@ _OPERATORS = """# The table of operators
 What an `op` record of a [trace](trace-format.md) may call: pure functions of tensors under
 PyTorch's names. An operator that is not here is an error (TSR1163), and so is a call whose tensors,
 types, shapes or attributes do not fit its entry (TSR1164). Made from the table
-(`tessera/ir/operators*.py`) by `pytest tests/docs --update-golden`.
+(`tessera/ir/operators`) by `pytest tests/docs --update-golden`.
 
 - Operands stand in the order of `reads` and `writes`. `?` marks one that may be missing: leave it
 out at the end, or give the attribute of its name as null. `=1` marks one that a number can stand
@@ -98,7 +98,8 @@ has `"indices_at": [1]`.
 On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in
 float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its
 type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every
-machine. Complex numbers are only moved (TSR5022). """
+machine. Complex numbers are only moved (TSR5022).
+"""
 
 
 def operators_page() -> str:
