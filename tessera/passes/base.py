@@ -60,10 +60,10 @@ class AnalysisManager:
 
     def get(self, key: type[A]) -> A:
         """The result of an analysis, computed on the first call."""
-        found = self._results.get(key)
-        if found is None:
-            found = self._results[key] = self._compute(key)
-        return cast(A, found)
+        result = self._results.get(key)
+        if result is None:
+            result = self._results[key] = self._compute(key)
+        return cast(A, result)
 
     def _compute(self, key: type[A]) -> A:
         if key in self._active:

@@ -51,10 +51,10 @@ _NEEDS = {
 }
 
 
-def needs(name: str, found: Iterable[Need], launch: Span | None) -> Iterator[Diagnostic]:
+def needs(name: str, asked: Iterable[Need], launch: Span | None) -> Iterator[Diagnostic]:
     """What a launch asks of the machine, once for each kind."""
     seen: set[NeedKind] = set()
-    for need in found:
+    for need in asked:
         if need.kind in seen:
             continue
         seen.add(need.kind)

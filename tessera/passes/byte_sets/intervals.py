@@ -26,16 +26,16 @@ def union(parts: Sequence[Array]) -> Array:
     """All bytes of the parts, which may overlap and need no order."""
     if not parts:
         return EMPTY
-    found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if len(found) <= 1:
-        return found
-    if (found[1:, 0] < found[:-1, 0]).any():
-        found = found[np.argsort(found[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(found[:, 1])
-    first = np.ones(len(found), dtype=np.bool_)
-    first[1:] = found[1:, 0] > reach[:-1]
-    last = np.append(np.flatnonzero(first)[1:] - 1, len(found) - 1)
-    return np.stack([found[first, 0], reach[last]], axis=1)
+    ranges = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(ranges) <= 1:
+        return ranges
+    if (ranges[1:, 0] < ranges[:-1, 0]).any():
+        ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(ranges[:, 1])
+    first = np.ones(len(ranges), dtype=np.bool_)
+    first[1:] = ranges[1:, 0] > reach[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(ranges) - 1)
+    return np.stack([ranges[first, 0], reach[last]], axis=1)
 
 
 def is_sorted(starts: Array) -> bool:
@@ -57,17 +57,17 @@ def words(starts: Array, width: int) -> Array:
     return np.stack([first, last + width], axis=1)
 
 
-def clip(found: Array, start: int, end: int) -> Array:
+def clip(ranges: Array, start: int, end: int) -> Array:
     """The bytes inside `start` to `end`."""
-    if len(found) == 0 or (found[0, 0] >= start and found[-1, 1] <= end):
-        return found
-    cut = np.clip(found, start, end)
+    if len(ranges) == 0 or (ranges[0, 0] >= start and ranges[-1, 1] <= end):
+        return ranges
+    cut = np.clip(ranges, start, end)
     return cut[cut[:, 0] < cut[:, 1]]
 
 
-def shift(found: Array, offset: int) -> Array:
+def shift(ranges: Array, offset: int) -> Array:
     """Every byte moved."""
-    return found + np.int64(offset) if offset else found
+    return ranges + np.int64(offset) if offset else ranges
 
 
 def intersect(left: Array, right: Array) -> Array:
@@ -102,29 +102,29 @@ def covers(outer: Array, inner: Array) -> bool:
     return len(subtract(inner, outer)) == 0
 
 
-def size(found: Array) -> int:
+def size(ranges: Array) -> int:
     """How many bytes."""
-    return int((found[:, 1] - found[:, 0]).sum())
+    return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
-def pairs(found: Array) -> tuple[tuple[int, int], ...]:
+def pairs(ranges: Array) -> tuple[tuple[int, int], ...]:
     """As plain numbers."""
-    return tuple((int(s), int(e)) for s, e in found)
+    return tuple((int(s), int(e)) for s, e in ranges)
 
 
-def from_pairs(found: Iterable[tuple[int, int]]) -> Array:
+def from_pairs(ranges: Iterable[tuple[int, int]]) -> Array:
     """From plain numbers, in any order."""
-    listed = list(found)
+    listed = list(ranges)
     return union([np.array(listed, dtype=np.int64).reshape(-1, 2)]) if listed else EMPTY
 
 
-def narrow_to(found: Array, most: int) -> Array:
+def narrow_to(ranges: Array, most: int) -> Array:
     """At most `most` intervals that cover the same bytes, the smallest gaps filled."""
-    if len(found) <= most:
-        return found
-    gaps = found[1:, 0] - found[:-1, 1]
+    if len(ranges) <= most:
+        return ranges
+    gaps = ranges[1:, 0] - ranges[:-1, 1]
     by_size = np.argsort(gaps, kind="stable")
     keep = np.sort(by_size[len(gaps) - (most - 1) :])
-    starts = np.append(found[:1, 0], found[1:, 0][keep])
-    ends = np.append(found[:-1, 1][keep], found[-1:, 1])
+    starts = np.append(ranges[:1, 0], ranges[1:, 0][keep])
+    ends = np.append(ranges[:-1, 1][keep], ranges[-1:, 1])
     return np.stack([starts, ends], axis=1)

@@ -29,47 +29,47 @@ _Shape = tuple[int, tuple[Dimension, ...]]
 """A descriptor without its offset."""
 
 
-def exact_region(found: Array, most: int = MOST_PIECES) -> Region | None:
+def exact_region(ranges: Array, most: int = MOST_PIECES) -> Region | None:
     """The region of exactly these bytes; None where it has too many pieces."""
-    return _compress(found, most) if len(found) <= _MOST_INTERVALS else None
+    return _compress(ranges, most) if len(ranges) <= _MOST_INTERVALS else None
 
 
-def may_region(found: Array, most: int = MOST_PIECES) -> Region:
+def may_region(ranges: Array, most: int = MOST_PIECES) -> Region:
     """A region that holds these bytes; past the limit on pieces the smallest gaps are filled."""
-    region = _compress(intervals.narrow_to(found, _MOST_INTERVALS), most)
-    return _few(intervals.narrow_to(found, most), most) if region is None else region
+    region = _compress(intervals.narrow_to(ranges, _MOST_INTERVALS), most)
+    return _few(intervals.narrow_to(ranges, most), most) if region is None else region
 
 
-def must_region(found: Array, most: int = MOST_PIECES) -> Region | None:
+def must_region(ranges: Array, most: int = MOST_PIECES) -> Region | None:
     """A region inside these bytes, or None; past the limit the largest pieces are kept."""
-    if len(found) == 0:
+    if len(ranges) == 0:
         return None
-    region = _compress(found[:_MOST_INTERVALS], most)
+    region = _compress(ranges[:_MOST_INTERVALS], most)
     if region is not None:
         return region
-    largest = (found[:, 0] - found[:, 1]).argsort(kind="stable")[:most]
+    largest = (ranges[:, 0] - ranges[:, 1]).argsort(kind="stable")[:most]
     largest.sort()
-    return _few(found[largest], most)
+    return _few(ranges[largest], most)
 
 
-def _few(found: Array, most: int) -> Region:
-    region = _compress(found, most)
+def _few(ranges: Array, most: int) -> Region:
+    region = _compress(ranges, most)
     assert region is not None
     return region
 
 
-def _compress(found: Array, most: int) -> Region | None:
+def _compress(ranges: Array, most: int) -> Region | None:
     """The region of some intervals; None where it has more than `most` pieces."""
-    if len(found) == 0:
+    if len(ranges) == 0:
         return Affine(())
-    if len(found) == 1:
-        return Interval(int(found[0, 0]), int(found[0, 1]))
-    offsets, width = found[:, 0], found[:, 1] - found[:, 0]
+    if len(ranges) == 1:
+        return Interval(int(ranges[0, 0]), int(ranges[0, 1]))
+    offsets, width = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
     if (width == width[0]).all():
-        widths, kinds = width[:1], np.zeros(len(found), dtype=np.int64)
+        widths, kinds = width[:1], np.zeros(len(ranges), dtype=np.int64)
     else:
         widths, kinds = np.unique(width, return_inverse=True)
-    shapes: list[_Shape] = [(int(one), ()) for one in widths]
+    shapes: list[_Shape] = [(int(size), ()) for size in widths]
     for _ in range(_FOLDS):
         runs = _find_runs(offsets, kinds)
         if runs is None:
@@ -113,13 +113,13 @@ def _fold(
     steps[counts == 1] = 0
     described = zip(kinds[runs].tolist(), steps.tolist(), counts.tolist(), strict=True)
     order: dict[tuple[int, int, int], int] = {}
-    folded = [order.setdefault(one, len(order)) for one in described]
-    found: list[_Shape] = []
+    folded = [order.setdefault(run, len(order)) for run in described]
+    folded_shapes: list[_Shape] = []
     for kind, step, count in order:
         width, dimensions = shapes[kind]
         more = (Dimension(step, count),) if count > 1 else ()
-        found.append((width, (*more, *dimensions)))
-    return np.array(folded, dtype=np.int64), found
+        folded_shapes.append((width, (*more, *dimensions)))
+    return np.array(folded, dtype=np.int64), folded_shapes
 
 
 @lru_cache(maxsize=1024)

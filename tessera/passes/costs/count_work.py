@@ -59,7 +59,9 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     code: list[ptx.Statement] = [
         s for s in ptx.walk_statements(function.body) if not isinstance(s, ptx.Block)
     ]
-    labels = {one.name: n for n, one in enumerate(code) if isinstance(one, ptx.Label)}
+    labels = {
+        statement.name: n for n, statement in enumerate(code) if isinstance(statement, ptx.Label)
+    }
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
     samples: list[_Walk] = []
@@ -70,8 +72,8 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
                 samples.append(walk.run())
     threads = prod(launch.grid) * prod(launch.block)
 
-    def in_all(found: Iterable[float]) -> float:
-        return sum(found) * threads / len(samples)
+    def in_all(counts: Iterable[float]) -> float:
+        return sum(counts) * threads / len(samples)
 
     units = sorted({unit for sample in samples for unit in sample.units})
     return LaunchWork(
@@ -111,8 +113,8 @@ def _corners(size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     """The first, the last and a middle index."""
     last = tuple(n - 1 for n in size)
     middle = tuple(n // 2 for n in size)
-    found = [(0, 0, 0), (last[0], last[1], last[2]), (middle[0], middle[1], middle[2])]
-    return list(dict.fromkeys(found))
+    corners = [(0, 0, 0), (last[0], last[1], last[2]), (middle[0], middle[1], middle[2])]
+    return list(dict.fromkeys(corners))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +254,9 @@ class _Walk:
             return
         target, *sources = statement.operands
         if isinstance(target, ptx.Pair):
-            for one in (target.first, target.second):
-                if isinstance(one, ptx.Name):
-                    self.registers[one.name] = None
+            for half in (target.first, target.second):
+                if isinstance(half, ptx.Name):
+                    self.registers[half.name] = None
             target = target.first
         if isinstance(target, ptx.Vector):
             for element in target.elements:
@@ -307,11 +309,15 @@ class _Walk:
 
 def _matrix(opcode: ptx.Opcode) -> tuple[str, float]:
     """The unit of a matrix instruction, and its operations per thread that issues it."""
-    types = [one for one in opcode.modifiers if one in _MATRIX_UNITS or one in ("f32", "s32")]
+    types = [
+        modifier
+        for modifier in opcode.modifiers
+        if modifier in _MATRIX_UNITS or modifier in ("f32", "s32")
+    ]
     unit = _MATRIX_UNITS.get(types[1] if len(types) > 1 else "", "fp16")
     for modifier in opcode.modifiers:
-        if found := _SHAPE.match(modifier):
-            rows, columns, depth = (int(part) for part in found.groups())
+        if shape := _SHAPE.match(modifier):
+            rows, columns, depth = (int(part) for part in shape.groups())
             threads = 128 if opcode.name == "wgmma" else 32
             return unit, 2.0 * rows * columns * depth / threads
     return unit, 0.0

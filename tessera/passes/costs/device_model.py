@@ -141,8 +141,13 @@ def call_ns(
 
 def _rate(gpu: Gpu, unit: str) -> float:
     """Operations per second; a card without the unit does the work on the next plainer one."""
-    for one in (unit, {"bf16": "fp16"}.get(unit, ""), "fp16" if unit == "fp8" else "", "fp32"):
-        if one and (rate := gpu.flops(one)):
+    for candidate in (
+        unit,
+        {"bf16": "fp16"}.get(unit, ""),
+        "fp16" if unit == "fp8" else "",
+        "fp32",
+    ):
+        if candidate and (rate := gpu.flops(candidate)):
             return rate
     return 1e12
 

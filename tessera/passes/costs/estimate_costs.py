@@ -76,9 +76,9 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
         size = graph.buffers[access.buffer].bytes
         spans.setdefault(int(access.buffer), []).extend(region_intervals(access.region, size))
     total = 0
-    for found in spans.values():
+    for touched in spans.values():
         end = 0
-        for first, last in sorted(found):
+        for first, last in sorted(touched):
             total += max(0, last - max(first, end))
             end = max(end, last)
     return total
@@ -135,7 +135,7 @@ class _Estimator:
             return _duration(ns, gpu, sure), None
         variant = best_variant(self.program, work, gpu.arch)
         if variant is None:
-            archs = ", ".join(one.arch for one in self.program.modules[work.module].variants)
+            archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
         launch = for_arch(work, variant.arch)
         counted = self._counted(variant, launch)
@@ -211,18 +211,18 @@ def _call_work(work: Work) -> tuple[CallWork, bool]:
     """The arithmetic of what is no launch, and whether it is known."""
     if not isinstance(work, LibraryCall):
         return CallWork(), True
-    found = work_of(work)
-    elements = float(sum(prod(one.shape) for one in work.writes or work.reads))
-    if found is None or found.unit is not Unit.MATRIX:
+    known_work = work_of(work)
+    elements = float(sum(prod(operand.shape) for operand in work.writes or work.reads))
+    if known_work is None or known_work.unit is not Unit.MATRIX:
         made = CallWork(
-            operations=elements if found is None else found.operations,
+            operations=elements if known_work is None else known_work.operations,
             tiles=max(1.0, elements / 4096),
             reduces=any(word in work.operator for word in _REDUCTIONS),
         )
-        return made, found is not None
+        return made, known_work is not None
     unit = _MATRIX_UNITS.get(work.reads[0].dtype if work.reads else DataType.F32, "fp32")
     tiles = max(1.0, elements / (128 * 128))
-    return CallWork(operations=found.operations, unit=unit, tiles=tiles), True
+    return CallWork(operations=known_work.operations, unit=unit, tiles=tiles), True
 
 
 _MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16"}
@@ -232,4 +232,4 @@ def _gathered_bytes(call: LibraryCall) -> float | None:
     """For calls that read some rows of a table: twice the bytes of the result."""
     if not any(word in call.operator for word in _GATHERS):
         return None
-    return 2.0 * sum(one.extent_bytes() for one in call.writes)
+    return 2.0 * sum(operand.extent_bytes() for operand in call.writes)

@@ -32,13 +32,13 @@ def _compare(values: list[int], modifiers: tuple[str, ...], bits: int, signed: b
         "hi": left > right,
         "hs": left >= right,
     }
-    found = tests.get(modifiers[0])
-    if found is None:
+    holds = tests.get(modifiers[0])
+    if holds is None:
         return None
     if len(values) > 2 and len(modifiers) > 2:
-        joined = {"and": found and values[2], "or": found or values[2]}.get(modifiers[1])
+        joined = {"and": holds and values[2], "or": holds or values[2]}.get(modifiers[1])
         return None if joined is None else int(bool(joined))
-    return int(found)
+    return int(holds)
 
 
 def _multiply(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
@@ -71,8 +71,8 @@ def _remainder(values: list[int], modifiers: tuple[str, ...], bits: int, signed:
 
 def _field(values: list[int], _: tuple[str, ...], bits: int, signed: bool) -> Value:
     length = values[2] & 0xFF
-    found = (values[0] & ((1 << bits) - 1)) >> (values[1] & 0xFF) & ((1 << length) - 1)
-    return fit(found, length, signed) if length else 0
+    field = (values[0] & ((1 << bits) - 1)) >> (values[1] & 0xFF) & ((1 << length) - 1)
+    return fit(field, length, signed) if length else 0
 
 
 def _simple(rule: Callable[..., int]) -> Operation:

@@ -18,17 +18,17 @@ def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machi
     """The machine with links between slices by what was measured on the one that sends."""
     curves: dict[tuple[str, int], list[MeasuredCopy]] = {}
     for profile in profiles:
-        for one in profile.copies:
-            if one.kind == "device":
-                curves.setdefault((one.gpu, one.sms), []).append(one)
+        for copy in profile.copies:
+            if copy.kind == "device":
+                curves.setdefault((copy.gpu, copy.sms), []).append(copy)
 
     def measured(link: Link) -> Link:
         source, target = machine.devices[link.source], machine.devices[link.target]
         copies = curves.get((machine.gpu_of(source).key, source.sms), [])
-        if source.card != target.card or len({one.bytes for one in copies}) < 2:
+        if source.card != target.card or len({copy.bytes for copy in copies}) < 2:
             return link
-        least = min(copies, key=lambda one: one.bytes)
-        most = max(copies, key=lambda one: one.bytes)
+        least = min(copies, key=lambda copy: copy.bytes)
+        most = max(copies, key=lambda copy: copy.bytes)
         slope = (most.ns - least.ns) / (most.bytes - least.bytes)
         if slope <= 0:
             return link

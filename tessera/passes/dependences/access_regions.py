@@ -94,8 +94,8 @@ def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterato
             yield step
             continue
         seen.update((step.name, need.kind) for need in new)
-        found = findings.needs(step.name, new, work.span)
-        yield replace(step, diagnostics=(*step.diagnostics, *found))
+        told = findings.needs(step.name, new, work.span)
+        yield replace(step, diagnostics=(*step.diagnostics, *told))
 
 
 class _Walker:
@@ -152,32 +152,34 @@ class _Walker:
         """The accesses of one step; pointers that it may overwrite are forgotten."""
         match step:
             case ir.Launch():
-                found = self._settled_launch(step)
+                accesses = self._settled_launch(step)
             case ir.Memset():
-                found = self._record(step, "memset", memset_accesses(step))
+                accesses = self._record(step, "memset", memset_accesses(step))
             case ir.Memcpy():
-                found = self._record(step, "memcpy", memcpy_accesses(step))
+                accesses = self._record(step, "memcpy", memcpy_accesses(step))
             case ir.LibraryCall():
-                found = self._record(step, step.operator, tuple(library_accesses(step)))
+                accesses = self._record(step, step.operator, tuple(library_accesses(step)))
             case _:
                 assert_never(step)
-        return self._overwrite_tables(found)
+        return self._overwrite_tables(accesses)
 
     def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
         written = findings.written_weights(self.program, name, accesses)
         return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
 
-    def _overwrite_tables(self, found: StepAccesses) -> StepAccesses:
+    def _overwrite_tables(self, accesses: StepAccesses) -> StepAccesses:
         """Forget words that a step may write, and say so."""
-        lost = self.words.overwrite(found.accesses)
+        lost = self.words.overwrite(accesses.accesses)
         if not lost:
-            return found
+            return accesses
         pins = tuple(
             Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
             for a in dict.fromkeys(lost)
         )
-        told = findings.overwritten_pointers(pins, found.name)
-        return replace(found, pins=(*found.pins, *pins), diagnostics=(*found.diagnostics, *told))
+        told = findings.overwritten_pointers(pins, accesses.name)
+        return replace(
+            accesses, pins=(*accesses.pins, *pins), diagnostics=(*accesses.diagnostics, *told)
+        )
 
     # --- launches --------------------------------------------------------------------------
 
@@ -188,21 +190,21 @@ class _Walker:
         """
         own: Written = {}
         while True:
-            found = self._launch(step, own)
-            new = self.words.written_by(found.accesses)
+            report = self._launch(step, own)
+            new = self.words.written_by(report.accesses)
             if not grows(own, new):
-                return found
+                return report
             own = merged(own, new)
 
     def _launch(self, step: ir.Launch, own: Written) -> StepAccesses:
         """The accesses of a launch whichever variant of its module runs, if it writes `own`."""
         try:
-            found = self._launch_in(step, own, True) or self._launch_in(step, own, False)
+            report = self._launch_in(step, own, True) or self._launch_in(step, own, False)
         except TooManyObjects:
             code = self._code(step, self.program.modules[step.module].variants[0])
             return self._anything(step, code, "it has too many pointers")
-        assert found is not None
-        return found
+        assert report is not None
+        return report
 
     def _launch_in(self, step: ir.Launch, own: Written, apart: bool) -> StepAccesses | None:
         """The same, with pointers that are nothing but bases `apart` from each other, which serves
@@ -224,11 +226,11 @@ class _Walker:
         inside = {access.buffer for access in report.accesses} <= set(buffers)
         if report.pins or report.diagnostics or not inside:
             return report
-        found = self._add_pattern(step, key, Pattern(report, buffers, contents))
+        pattern = self._add_pattern(step, key, Pattern(report, buffers, contents))
         memory = self._memory(step)
         if memory is not None:
-            memory.keep(key, found)
-        return found.first
+            memory.keep(key, pattern)
+        return pattern.first
 
     def _pattern(self, step: ir.Launch, key: object, buffers: Buffers) -> Pattern | None:
         """The pattern of a launch, if one like it was seen before, here or earlier."""
@@ -236,13 +238,13 @@ class _Walker:
         memory = None if known is not None else self._memory(step)
         if memory is None:
             return known
-        found = memory.find(key, step.id, self._name(step), buffers)
-        return None if found is None else self._add_pattern(step, key, found)
+        remembered = memory.find(key, step.id, self._name(step), buffers)
+        return None if remembered is None else self._add_pattern(step, key, remembered)
 
-    def _add_pattern(self, step: ir.Launch, key: object, found: Pattern) -> Pattern:
-        found.first = replace(found.first, pattern=len(self.patterns))
-        self.patterns[step.module, step.kernel, key] = found
-        return found
+    def _add_pattern(self, step: ir.Launch, key: object, pattern: Pattern) -> Pattern:
+        pattern.first = replace(pattern.first, pattern=len(self.patterns))
+        self.patterns[step.module, step.kernel, key] = pattern
+        return pattern
 
     def _scene(
         self,
@@ -271,9 +273,9 @@ class _Walker:
     ) -> Footprint:
         """What a launch touches in its zones; the same for all launches with one key."""
         key = (step.module, variant.arch, step.kernel, setting.key)
-        found = self.footprints.get(key)
-        if found is not None and (apart or key in self.agreed or not found.doubt):
-            return found
+        footprint = self.footprints.get(key)
+        if footprint is not None and (apart or key in self.agreed or not footprint.doubt):
+            return footprint
         code = self._code(step, variant)
 
         def find(draw: int) -> Footprint:
@@ -309,13 +311,13 @@ class _Walker:
         key = (int(step.module), variant.arch, step.kernel)
         if key not in self.facts:
             memory = self._memory(step)
-            found = None if memory is None else memory.find_facts(variant.arch)
-            if found is None:
+            facts = None if memory is None else memory.find_facts(variant.arch)
+            if facts is None:
                 code = self._code(step, variant)
-                found = KernelFacts(code.odd_parameters, idle_parameters(code))
+                facts = KernelFacts(code.odd_parameters, idle_parameters(code))
                 if memory is not None:
-                    memory.keep_facts(variant.arch, found)
-            self.facts[key] = found
+                    memory.keep_facts(variant.arch, facts)
+            self.facts[key] = facts
         return self.facts[key]
 
     def _name(self, step: ir.Launch) -> str:
@@ -357,11 +359,11 @@ def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
 
 def _module_variables(program: ir.Program) -> dict[ir.ModuleId, dict[str, ir.BufferId]]:
     modules = {module.name: module.id for module in program.modules}
-    found: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
+    variables: dict[ir.ModuleId, dict[str, ir.BufferId]] = {}
     for buffer in program.buffers:
         if buffer.role is not ir.Role.VARIABLE:
             continue
         module, _, symbol = buffer.name.rpartition(".")
         if module in modules:
-            found.setdefault(modules[module], {})[symbol] = buffer.id
-    return found
+            variables.setdefault(modules[module], {})[symbol] = buffer.id
+    return variables

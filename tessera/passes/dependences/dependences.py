@@ -131,15 +131,15 @@ class _Tracker:
             self._edges_into(step, number, place, total, pending)
         for place, total in touched:
             if total.kind.reads:
-                self._map(total).add_read(total.found, (number, place))
+                self._map(total).add_read(total.ranges, (number, place))
         # Everything depends on a step that may touch anything, so nobody looks past it.
         kept = 0 if step.pins else MOST_KEPT
         for certain in (False, True):
             for place, total in touched:
                 if total.kind.writes and total.ends is certain:
                     known, touch = self._map(total), (number, place)
-                    known.add_write(total.found, touch, certain=certain, kept=kept)
-        self.edges.extend(self._finish(key, found, number) for key, found in pending.items())
+                    known.add_write(total.ranges, touch, certain=certain, kept=kept)
+        self.edges.extend(self._finish(key, gathered, number) for key, gathered in pending.items())
 
     def _map(self, total: Total) -> LastTouch:
         known = self.maps.get(total.buffer)
@@ -156,26 +156,26 @@ class _Tracker:
         total: Total,
         pending: dict[tuple[EdgeKind, int, int], _Pending],
     ) -> None:
-        def note(kind: EdgeKind, source: Touch, found: Array, moves: bool) -> None:
+        def note(kind: EdgeKind, source: Touch, ranges: Array, moves: bool) -> None:
             # The second time round only what comes from the first is new.
             if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
                 return
             key = (kind, source[0], int(total.buffer))
             known = pending.setdefault(key, _Pending(source, place))
-            known.parts.append(found)
+            known.parts.append(ranges)
             known.moves = known.moves or moves
 
         unwritten = False
-        for history, found in self._map(total).look_up(total.found):
+        for history, ranges in self._map(total).look_up(total.ranges):
             unwritten = unwritten or not history.writers
             for writer in history.writers:
                 if total.kind.reads:
-                    note(EdgeKind.RAW, writer, found, True)
+                    note(EdgeKind.RAW, writer, ranges, True)
                 if total.kind.writes:
-                    note(EdgeKind.WAW, writer, found, not total.ends)
+                    note(EdgeKind.WAW, writer, ranges, not total.ends)
             if total.kind.writes:
                 for reader in history.all_readers():
-                    note(EdgeKind.WAR, reader, found, False)
+                    note(EdgeKind.WAR, reader, ranges, False)
         if unwritten and total.kind.reads and number < self.count:
             self._never_written(step, total)
 
@@ -191,8 +191,8 @@ class _Tracker:
             if (access.region, access.span) in seen:
                 continue
             seen.add((access.region, access.span))
-            found = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
-            if len(found) and any(not history.writers for history, _ in known.look_up(found)):
+            ranges = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
+            if len(ranges) and any(not history.writers for history, _ in known.look_up(ranges)):
                 span = self.spans[step.id]
                 told = findings.never_written(step.name, buffer, access, span)
                 self.findings.append(Finding(told, (step.name,), span))
@@ -202,8 +202,8 @@ class _Tracker:
         carried = number >= self.count
         target = number - self.count if carried else number
         size = self.program.buffers[buffer].bytes
-        found = intervals.union(pending.parts)
-        region = may_region(found)
+        ranges = intervals.union(pending.parts)
+        region = may_region(ranges)
         source_total = self.of_step[source][pending.source[1]]
         target_total = self.of_step[target][pending.place]
         return Edge(

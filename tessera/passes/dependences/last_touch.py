@@ -66,47 +66,47 @@ class LastTouch:
         self.segments = [_Segment(size, origin, origin, [History()])]
         self._firsts = [0]
 
-    def look_up(self, found: Array) -> list[tuple[History, Array]]:
+    def look_up(self, touched: Array) -> list[tuple[History, Array]]:
         """The histories of these bytes, each with bytes that have it."""
-        return [pair for one, part in self._parts(found) for pair in one.look_up(part)]
+        return [pair for segment, part in self._parts(touched) for pair in segment.look_up(part)]
 
-    def add_read(self, found: Array, touch: Touch) -> None:
+    def add_read(self, touched: Array, touch: Touch) -> None:
         """Note a read."""
-        for one, part in self._parts(found):
-            one.change(part, lambda old: History(old.writers, Readers(touch, old.readers)))
+        for segment, part in self._parts(touched):
+            segment.change(part, lambda old: History(old.writers, Readers(touch, old.readers)))
         self._divide()
 
     def add_write(
-        self, found: Array, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
+        self, touched: Array, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
     ) -> None:
         """Note a write; a certain one ends what came before, another one keeps a few of them."""
-        for one, part in self._parts(found):
+        for segment, part in self._parts(touched):
             if certain:
-                one.replace(part, History((touch,)))
+                segment.replace(part, History((touch,)))
             else:
-                one.change(part, lambda old: _with_write(old, touch, kept))
+                segment.change(part, lambda old: _with_write(old, touch, kept))
         self._divide()
 
-    def _parts(self, found: Array) -> Iterator[tuple[_Segment, Array]]:
+    def _parts(self, touched: Array) -> Iterator[tuple[_Segment, Array]]:
         """The segments that some bytes are in, each with its share of them."""
         if len(self.segments) == 1:
-            yield self.segments[0], found
+            yield self.segments[0], touched
             return
-        first = bisect_right(self._firsts, int(found[0, 0])) - 1
-        last = bisect_left(self._firsts, int(found[-1, 1]))
-        for one in self.segments[first:last]:
-            begin = np.searchsorted(found[:, 1], one.starts[0], side="right")
-            end = np.searchsorted(found[:, 0], one.end, side="left")
-            part = intervals.clip(found[begin:end], int(one.starts[0]), one.end)
+        first = bisect_right(self._firsts, int(touched[0, 0])) - 1
+        last = bisect_left(self._firsts, int(touched[-1, 1]))
+        for segment in self.segments[first:last]:
+            begin = np.searchsorted(touched[:, 1], segment.starts[0], side="right")
+            end = np.searchsorted(touched[:, 0], segment.end, side="left")
+            part = intervals.clip(touched[begin:end], int(segment.starts[0]), segment.end)
             if len(part):
-                yield one, part
+                yield segment, part
 
     def _divide(self) -> None:
         """Cut segments that have grown too long in two."""
-        if all(len(one.starts) <= _MOST_RANGES for one in self.segments):
+        if all(len(segment.starts) <= _MOST_RANGES for segment in self.segments):
             return
-        self.segments = [half for one in self.segments for half in one.halves()]
-        self._firsts = [int(one.starts[0]) for one in self.segments]
+        self.segments = [half for segment in self.segments for half in segment.halves()]
+        self._firsts = [int(segment.starts[0]) for segment in self.segments]
 
 
 @dataclass(slots=True)
@@ -118,21 +118,21 @@ class _Segment:
     places: Array
     histories: list[History]
 
-    def look_up(self, found: Array) -> list[tuple[History, Array]]:
+    def look_up(self, touched: Array) -> list[tuple[History, Array]]:
         """The histories of these bytes, each with the bytes that have it."""
-        first = np.searchsorted(self.starts, found[:, 0], side="right") - 1
-        last = np.searchsorted(self.starts, found[:, 1], side="left")
+        first = np.searchsorted(self.starts, touched[:, 0], side="right") - 1
+        last = np.searchsorted(self.starts, touched[:, 1], side="left")
         if int(last[-1]) - int(first[0]) == 1:
-            return [(self.histories[self.places[first[0]]], found)]
+            return [(self.histories[self.places[first[0]]], touched)]
         count = last - first
-        owner = np.repeat(np.arange(len(found)), count)
+        owner = np.repeat(np.arange(len(touched)), count)
         begin = np.cumsum(count) - count
         place = np.arange(len(owner)) - np.repeat(begin - first, count)
         ends = np.append(self.starts[1:], self.end)
         pieces = np.stack(
             [
-                np.maximum(found[owner, 0], self.starts[place]),
-                np.minimum(found[owner, 1], ends[place]),
+                np.maximum(touched[owner, 0], self.starts[place]),
+                np.minimum(touched[owner, 1], ends[place]),
             ],
             axis=1,
         )
@@ -154,21 +154,21 @@ class _Segment:
             _Segment(self.end, self.starts[middle:], self.places[middle:], self.histories),
         ]
 
-    def replace(self, found: Array, history: History) -> None:
+    def replace(self, touched: Array, history: History) -> None:
         """Give these bytes one history."""
-        inside = self._split(found)
+        inside = self._split(touched)
         # Of the ranges that a piece covers only the first is left.
         starts_piece = np.zeros(len(self.starts), dtype=np.bool_)
-        starts_piece[np.searchsorted(self.starts, found[:, 0])] = True
+        starts_piece[np.searchsorted(self.starts, touched[:, 0])] = True
         keep = ~inside | starts_piece
         self.starts = self.starts[keep]
         self.places = np.where(starts_piece, len(self.histories), self.places)[keep]
         self.histories.append(history)
         self._drop_unused()
 
-    def change(self, found: Array, change: Callable[[History], History]) -> None:
+    def change(self, touched: Array, change: Callable[[History], History]) -> None:
         """Give these bytes new histories, made of the old ones."""
-        inside = self._split(found)
+        inside = self._split(touched)
         new = np.arange(len(self.histories))
         for kind in np.unique(self.places[inside]).tolist():
             new[kind] = len(self.histories)
@@ -176,9 +176,9 @@ class _Segment:
         self.places = np.where(inside, new[self.places], self.places)
         self._drop_unused()
 
-    def _split(self, found: Array) -> Array:
+    def _split(self, touched: Array) -> Array:
         """Make ranges end where these bytes do; which ranges are inside."""
-        edges = found.ravel()
+        edges = touched.ravel()
         if edges[-1] == self.end:
             edges = edges[:-1]
         at = np.searchsorted(self.starts, edges)
@@ -188,8 +188,8 @@ class _Segment:
             where = at[missing]
             self.starts = np.insert(self.starts, where, edges[missing])
             self.places = np.insert(self.places, where, self.places[where - 1])
-        # Bytes of `found` start at even edges and end at odd ones.
-        return np.searchsorted(found.ravel(), self.starts, side="right") % 2 == 1
+        # Bytes of `touched` start at even edges and end at odd ones.
+        return np.searchsorted(touched.ravel(), self.starts, side="right") % 2 == 1
 
     def _drop_unused(self) -> None:
         """Forget histories that no range has any more, now and then."""

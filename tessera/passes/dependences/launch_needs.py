@@ -15,15 +15,15 @@ from tessera.passes.kernel_facts.operand_names import registers_in
 
 def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:
     """The needs, one of a kind that the launch itself has first."""
-    found: list[Need] = []
+    needs: list[Need] = []
     if launch.cooperative:
-        found.append(Need(NeedKind.GRID, "the launch is cooperative", _grid_line(code, launch)))
+        needs.append(Need(NeedKind.GRID, "the launch is cooperative", _grid_line(code, launch)))
     if launch.cluster is not None and launch.cluster != (1, 1, 1):
         sizes = "x".join(map(str, launch.cluster))
-        found.append(Need(NeedKind.CLUSTER, f"the launch has clusters of {sizes}", launch.span))
+        needs.append(Need(NeedKind.CLUSTER, f"the launch has clusters of {sizes}", launch.span))
     for need in code.needs:
-        found.append(Need(need.kind, need.reason, instruction_span(code, need.index)))
-    return tuple(found)
+        needs.append(Need(need.kind, need.reason, instruction_span(code, need.index)))
+    return tuple(needs)
 
 
 def instruction_span(code: KernelCode, index: int) -> Span | None:

@@ -145,11 +145,11 @@ class LaunchReport:
         return frozenset(self.setting.buffers.values())
 
     def _pins(self) -> tuple[Pin, ...]:
-        found = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
+        pins = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
         for effect, why in self.footprint.unresolved.items():
             at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
-            found.append(Pin(self._unresolved(effect, why), self._span(at)))
-        return tuple(dict.fromkeys(found))
+            pins.append(Pin(self._unresolved(effect, why), self._span(at)))
+        return tuple(dict.fromkeys(pins))
 
     def _unresolved(self, effect: tuple[int, int], why: int) -> str:
         index = effect[0]
@@ -292,14 +292,14 @@ def _totals(program: ir.Program, report: StepAccesses) -> _Totals:
     """Per buffer the bytes read, written, and certainly written."""
     parts: dict[tuple[int, str], list[Array]] = {}
     for access in report.accesses:
-        found = region_bytes(access.region, program.buffers[access.buffer].bytes)
+        ranges = region_bytes(access.region, program.buffers[access.buffer].bytes)
         if access.kind.reads:
-            parts.setdefault((access.buffer, "read"), []).append(found)
+            parts.setdefault((access.buffer, "read"), []).append(ranges)
         if access.kind.writes:
-            parts.setdefault((access.buffer, "write"), []).append(found)
+            parts.setdefault((access.buffer, "write"), []).append(ranges)
         if access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST:
-            parts.setdefault((access.buffer, "must"), []).append(found)
-    return {key: intervals.union(found) for key, found in parts.items()}
+            parts.setdefault((access.buffer, "must"), []).append(ranges)
+    return {key: intervals.union(ranges) for key, ranges in parts.items()}
 
 
 def _equal_totals(left: _Totals, right: _Totals) -> bool:

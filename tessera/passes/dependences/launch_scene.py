@@ -96,7 +96,7 @@ def build_setting(
     draws = draw_zones(frozenset(_words(launch.arguments)), layout.next + len(reached))
     zones = next(islice(draws, draw, None))
     image, offsets = _parameter_image(launch, function, zones, layout)
-    found, targets = _tables(reached, tables, written, zones, layout)
+    zone_tables, targets = _tables(reached, tables, written, zones, layout)
     symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
     scene = Scene(
         zones=zones,
@@ -107,12 +107,12 @@ def build_setting(
         parameters=image,
         parameter_offsets=offsets,
         symbols=symbols,
-        tables=found,
+        tables=zone_tables,
         cooperative=launch.cooperative,
         pointer_words=tuple(_pointer_words(launch, function, offsets)),
         contents={
-            layout.zone_of[buffer]: np.frombuffer(one.content, dtype=np.uint8)
-            for buffer, one in known.items()
+            layout.zone_of[buffer]: np.frombuffer(contents.content, dtype=np.uint8)
+            for buffer, contents in known.items()
             if buffer in layout.zone_of
         },
     )
@@ -126,7 +126,7 @@ def build_setting(
         zones,
         tuple(
             (zone, t.zone, t.offsets.tobytes(), t.targets.tobytes(), t.written.tobytes())
-            for zone, t in found.items()
+            for zone, t in zone_tables.items()
         ),
         tuple(symbols.items()),
         tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
@@ -218,20 +218,20 @@ def _tables(
     zones: Zones,
     layout: _Layout,
 ) -> tuple[dict[int, Table], dict[int, tuple[ir.BufferId, ...]]]:
-    found: dict[int, Table] = {}
+    placed: dict[int, Table] = {}
     targets: dict[int, tuple[ir.BufferId, ...]] = {}
     for place, buffer in enumerate(reached):
         words = sorted(tables[buffer].items())
         zone = layout.next + place
         addresses = [zones.address(layout.zone_of[p.buffer], p.offset) for _, p in words]
-        found[layout.zone_of[buffer]] = Table(
+        placed[layout.zone_of[buffer]] = Table(
             np.array([offset for offset, _ in words], dtype=np.int64),
             np.array(addresses, dtype=np.uint64),
             zone,
             written.get(buffer, intervals.EMPTY),
         )
         targets[zone] = tuple(dict.fromkeys(p.buffer for _, p in words))
-    return found, targets
+    return placed, targets
 
 
 def _parameter_image(

@@ -141,15 +141,15 @@ def _position(region: Region) -> Span | None:
 
 def _descriptor(row: Any) -> Descriptor:
     offset, width, dimensions = row
-    found = tuple(Dimension(_number(stride), _number(count)) for stride, count in dimensions)
-    return Descriptor(_number(offset), _number(width), found)
+    axes = tuple(Dimension(_number(stride), _number(count)) for stride, count in dimensions)
+    return Descriptor(_number(offset), _number(width), axes)
 
 
 def _places(values: Any, buffers: Buffers) -> tuple[int, ...]:
-    found = tuple(_number(value) for value in values)
-    if any(place >= len(buffers) for place in found):
+    places = tuple(_number(value) for value in values)
+    if any(place >= len(buffers) for place in places):
         raise ValueError("not a buffer")
-    return found
+    return places
 
 
 def _number(value: Any) -> int:

@@ -58,10 +58,10 @@ def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
     uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
     uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
     for kind, operand, reach in uses:
-        found = operand_bytes(operand)
-        if len(found) and reach is not Reach.NONE:
-            whole = may_region(found)
-            is_sure = reach is Reach.WHOLE and must_region(found) == whole
+        ranges = operand_bytes(operand)
+        if len(ranges) and reach is not Reach.NONE:
+            whole = may_region(ranges)
+            is_sure = reach is Reach.WHOLE and must_region(ranges) == whole
             yield Access(
                 buffer=operand.pointer.buffer,
                 kind=kind,

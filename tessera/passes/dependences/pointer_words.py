@@ -65,7 +65,7 @@ class PointerWords:
         return merged(self._written, also)
 
     def _spoiled(self, buffer: ir.BufferId, also: Written) -> Array:
-        known = [found[buffer] for found in (self._written, also) if buffer in found]
+        known = [written[buffer] for written in (self._written, also) if buffer in written]
         return intervals.union(known)
 
     def _without(self, words: Words, buffer: ir.BufferId, also: Written) -> Words:
@@ -79,7 +79,7 @@ class PointerWords:
             if access.kind.writes and access.buffer in self._first:
                 size = self.program.buffers[access.buffer].bytes
                 parts.setdefault(access.buffer, []).append(region_bytes(access.region, size))
-        return {buffer: intervals.union(found) for buffer, found in parts.items()}
+        return {buffer: intervals.union(ranges) for buffer, ranges in parts.items()}
 
     def overwrite(self, accesses: Iterable[Access]) -> list[Access]:
         """Note what a step may write; the accesses that are the first at words of records."""
@@ -103,9 +103,9 @@ class PointerWords:
         Another walk then begins with them unknown.
         """
         left = {
-            buffer: found
-            for buffer, found in self._written.items()
-            if self.program.buffers[buffer].role in _LASTING and len(found)
+            buffer: ranges
+            for buffer, ranges in self._written.items()
+            if self.program.buffers[buffer].role in _LASTING and len(ranges)
         }
         grown = grows(self._left, left)
         self._walks += 1
@@ -139,7 +139,9 @@ def merged(first: Written, second: Written) -> Written:
     """The bytes of both."""
     both = first.keys() | second.keys()
     return {
-        buffer: intervals.union([found[buffer] for found in (first, second) if buffer in found])
+        buffer: intervals.union(
+            [written[buffer] for written in (first, second) if buffer in written]
+        )
         for buffer in sorted(both)
     }
 
@@ -147,17 +149,17 @@ def merged(first: Written, second: Written) -> Written:
 def grows(old: Written, new: Written) -> bool:
     """Whether some of the new bytes are not among the old."""
     return any(
-        not intervals.covers(old.get(buffer, intervals.EMPTY), found)
-        for buffer, found in new.items()
+        not intervals.covers(old.get(buffer, intervals.EMPTY), ranges)
+        for buffer, ranges in new.items()
     )
 
 
-def _hits(found: Array, offsets: Iterable[int]) -> set[int]:
+def _hits(ranges: Array, offsets: Iterable[int]) -> set[int]:
     """The offsets of words that some of the bytes lie in."""
     starts = np.array(sorted(offsets), dtype=np.int64)
-    if len(found) == 0 or len(starts) == 0:
+    if len(ranges) == 0 or len(starts) == 0:
         return set()
-    place = np.searchsorted(found[:, 1], starts, side="right")
-    near = np.minimum(place, len(found) - 1)
-    hit = (place < len(found)) & (found[near, 0] < starts + ir.POINTER_BYTES)
+    place = np.searchsorted(ranges[:, 1], starts, side="right")
+    near = np.minimum(place, len(ranges) - 1)
+    hit = (place < len(ranges)) & (ranges[near, 0] < starts + ir.POINTER_BYTES)
     return set(starts[hit].tolist())

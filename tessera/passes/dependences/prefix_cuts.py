@@ -31,8 +31,8 @@ def prefix_cuts(graph: KernelGraph) -> tuple[int, ...]:
             changes[edge.target] -= grown
             counted += grown
     total = 0
-    found: list[int] = []
+    crossing: list[int] = []
     for change in changes[: max(len(graph.nodes) - 1, 0)]:
         total += change
-        found.append(total)
-    return tuple(found)
+        crossing.append(total)
+    return tuple(crossing)

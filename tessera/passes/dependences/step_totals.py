@@ -30,14 +30,14 @@ class Total:
     buffer: ir.BufferId
     kind: AccessKind
     ends: bool
-    found: Array
+    ranges: Array
     places: tuple[int, ...]
 
-    def behind(self, step: StepAccesses, found: Array) -> int:
+    def behind(self, step: StepAccesses, ranges: Array) -> int:
         """The first access that touches some of these bytes."""
         if len(self.places) > 1:
             for place in self.places:
-                if _touches(step.accesses[place], found):
+                if _touches(step.accesses[place], ranges):
                     return place
         return self.places[0]
 
@@ -68,10 +68,10 @@ class StepTotals:
         for (buffer, kind, ends), places in groups.items():
             size = self.program.buffers[buffer].bytes
             regions = {id(a.region): a.region for a in (step.accesses[place] for place in places)}
-            found = intervals.clip(regions_bytes(regions.values(), size), 0, size)
-            if len(found):
+            ranges = intervals.clip(regions_bytes(regions.values(), size), 0, size)
+            if len(ranges):
                 totals.append(
-                    Total(buffer=buffer, kind=kind, ends=ends, found=found, places=tuple(places))
+                    Total(buffer=buffer, kind=kind, ends=ends, ranges=ranges, places=tuple(places))
                 )
         return tuple(totals)
 
@@ -80,21 +80,21 @@ def _for_buffer(total: Total, buffer: ir.BufferId) -> Total:
     return total if total.buffer == buffer else replace(total, buffer=buffer)
 
 
-def _touches(access: Access, found: Array) -> bool:
+def _touches(access: Access, ranges: Array) -> bool:
     """Whether an access touches some of these bytes."""
     match access.region:
         case Interval(start, end):
-            return _overlaps(start, end, found)
+            return _overlaps(start, end, ranges)
         case Affine(pieces):
             first = pieces[0]
-            if _overlaps(first.offset, first.offset + first.width, found):
+            if _overlaps(first.offset, first.offset + first.width, ranges):
                 return True
             # No size is needed: all its bytes are inside the buffer.
-            return len(intervals.intersect(region_bytes(access.region, 0), found)) > 0
+            return len(intervals.intersect(region_bytes(access.region, 0), ranges)) > 0
         case _:
             return True
 
 
-def _overlaps(start: int, end: int, found: Array) -> bool:
-    place = int(found[:, 1].searchsorted(start, side="right"))
-    return place < len(found) and bool(found[place, 0] < end)
+def _overlaps(start: int, end: int, ranges: Array) -> bool:
+    place = int(ranges[:, 1].searchsorted(start, side="right"))
+    return place < len(ranges) and bool(ranges[place, 0] < end)

@@ -48,7 +48,7 @@ def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
 
 def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
     known: dict[tuple[int, str], Stored] = {}
-    found: dict[tuple[int, str, int], Diagnostic] = {}
+    told: dict[tuple[int, str, int], Diagnostic] = {}
     for step in program.launches():
         module = program.modules[step.module].variants[0].ptx
         key = (int(step.module), step.kernel)
@@ -57,13 +57,13 @@ def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, .
             known[key] = stored_words(module, function)
         node = graph.nodes[step.id]
         for instruction, words in known[key]:
-            if (*key, instruction.at) in found or not _holds_address(module, step, words):
+            if (*key, instruction.at) in told or not _holds_address(module, step, words):
                 continue
             result = _result(program, graph, node, module.span(instruction.at))
             if result is not None:
                 span = module.span(instruction.at, len(str(instruction.opcode)))
-                found[*key, instruction.at] = _finding(node, span, result, "stores")
-    return tuple(found.values())
+                told[*key, instruction.at] = _finding(node, span, result, "stores")
+    return tuple(told.values())
 
 
 def _holds_address(module: ptx.Module, step: ir.Launch, words: frozenset[Word]) -> bool:

@@ -100,7 +100,7 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
     text = _literal(runner, name)
     if value is None or text is None:
         return "it prints by a format that is not known"
-    if any(found == b"s" for found in _CONVERSION.findall(text)):
+    if any(conversion == b"s" for conversion in _CONVERSION.findall(text)):
         return "it prints strings through pointers"
     runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
     return None

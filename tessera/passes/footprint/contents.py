@@ -38,8 +38,8 @@ def contents_value(
     inside = (starts >= 0) & (starts + width <= len(content)) & (starts % width == 0)
     if not inside.any() or len(words) == 0:
         return None
-    found = words[np.where(inside, starts // width, 0)]
-    exact = lanes.truncate(Lanes(found.astype(np.int64).view(U64)), bits)
+    loaded = words[np.where(inside, starts // width, 0)]
+    exact = lanes.truncate(Lanes(loaded.astype(np.int64).view(U64)), bits)
     if inside.all():
         return exact
     return lanes.merge(inside, exact, lanes.unknown(bits, index))

@@ -186,13 +186,13 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
     entries = tuple(
         Entry(
             key,
-            found.may[0],
+            touched.may[0],
             # One row stands for all CTAs: nobody is sure.
-            nothing if is_coarse else found.sure[0],
-            found.whole,
-            found.always and not is_coarse,
+            nothing if is_coarse else touched.sure[0],
+            touched.whole,
+            touched.always and not is_coarse,
         )
-        for key, found in sorted(recorder.touched.items())
+        for key, touched in sorted(recorder.touched.items())
     )
     return Footprint(
         entries=entries,

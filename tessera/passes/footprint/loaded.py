@@ -67,7 +67,7 @@ def _known_word(
     content = None if zone is None else runner.scene.contents.get(zone)
     if zone is None or content is None:
         zones = np.unique(runner.scene.zones.decode(address.lo)[0]) if zone is None else [zone]
-        runner.recorder.asked.update(int(one) for one in zones if one)
+        runner.recorder.asked.update(int(place) for place in zones if place)
         return None
     runner.recorder.looked_up.add(zone)
     return contents_value(runner.scene.zones, content, address, offset, type, bits, index)

@@ -89,8 +89,8 @@ def _forgotten(runner: SliceState) -> int:
 
 def _parameter(runner: SliceState, offsets: Array, width: int) -> Lanes | None:
     """Bytes of the parameters; part of an address is a number that says little."""
-    found = parameter_bytes(runner.scene, offsets, width)
-    if found is None:
+    numbers = parameter_bytes(runner.scene, offsets, width)
+    if numbers is None:
         return None
     words = runner.scene.pointer_words
     kind = NUMBER
@@ -99,7 +99,7 @@ def _parameter(runner: SliceState, offsets: Array, width: int) -> Lanes | None:
             whole = width == 8 and start in words
             kind = max(kind, POINTER if whole else HARD)
             runner.recorder.doubt = max(runner.recorder.doubt, 0 if whole else BITS)
-    return Lanes(found, kind=kind)
+    return Lanes(numbers, kind=kind)
 
 
 def _any_word(
@@ -112,7 +112,7 @@ def _any_word(
     low, high = _bounds(runner, address, zone, width)
     if (high - low) // width >= MOST_OPTIONS:
         return None
-    found: list[Lanes] = []
+    candidates: list[Lanes] = []
     for start in range(low + offset, high + offset + 1, width):
         places = np.array([[start]], dtype=np.int64)
         word = (
@@ -122,11 +122,11 @@ def _any_word(
         )
         if word is None:
             return None
-        found.append(word)
-    if not found:
+        candidates.append(word)
+    if not candidates:
         return None
-    result = found[0]
-    for word in found[1:]:
+    result = candidates[0]
+    for word in candidates[1:]:
         result = lanes.join(result, word, 8 * width)
     if result.why < 0:
         result = lanes.copied(result)
@@ -158,7 +158,7 @@ def _local_word(runner: SliceState, offsets: Array, width: int, index: int) -> L
     """The words that threads load; unknown for those whose word is not known."""
     if offsets.size == 1:
         return runner.registers.get((int(offsets.flat[0]), width))
-    found: Lanes | None = None
+    loaded: Lanes | None = None
     places = np.unique(offsets).tolist()
     if len(places) > _MOST_LOADS or len(places) * offsets.size > _MOST_ELEMENTS:
         return None
@@ -168,8 +168,8 @@ def _local_word(runner: SliceState, offsets: Array, width: int, index: int) -> L
         if word is None:
             word = lanes.of_kind(lanes.unknown(8 * width, index), _forgotten(runner))
         runner.work += word.size + offsets.size
-        found = word if found is None else lanes.merge(offsets == start, word, found)
-    return found
+        loaded = word if loaded is None else lanes.merge(offsets == start, word, loaded)
+    return loaded
 
 
 def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mask: Mask) -> None:

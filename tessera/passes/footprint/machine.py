@@ -253,11 +253,11 @@ class SliceMachine(StepRunner):
         for key in first.keys() | second.keys():
             a, b = first.get(key), second.get(key)
             if a is b or b is None or a is None:
-                found = a if a is not None else b
+                known = a if a is not None else b
                 # A word of memory that one side does not know is unknown; a register that one
                 # side has not written holds nothing there.
-                if found is not None and (a is b or isinstance(key, str)):
-                    joined[key] = found
+                if known is not None and (a is b or isinstance(key, str)):
+                    joined[key] = known
                 continue
             self.work += a.size
             joined[key] = lanes.merge(chosen, lanes.join(a, b, self.bits(key)), a)
@@ -355,12 +355,12 @@ class SliceMachine(StepRunner):
 
 def _innermost_loops(code: KernelCode) -> dict[int, int | None]:
     """The smallest loop around each block."""
-    found: dict[int, int | None] = dict.fromkeys(range(len(code.flow.blocks)))
+    innermost: dict[int, int | None] = dict.fromkeys(range(len(code.flow.blocks)))
     by_size = sorted(range(len(code.flow.loops)), key=lambda i: -len(code.flow.loops[i].blocks))
     for index in by_size:
         for block in code.flow.loops[index].blocks:
-            found[block] = index
-    return found
+            innermost[block] = index
+    return innermost
 
 
 def _label_blocks(code: KernelCode) -> dict[str, int]:

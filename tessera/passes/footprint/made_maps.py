@@ -113,7 +113,7 @@ def _content(fields: dict[Field, int]) -> bytes | None:
     axes = fields["rank", 0] + 1
     wanted = [(name, axis) for name in _PER_AXIS for axis in range(axes)]
     wanted += [("global_stride", axis) for axis in range(axes - 1)]
-    if not 1 <= axes <= 5 or any(one not in fields for one in wanted):
+    if not 1 <= axes <= 5 or any(field not in fields for field in wanted):
         return None
     content = bytes(SIZE)
     for (name, ordinal), value in fields.items():
@@ -147,12 +147,12 @@ def spoiled_maps(code: KernelCode, recorder: Recorder) -> dict[int, str]:
     for index, (zone, used) in recorder.used_maps.items():
         if recorder.map_conflict:
             spoiled[index] = "its tensor map may be overwritten"
-        for key, found in recorder.touched.items():
+        for key, touched in recorder.touched.items():
             opcode = code.flat.instructions[key.at].opcode
             if key.zone != zone or key.effect < 0 or "cp_fenceproxy" in opcode.modifiers:
                 continue
             if not effects[key.at][key.effect].access.writes:
                 continue
-            if found.whole is not None or len(intervals.intersect(found.may[0], used)):
+            if touched.whole is not None or len(intervals.intersect(touched.may[0], used)):
                 spoiled[index] = "its tensor map may be overwritten"
     return spoiled

@@ -57,19 +57,19 @@ class Operands:
     def _place_symbols(self) -> dict[str, int]:
         """Addresses of parameters, of local variables, and of module variables."""
         zones = self.scene.zones
-        found = {n: zones.address(zone) for n, zone in self.scene.symbols.items()}
+        addresses = {n: zones.address(zone) for n, zone in self.scene.symbols.items()}
         for name, offset in self.scene.parameter_offsets.items():
-            found[name] = zones.address(PARAMETER, offset)
+            addresses[name] = zones.address(PARAMETER, offset)
         end = 64
         for variable in self.code.flat.variables:
             if variable.space not in {"local", "param"}:
                 continue
             align = alignment(variable)
             end = (end + align - 1) // align * align
-            found[variable.name] = zones.address(LOCAL, end)
+            addresses[variable.name] = zones.address(LOCAL, end)
             start, end = end, end + (size_bytes(variable) or 64)
             self.local_variables.append((start, end))
-        return found
+        return addresses
 
     def _place_shared(self) -> dict[str, int]:
         """Addresses of shared variables, where nothing hangs on their numbers."""
@@ -107,11 +107,11 @@ class Operands:
         """The threads that execute an instruction."""
         if instruction.guard is None:
             return mask
-        found = mask.narrow(self.predicate(instruction.guard))
-        if found is not None and self.side is not None and mask.election == -1:
+        chosen = mask.narrow(self.predicate(instruction.guard))
+        if chosen is not None and self.side is not None and mask.election == -1:
             # On one side of a branch that data decides nothing is certain, elected or not.
-            found.election = -1
-        return found
+            chosen.election = -1
+        return chosen
 
     def _register(self, name: str, bits: int, index: int) -> Lanes:
         value = self.registers.get(name)

@@ -113,8 +113,8 @@ class Recorder:
         """Bytes that were added as uncertain, and turn out to be certain."""
         chosen, _ = _select(lo, sure, sure)
         self.work += 4 * chosen.size
-        for zone, found, _ in self._pieces(chosen, None, width, index, effect):
-            self._entry(index, effect, zone).sure.append(found)
+        for zone, certain, _ in self._pieces(chosen, None, width, index, effect):
+            self._entry(index, effect, zone).sure.append(certain)
 
     def own_maps(self, addresses: Array, ctas: Array) -> None:
         """Note which CTA writes a tensor map where; two at one place are a conflict."""
@@ -122,10 +122,10 @@ class Recorder:
             if self.map_owners.setdefault(address, cta) != cta:
                 self.map_conflict = True
 
-    def use_map(self, index: int, zone: int, found: Array) -> None:
+    def use_map(self, index: int, zone: int, ranges: Array) -> None:
         """Note the bytes of a tensor map in memory that a copy uses."""
         old = self.used_maps.get(index)
-        parts = [found] if old is None or old[0] != zone else [found, old[1]]
+        parts = [ranges] if old is None or old[0] != zone else [ranges, old[1]]
         self.used_maps[index] = (zone, intervals.union(parts))
 
     def add_bytes(
@@ -185,7 +185,7 @@ class Recorder:
             sure = may if certain is None else intervals.words(offset[certain], width)
             return [(common[0], may, sure)]
         zone, offset = self.zones.decode(chosen)
-        found: list[tuple[int, Array, Array]] = []
+        pieces: list[tuple[int, Array, Array]] = []
         for place in np.unique(zone):
             here = zone == place
             if place == 0:
@@ -193,11 +193,11 @@ class Recorder:
                 continue
             may = intervals.words(offset[here], width)
             if certain is None:
-                found.append((int(place), may, may))
+                pieces.append((int(place), may, may))
             else:
                 sure = intervals.words(offset[here & certain], width)
-                found.append((int(place), may, sure))
-        return found
+                pieces.append((int(place), may, sure))
+        return pieces
 
     def _note_nowhere(
         self, index: int, effect: int, addresses: Array, certain: Array | None, here: Array
@@ -330,14 +330,14 @@ def _select(lo: Array, may: Array, sure: Array) -> tuple[Array, Array | None]:
     return picked, np.broadcast_to(sure, shape)[chosen]
 
 
-def _spread(found: Array, moves: Array) -> Array:
+def _spread(ranges: Array, moves: Array) -> Array:
     if len(moves) == 1:
-        return intervals.shift(found, int(moves[0]))
-    if len(found) == 0:
-        return found
-    spread = found[None, :, :] + moves[:, None, None]
+        return intervals.shift(ranges, int(moves[0]))
+    if len(ranges) == 0:
+        return ranges
+    spread = ranges[None, :, :] + moves[:, None, None]
     return intervals.union([spread.reshape(-1, 2)])
 
 
-def _leaves_zone(found: Array) -> bool:
-    return len(found) > 0 and (found[0, 0] < -REACH or found[-1, 1] > REACH)
+def _leaves_zone(ranges: Array) -> bool:
+    return len(ranges) > 0 and (ranges[0, 0] < -REACH or ranges[-1, 1] > REACH)

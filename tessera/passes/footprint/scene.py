@@ -87,7 +87,7 @@ def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     """Special registers by name with component; those missing can hold anything."""
     linear = np.arange(scene.threads, dtype=np.int64)
     lane = linear % WARP
-    found = {
+    specials = {
         "%laneid": _row(lane),
         "%lanemask_eq": _row(1 << lane),
         "%lanemask_lt": _row((1 << lane) - 1),
@@ -102,17 +102,17 @@ def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
         "%nctaid.w": lanes.scalar(1),
     }
     for axis, values in zip(_AXES, _split(linear, scene.block), strict=True):
-        found[f"%tid.{axis}"] = _row(values)
+        specials[f"%tid.{axis}"] = _row(values)
     for axis, threads, count in zip(_AXES, scene.block, scene.grid, strict=True):
-        found[f"%ntid.{axis}"] = lanes.scalar(threads)
-        found[f"%nctaid.{axis}"] = lanes.scalar(count)
+        specials[f"%ntid.{axis}"] = lanes.scalar(threads)
+        specials[f"%nctaid.{axis}"] = lanes.scalar(count)
     if scene.cooperative:
         # Two halves of the address of the driver's memory for barriers over the grid.
         workspace = scene.zones.address(WORKSPACE)
-        found["%envreg1"] = lanes.scalar(workspace >> 32)
-        found["%envreg2"] = lanes.scalar(workspace & 0xFFFFFFFF)
-    found.update(_cta_values(scene, box))
-    return {name: _shrink(value) for name, value in found.items()}
+        specials["%envreg1"] = lanes.scalar(workspace >> 32)
+        specials["%envreg2"] = lanes.scalar(workspace & 0xFFFFFFFF)
+    specials.update(_cta_values(scene, box))
+    return {name: _shrink(value) for name, value in specials.items()}
 
 
 def _shrink(value: Lanes) -> Lanes:
@@ -126,29 +126,29 @@ def _shrink(value: Lanes) -> Lanes:
 
 
 def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
-    found: dict[str, Lanes] = {}
+    specials: dict[str, Lanes] = {}
     if box is None:
         for name, count in zip(_AXES, scene.grid, strict=True):
-            found[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
-        return found
+            specials[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
+        return specials
     places = [np.arange(first, last, dtype=np.int64) for first, last in box]
     for axis, name in enumerate(_AXES):
-        found[f"%ctaid.{name}"] = _along(places[axis], axis)
+        specials[f"%ctaid.{name}"] = _along(places[axis], axis)
     if scene.cluster is None:
-        return found
+        return specials
     rank = lanes.scalar(0)
     step = 1
     for axis, (name, size) in enumerate(zip(_AXES, scene.cluster, strict=True)):
         inside = _along(places[axis] % size, axis)
-        found[f"%cluster_ctaid.{name}"] = inside
-        found[f"%clusterid.{name}"] = _along(places[axis] // size, axis)
-        found[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
-        found[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
+        specials[f"%cluster_ctaid.{name}"] = inside
+        specials[f"%clusterid.{name}"] = _along(places[axis] // size, axis)
+        specials[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
+        specials[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
         rank = lanes.add(rank, lanes.mul(inside, lanes.scalar(step), 32), 32)
         step *= size
-    found["%cluster_ctarank"] = rank
-    found["%cluster_nctarank"] = lanes.scalar(step)
-    return found
+    specials["%cluster_ctarank"] = rank
+    specials["%cluster_nctarank"] = lanes.scalar(step)
+    return specials
 
 
 def boxes(grid: Triple, most: int) -> Iterator[Box]:
@@ -168,7 +168,7 @@ def parameter_bytes(scene: Scene, offsets: Array, width: int) -> Array | None:
     if offsets.size and (offsets.min() < 0 or offsets.max() + width > len(scene.parameters)):
         return None
     image = np.frombuffer(scene.parameters, dtype=np.uint8)
-    found = np.zeros(offsets.shape, dtype=U64)
+    numbers = np.zeros(offsets.shape, dtype=U64)
     for place in range(width):
-        found |= image[offsets + place].astype(U64) << U64(8 * place)
-    return found
+        numbers |= image[offsets + place].astype(U64) << U64(8 * place)
+    return numbers

@@ -256,18 +256,18 @@ class SharedFollower:
             if width == 8:
                 raise SharedTrouble
             return any_of_type(type, bits, step.index)
-        found = settled(runner, self.image.load(cells, width, step.index), 8 * width)
-        if found.why < 0:
-            found = lanes.copied(found)
-            found.why = step.index
+        word = settled(runner, self.image.load(cells, width, step.index), 8 * width)
+        if word.why < 0:
+            word = lanes.copied(word)
+            word.why = step.index
         if width < CELL:
-            found = _piece(found, address, width, type, step.index)
+            word = _piece(word, address, width, type, step.index)
         # Where nothing is known, the type still says something.
-        open_ = lanes.spans(found) >= np.uint64(MASK[min(8 * width, 64)])
+        open_ = lanes.spans(word) >= np.uint64(MASK[min(8 * width, 64)])
         if width < 8 and open_.any():
             anything = any_of_type(type, bits, step.index)
-            return lanes.merge(open_, anything, lanes.truncate(extend(found, type), bits))
-        return lanes.truncate(extend(found, type), bits) if bits > 8 * width else found
+            return lanes.merge(open_, anything, lanes.truncate(extend(word, type), bits))
+        return lanes.truncate(extend(word, type), bits) if bits > 8 * width else word
 
 
 def _in_open_loop(runner: SliceState) -> bool:
@@ -297,9 +297,9 @@ def _extent(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
 
 def _known_number(runner: SliceState, operand: ptx.Operand, index: int) -> int | None:
     """The number that an operand is for every thread."""
-    found = runner.value(operand, 32, index)
-    low, high = found.bounds()
-    return low if found.span is None and low == high else None
+    value = runner.value(operand, 32, index)
+    low, high = value.bounds()
+    return low if value.span is None and low == high else None
 
 
 def _is_anything(value: Lanes) -> bool:

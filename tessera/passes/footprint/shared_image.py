@@ -86,8 +86,8 @@ class SharedImage:
             everybody = np.repeat(threads, count)
             if phase.read.others(places, everybody).any():
                 raise SharedTrouble
-            found = phase.written.others(places, everybody).reshape(-1, count)
-            raced[threads] |= found.any(axis=1)
+            foreign = phase.written.others(places, everybody).reshape(-1, count)
+            raced[threads] |= foreign.any(axis=1)
             phase.written.add(places, everybody)
         return raced
 
@@ -179,15 +179,15 @@ class SharedImage:
     def disturbed(self, cells: Array, width: int, mask: Mask) -> bool:
         """Whether another thread wrote what threads of a mask load since the last barrier; else
         note that they load it. What is unknown holds whatever anybody writes."""
-        found: list[tuple[Phase, Array, Array]] = []
+        loads: list[tuple[Phase, Array, Array]] = []
         for phase, threads in self.phases.present(cells, mask):
             for half in range(_cells_of(width)):
                 places = cells[threads] + half
                 known = self.record[places] != _UNKNOWN
-                found.append((phase, places[known], threads[known]))
-        if any(phase.written.others(places, threads).any() for phase, places, threads in found):
+                loads.append((phase, places[known], threads[known]))
+        if any(phase.written.others(places, threads).any() for phase, places, threads in loads):
             return True
-        for phase, places, threads in found:
+        for phase, places, threads in loads:
             phase.read.add(places, threads)
         return False
 
@@ -211,19 +211,23 @@ class SharedImage:
         if whole.all():
             return low
         high = self._half(self._gather(above, why), above)
-        found = _paste(self._half(low, places), high, why)
-        return lanes.merge(whole[None, :], low, found)
+        pasted = _paste(self._half(low, places), high, why)
+        return lanes.merge(whole[None, :], low, pasted)
 
     def _gather(self, places: Array, why: int) -> Lanes:
         """The value that each cell names, of 8 bytes where the cell is half of one."""
         numbers, owners = self.record[places], self.lane[places]
-        found: Lanes | None = None
+        gathered: Lanes | None = None
         for number in np.unique(numbers):
             value = self.values.get(int(number))
-            one = lanes.unknown(32, why) if value is None else _take(value, owners)
-            found = one if found is None else lanes.merge((numbers == number)[None, :], one, found)
-        assert found is not None
-        return found
+            cell_value = lanes.unknown(32, why) if value is None else _take(value, owners)
+            gathered = (
+                cell_value
+                if gathered is None
+                else lanes.merge((numbers == number)[None, :], cell_value, gathered)
+            )
+        assert gathered is not None
+        return gathered
 
     def _half(self, value: Lanes, places: Array) -> Lanes:
         """4 bytes of what `_gather` found."""
@@ -246,9 +250,9 @@ class SharedImage:
 
 def _only(cells: Array, threads: Array) -> Array:
     """The cells of some threads."""
-    found = np.full_like(cells, -1)
-    found[threads] = cells[threads]
-    return found
+    kept = np.full_like(cells, -1)
+    kept[threads] = cells[threads]
+    return kept
 
 
 def _cells_of(width: int) -> int:

@@ -174,18 +174,18 @@ class SharedRoots:
     def solve(self) -> dict[int, Roots]:
         """The objects behind each load."""
         load_of = {zone: index for index, zone in self.zone_of.items()}
-        found: dict[int, Roots] = dict.fromkeys(self.loads, frozenset())
+        roots_of: dict[int, Roots] = dict.fromkeys(self.loads, frozenset())
         changed = True
         while changed:
             changed = False
             for index, where in self.loads.items():
-                new = self._roots(where, found, load_of)
-                changed = changed or new != found[index]
-                found[index] = new
+                new = self._roots(where, roots_of, load_of)
+                changed = changed or new != roots_of[index]
+                roots_of[index] = new
         # What nothing was stored to holds anything.
-        return {index: roots or None for index, roots in found.items()}
+        return {index: roots or None for index, roots in roots_of.items()}
 
-    def _roots(self, where: Span, found: dict[int, Roots], load_of: dict[int, int]) -> Roots:
+    def _roots(self, where: Span, roots_of: dict[int, Roots], load_of: dict[int, int]) -> Roots:
         roots: set[int] = set()
         for stored in self.stores.values():
             if stored.where[0] >= where[1] or where[0] >= stored.where[1]:
@@ -193,7 +193,7 @@ class SharedRoots:
             if stored.is_other:
                 return None
             for zone in stored.zones:
-                behind = found[load_of[zone]] if zone >= LOADED else frozenset({zone})
+                behind = roots_of[load_of[zone]] if zone >= LOADED else frozenset({zone})
                 if behind is None:
                     return None
                 roots |= behind

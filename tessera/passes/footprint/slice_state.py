@@ -145,8 +145,8 @@ class SliceState(Operands):
 
     def common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
-        found = self.scene.zones.between(*address.bounds()) if address.size else None
-        return None if found is None else found[0]
+        zone = self.scene.zones.between(*address.bounds()) if address.size else None
+        return None if zone is None else zone[0]
 
     def forget_words(self) -> None:
         """Nothing is known of local memory any more."""

@@ -187,10 +187,10 @@ class StepRunner(SliceState):
         others = [self.value(o, 32, step.index) for o in operands[2:4]]
         mode = step.instruction.opcode.modifiers
         threads = self.scene.threads
-        found = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
-        found = lanes.of_kind(found, source.kind)
-        found.why = found.why if found.why >= 0 else step.index
-        self.write(step, step.targets[0], found, mask)
+        received = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
+        received = lanes.of_kind(received, source.kind)
+        received.why = received.why if received.why >= 0 else step.index
+        self.write(step, step.targets[0], received, mask)
         for name in step.targets[1:]:
             self.write(step, name, lanes.unknown(1, step.index), mask)
 
@@ -198,10 +198,10 @@ class StepRunner(SliceState):
         """One thread of each warp; which one is not known."""
         members = self.value(step.instruction.operands[1], 32, step.index)
         self.elections += 1
-        found = elect(members, mask.sure, mask.may, self.scene.threads, self.elections)
+        elected = elect(members, mask.sure, mask.may, self.scene.threads, self.elections)
         for name in step.targets:
             leads = self.code.widths.get(name) == 1
-            value = found if leads else lanes.between(0, 31, 32, step.index)
+            value = elected if leads else lanes.between(0, 31, 32, step.index)
             self.write(step, name, value, mask)
 
     # --- memory ----------------------------------------------------------------------------

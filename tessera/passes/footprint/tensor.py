@@ -75,8 +75,8 @@ def _use_made(runner: SliceState, step: Step, addresses: Array, at: Lanes, mask:
     """Note that a copy reads a map which the kernel made."""
     zones, offsets = runner.scene.zones.decode(addresses)
     for zone in np.unique(zones):
-        found = intervals.words(np.sort(offsets[zones == zone]), SIZE)
-        runner.recorder.use_map(step.index, int(zone), found)
+        map_bytes = intervals.words(np.sort(offsets[zones == zone]), SIZE)
+        runner.recorder.use_map(step.index, int(zone), map_bytes)
     runner.recorder.add(step.index, MAP_READ, at, SIZE, mask.may, NONE)
 
 
@@ -117,16 +117,16 @@ class _Copy:
         place, start = int(zone[0]), int(offset[0])
         if place == 0:
             return "its tensor map holds no address that the trace declares"
-        found = _tiled(content)
-        if found is None:
+        tensor_map = _tiled(content)
+        if tensor_map is None:
             anchored = lanes.unknown(64, self.step.index, int(base[0]))
             self.runner.recorder.add(
                 self.step.index, self.number, anchored, 1, self.mask.may, np.zeros((1, 1), bool)
             )
             return None
-        boxes = self._boxes(found, coordinates)
+        boxes = self._boxes(tensor_map, coordinates)
         if boxes is None:
-            may, sure, exact = tensor_bytes(found), intervals.EMPTY, False
+            may, sure, exact = tensor_bytes(tensor_map), intervals.EMPTY, False
         else:
             may, sure, exact = boxes
         self.runner.recorder.add_bytes(
@@ -140,29 +140,33 @@ class _Copy:
         return None
 
     def _boxes(
-        self, found: TensorMap, coordinates: Sequence[ptx.Operand]
+        self, tensor_map: TensorMap, coordinates: Sequence[ptx.Operand]
     ) -> tuple[Array, Array, bool] | None:
         """Bytes that may and that surely are touched; None where it may be all of the tensor."""
         modifiers = self.step.instruction.opcode.modifiers
-        if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(found.dims):
+        if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(
+            tensor_map.dims
+        ):
             return None
         given = (self.runner.value(c, 32, self.step.index) for c in coordinates)
         values = [lanes.exact_in(value, self.mask.may) for value in given]
-        may = self._bytes(found, values, self.mask.may)
+        may = self._bytes(tensor_map, values, self.mask.may)
         if may is None:
             return None
         exact = all(value.span is None for value in values)
-        steps = set(found.element_strides) == {1}
+        steps = set(tensor_map.element_strides) == {1}
         sure: Array | None = None
         if exact and steps and self.is_plain:
             same = [self.mask.may, *(value.lo for value in values)]
             certain = self.runner.elected(same) & self.mask.may
             if self.runner.side is None:
                 certain = certain | self.mask.sure
-            sure = self._bytes(found, values, certain)
+            sure = self._bytes(tensor_map, values, certain)
         return may, intervals.EMPTY if sure is None else sure, exact and steps
 
-    def _bytes(self, found: TensorMap, values: Sequence[Lanes], threads: Array) -> Array | None:
+    def _bytes(
+        self, tensor_map: TensorMap, values: Sequence[Lanes], threads: Array
+    ) -> Array | None:
         """The bytes of the boxes of some threads; None where they have too many rows to list."""
         bounds = [lanes.biased_bounds(value, 32) for value in values]
         sizes = [array.shape for pair in bounds for array in pair]
@@ -174,7 +178,7 @@ class _Copy:
         first = _table([low for low, _ in bounds], shape)[chosen]
         last = _table([high for _, high in bounds], shape)[chosen]
         self.runner.work += 20 * first.size
-        return box_bytes(found, first, last + np.array(found.box, dtype=np.int64))
+        return box_bytes(tensor_map, first, last + np.array(tensor_map.box, dtype=np.int64))
 
 
 def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:
@@ -186,7 +190,7 @@ def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:
 def _tiled(content: bytes) -> TensorMap | None:
     """A map whose boxes are boxes of rows of bytes, or None."""
     try:
-        found = decode(content)
+        tensor_map = decode(content)
     except BadTensorMap:
         return None
-    return None if found.interleave else found
+    return None if tensor_map.interleave else tensor_map

@@ -22,12 +22,12 @@ from tessera.passes.lane_values.lanes import Array
 _MOST_ROWS = 1 << 20
 
 
-def box_bytes(found: TensorMap, starts: Array, ends: Array) -> Array | None:
+def box_bytes(tensor_map: TensorMap, starts: Array, ends: Array) -> Array | None:
     """The bytes of boxes; None where they have too many rows to list.
 
     `starts` and `ends` have one row per box and one column per axis.
     """
-    dims = np.array(found.dims, dtype=np.int64)
+    dims = np.array(tensor_map.dims, dtype=np.int64)
     low, high = np.clip(starts, 0, dims), np.clip(ends, 0, dims)
     some = (low < high).all(axis=1)
     low, high = low[some], high[some]
@@ -35,7 +35,7 @@ def box_bytes(found: TensorMap, starts: Array, ends: Array) -> Array | None:
         return intervals.EMPTY
     # In a loop the same boxes come again, moved: what they are made of is worked out once.
     base = low.min(axis=0)
-    steps = (found.element_bytes, *found.strides)
+    steps = (tensor_map.element_bytes, *tensor_map.strides)
     rows = _rows(steps, (low - base).tobytes(), (high - low).tobytes())
     return None if rows is None else intervals.shift(rows, int((base * np.array(steps)).sum()))
 
@@ -62,12 +62,12 @@ def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Array | None:
     return intervals.union([np.stack([rows, rows + lengths], axis=1)])
 
 
-def tensor_bytes(found: TensorMap) -> Array:
+def tensor_bytes(tensor_map: TensorMap) -> Array:
     """Every byte of the tensor; with too many rows, everything from the first to the last."""
-    everything = np.array([found.dims], dtype=np.int64)
-    rows = box_bytes(found, np.zeros_like(everything), everything)
+    everything = np.array([tensor_map.dims], dtype=np.int64)
+    rows = box_bytes(tensor_map, np.zeros_like(everything), everything)
     if rows is not None:
         return rows
-    reach = found.dims[0] * found.element_bytes
-    reach += sum((d - 1) * s for d, s in zip(found.dims[1:], found.strides, strict=True))
+    reach = tensor_map.dims[0] * tensor_map.element_bytes
+    reach += sum((d - 1) * s for d, s in zip(tensor_map.dims[1:], tensor_map.strides, strict=True))
     return intervals.interval(0, reach)

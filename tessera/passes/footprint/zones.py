@@ -65,10 +65,10 @@ class Zones:
     def decode(self, addresses: Array) -> tuple[Array, Array]:
         """Zones (0 for no zone) and signed offsets of addresses."""
         places = _places(self.salt, self.limit)
-        found = np.searchsorted(places.starts, addresses, side="right") - 1
-        offset = (addresses - places.addresses[found]).view(np.int64)
-        inside = (found >= 0) & (offset >= -REACH) & (offset < REACH)
-        return np.where(inside, places.zones[found], 0), np.where(inside, offset, 0)
+        place = np.searchsorted(places.starts, addresses, side="right") - 1
+        offset = (addresses - places.addresses[place]).view(np.int64)
+        inside = (place >= 0) & (offset >= -REACH) & (offset < REACH)
+        return np.where(inside, places.zones[place], 0), np.where(inside, offset, 0)
 
     def common(self, addresses: Array) -> tuple[int, int] | None:
         """The one zone of all addresses and its object's address, or None."""
@@ -77,11 +77,11 @@ class Zones:
     def between(self, low: int, high: int) -> tuple[int, int] | None:
         """The one zone of all addresses from `low` to `high` and its object's address, or None."""
         places = _places(self.salt, self.limit)
-        found = bisect_right(places.first, low) - 1
-        if found < 0:
+        place = bisect_right(places.first, low) - 1
+        if place < 0:
             return None
-        address = places.first[found] + REACH
-        return (int(places.zones[found]), address) if low <= high < address + REACH else None
+        address = places.first[place] + REACH
+        return (int(places.zones[place]), address) if low <= high < address + REACH else None
 
 
 def _mix(number: int) -> int:
@@ -99,13 +99,13 @@ def _drawn(salt: int) -> list[int]:
     pair, turned = divmod(salt, 2)
     slots = _slots(pair)
     inside = (1 << 40) - 256
-    found = []
+    addresses = []
     for zone in range(END):
         slot, start = slots[zone], _mix(pair << 32 | 1 << 20 | zone) & inside
         if turned:
             slot, start = slot ^ ((1 << _SLOT_BITS) - 1), start ^ inside
-        found.append((slot << _SLOT) + (1 << 41) + start)
-    return found
+        addresses.append((slot << _SLOT) + (1 << 41) + start)
+    return addresses
 
 
 def _slots(pair: int) -> list[int]:

@@ -55,8 +55,12 @@ def stored_words(
     The same words as above, sums with them included: stored, they are data.
     """
     body = function.body or ()
-    written = [one for one in ptx.walk_statements(body) if isinstance(one, ptx.Instruction)]
-    has_calls = any(one.opcode.name == "call" for one in written)
+    written = [
+        statement
+        for statement in ptx.walk_statements(body)
+        if isinstance(statement, ptx.Instruction)
+    ]
+    has_calls = any(instruction.opcode.name == "call" for instruction in written)
     # As it stands, registers of equal name count as one: what is not found so is not there.
     if not has_calls and not (_moves_words(written, function) and _stored(written, function)):
         return []
@@ -71,7 +75,11 @@ def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function
     narrow = frozenset(
         p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
     )
-    return any(_moves_word(one, narrow) for one in instructions if one.opcode.name in _MOVERS)
+    return any(
+        _moves_word(instruction, narrow)
+        for instruction in instructions
+        if instruction.opcode.name in _MOVERS
+    )
 
 
 def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:
@@ -96,7 +104,7 @@ def _stored(
 ) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
     names = frozenset(parameter.name for parameter in function.parameters)
     taints, reached = _carried(instructions, names)
-    found = []
+    stores = []
     for index, meaning in sorted(reached.items()):
         if not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
             continue
@@ -106,8 +114,8 @@ def _stored(
             if role is Role.SOURCE and not isinstance(operand, ptx.Address):
                 words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
         if words:
-            found.append((instruction, words))
-    return found
+            stores.append((instruction, words))
+    return stores
 
 
 def _carried(
@@ -133,16 +141,16 @@ def _carried(
             reached[index] = known_meaning(instruction)
         if not floats and _makes_float(instruction):
             continue
-        for name, found in _flow(instruction, reached[index], names, taints):
+        for name, words in _flow(instruction, reached[index], names, taints):
             old = taints.get(name, frozenset())
-            if not found <= old:
-                taints[name] = old | found
+            if not words <= old:
+                taints[name] = old | words
                 pending += users[name]
     return taints, reached
 
 
 def _makes_float(instruction: ptx.Instruction) -> bool:
-    types = [one for one in instruction.opcode.modifiers if is_type(one)]
+    types = [modifier for modifier in instruction.opcode.modifiers if is_type(modifier)]
     moves = instruction.opcode.name in ("mov", "ld", "st")
     return bool(types) and not moves and types[0].startswith(("f", "bf", "tf"))
 
@@ -174,15 +182,15 @@ def _flow(
         if role in {Role.SOURCE, Role.DESTINATION_SOURCE, Role.ADDRESS, Role.UNKNOWN}
         and not (opcode == "mad" and place < 3)
     ]
-    found: frozenset[Word] = frozenset()
+    words: frozenset[Word] = frozenset()
     for operand in sources:
         for name in registers_in(operand):
-            found |= taints.get(name, frozenset())
+            words |= taints.get(name, frozenset())
             if name in names:
-                found |= {(name, None)}
-    if found:
+                words |= {(name, None)}
+    if words:
         for name in written_registers(instruction, meaning):
-            yield name, found
+            yield name, words
 
 
 def _loaded(

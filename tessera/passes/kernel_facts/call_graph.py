@@ -56,17 +56,17 @@ def gather(
     calls: Mapping[str, Collection[str]], own: Mapping[str, Collection[Item]]
 ) -> dict[str, frozenset[Item]]:
     """What each function and all that it calls have of their own; equal sets are one object."""
-    found: dict[str, frozenset[Item]] = {}
+    gathered: dict[str, frozenset[Item]] = {}
     for group in components(calls):
-        parts = [found[c] for name in group for c in calls[name] if c in found]
+        parts = [gathered[c] for name in group for c in calls[name] if c in gathered]
         largest = max(parts, key=len, default=frozenset[Item]())
         more = {item for name in group for item in own.get(name, ())}
         for part in parts:
             if part is not largest:
                 more |= part
         total = largest if more <= largest else largest | more
-        found.update(dict.fromkeys(group, total))
-    return found
+        gathered.update(dict.fromkeys(group, total))
+    return gathered
 
 
 def closed_names(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
@@ -74,9 +74,9 @@ def closed_names(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
     users: dict[str, list[str]] = {}
     bad: list[str] = []
     for name, needed in needs.items():
-        for one in needed:
-            users.setdefault(one, []).append(name)
-        if any(one not in needs for one in needed):
+        for need in needed:
+            users.setdefault(need, []).append(name)
+        if any(need not in needs for need in needed):
             bad.append(name)
     gone = set(bad)
     while bad:

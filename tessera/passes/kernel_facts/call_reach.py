@@ -92,7 +92,7 @@ def _loads_pointers(flat: FlatFunction) -> bool:
 def _quiet_functions(module: ptx.Module) -> frozenset[str]:
     bodies = {f.name: f for f in module.functions() if f.body is not None and not f.is_entry}
     reached = {name: frozenset(_reaches(f)) for name, f in bodies.items()}
-    return closed_names({name: found for name, found in reached.items() if "" not in found})
+    return closed_names({name: callees for name, callees in reached.items() if "" not in callees})
 
 
 def _reaches(function: ptx.Function) -> Iterator[str]:
@@ -114,19 +114,19 @@ def _reaches(function: ptx.Function) -> Iterator[str]:
 def _address_taken(module: ptx.Module) -> frozenset[str]:
     """The functions of a module whose address something may hold."""
     names = {f.name for f in module.functions()}
-    found: set[str] = set()
+    taken: set[str] = set()
     for function in module.functions():
         if function.body is None:
             continue
         flat = flatten(function)
         for instruction in flat.instructions:
-            found.update(names & set(_mentioned(instruction)))
+            taken.update(names & set(_mentioned(instruction)))
         for targets in flat.targets:
-            found.update(names & set(targets.targets))
+            taken.update(names & set(targets.targets))
     for variable in module.variables():
         if variable.initializer is not None:
-            found.update(names & set(_initial_names(variable.initializer)))
-    return frozenset(found)
+            taken.update(names & set(_initial_names(variable.initializer)))
+    return frozenset(taken)
 
 
 def _mentioned(instruction: ptx.Instruction) -> Iterator[str]:

@@ -108,8 +108,8 @@ class Describer:
 
     def written(self, block: int, step: Step, name: str) -> Expression:
         """What an instruction writes to a register."""
-        found = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
-        return found or expr.symbol(f"{name}?")
+        computed = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
+        return computed or expr.symbol(f"{name}?")
 
     def address(self, block: int, step: Step, operand: int) -> Expression:
         """The address in one of an instruction's operands."""

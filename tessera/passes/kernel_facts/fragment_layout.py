@@ -45,7 +45,7 @@ class LayoutUse:
 def find_layout_use(module: ptx.Module, function: ptx.Function) -> LayoutUse | None:
     """The first use of the layout of fragments, in the order of the text."""
     flat = inline_calls(module, function)
-    if not any(one.opcode.name == "wmma" for one in flat.instructions):
+    if not any(instruction.opcode.name == "wmma" for instruction in flat.instructions):
         return None
     uses = _Walk(flat).uses()
     if not uses:
@@ -104,10 +104,10 @@ class _Walk:
         for _ in range(_MOST_ROUNDS):
             if not self._round():
                 break
-        found: list[Use] = []
+        layout_uses: list[Use] = []
         for number in self.flow.order:
-            self._block(number, found)
-        return dict(found)
+            self._block(number, layout_uses)
+        return dict(layout_uses)
 
     def _round(self) -> bool:
         """Walk all blocks once; whether anything changed."""
@@ -119,11 +119,11 @@ class _Walk:
             changed |= self._part(number, after)
         return changed
 
-    def _block(self, number: int, found: list[Use]) -> State:
+    def _block(self, number: int, layout_uses: list[Use]) -> State:
         state = dict(self.before.get(number, {}))
         condition = self.conditions.get(number, Value())
         for index in self.indices[number]:
-            self.steps.step(index, state, condition, found)
+            self.steps.step(index, state, condition, layout_uses)
         return state
 
     def _meet(self, target: int, after: State) -> bool:
@@ -163,5 +163,6 @@ class _Walk:
     def _has_wmma(self, number: int) -> bool:
         block = self.flow.blocks[number]
         return any(
-            one.opcode.name == "wmma" for one in self.flat.instructions[block.start : block.end]
+            instruction.opcode.name == "wmma"
+            for instruction in self.flat.instructions[block.start : block.end]
         )

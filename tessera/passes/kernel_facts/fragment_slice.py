@@ -23,7 +23,7 @@ def fragment_slice(
 ) -> frozenset[int]:
     """The instructions that matter, by their numbers."""
     written = [written_registers(*pair) for pair in zip(flat.instructions, meanings, strict=True)]
-    read = [frozenset(_read(one)) for one in flat.instructions]
+    read = [frozenset(_read(instruction)) for instruction in flat.instructions]
     own = [
         name in ("ld", "st", "call") and not any(e.space in _OTHERS for e in meaning.effects)
         for name, meaning in zip((i.opcode.name for i in flat.instructions), meanings, strict=True)
@@ -35,14 +35,14 @@ def fragment_slice(
     for index, names in enumerate(written):
         for name in names:
             writers.setdefault(name, []).append(index)
-    found, seen = set(touching), set(needed)
+    kept, seen = set(touching), set(needed)
     while needed:
         for index in writers.get(needed.pop(), ()):
-            found.add(index)
+            kept.add(index)
             more = read[index] - seen
             seen |= more
             needed += more
-    return frozenset(found)
+    return frozenset(kept)
 
 
 def between(flow: ControlFlow, number: int) -> Iterator[int]:
@@ -78,8 +78,10 @@ def _touching(
     for index, names in enumerate(read):
         for name in names:
             users.setdefault(name, []).append(index)
-    pending = [i for i, one in enumerate(flat.instructions) if one.opcode.name == "wmma"]
-    found = set(pending)
+    pending = [
+        i for i, instruction in enumerate(flat.instructions) if instruction.opcode.name == "wmma"
+    ]
+    touching = set(pending)
     carries: set[str] = set()
     in_memory = False
     while pending:
@@ -91,10 +93,10 @@ def _touching(
             in_memory = True
             reached += [i for i, is_own in enumerate(own) if is_own]
         for user in reached:
-            if user not in found:
-                found.add(user)
+            if user not in touching:
+                touching.add(user)
                 pending.append(user)
-    return found
+    return touching
 
 
 def _conditions(flat: FlatFunction, flow: ControlFlow, touching: set[int]) -> Iterator[str]:

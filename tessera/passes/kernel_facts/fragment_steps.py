@@ -43,9 +43,11 @@ class Steps:
 
     def __init__(self, flat: FlatFunction) -> None:
         self.flat = flat
-        self.meanings = [known_meaning(one) for one in flat.instructions]
+        self.meanings = [known_meaning(instruction) for instruction in flat.instructions]
         self.recipes: dict[tuple[object, ...], int] = {("joined",): JOINED}
-        self.locals = frozenset(one.name for one in flat.variables if one.space == "local")
+        self.locals = frozenset(
+            variable.name for variable in flat.variables if variable.space == "local"
+        )
 
     def held(self, state: State, name: str) -> Value:
         """What a register, a symbol or a special register holds."""
@@ -58,12 +60,12 @@ class Steps:
         """The number of a recipe."""
         return self.recipes.setdefault(parts, len(self.recipes))
 
-    def step(self, index: int, state: State, condition: Value, found: list[Use]) -> None:
-        """Run one instruction on `state`; what uses the layout goes to `found`."""
+    def step(self, index: int, state: State, condition: Value, layout_uses: list[Use]) -> None:
+        """Run one instruction on `state`; what uses the layout goes to `layout_uses`."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         how = self._use(instruction, meaning, state)
         if how is not None:
-            found.append((index, how))
+            layout_uses.append((index, how))
         written = dict(self._written(index, state))
         guard = instruction.guard
         if guard is not None:
@@ -116,7 +118,7 @@ class Steps:
             else [(shapes[0], instruction.operands[1])]
         )
         for shape, operand in wanted:
-            values = [self._operand(one, state) for one in _elements(operand)]
+            values = [self._operand(element, state) for element in _elements(operand)]
             if how := _misfit(shape, values):
                 return f"`{instruction.opcode}` takes {how}"
         return None
@@ -155,7 +157,7 @@ class Steps:
             return values[0]
         kind = type(operand).__name__
         text = "" if values else repr(operand)
-        return combine(values, self.recipe(kind, text, *(one.recipe for one in values)))
+        return combine(values, self.recipe(kind, text, *(value.recipe for value in values)))
 
     def _written(self, index: int, state: State) -> Iterator[tuple[str, Value]]:
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
@@ -183,9 +185,9 @@ class Steps:
         opcode, name = instruction.opcode, instruction.opcode.name
         if any(effect.access.reads for effect in meaning.effects):
             values = [
-                self._operand(one, state)
-                for one in instruction.operands
-                if isinstance(one, ptx.Address)
+                self._operand(operand, state)
+                for operand in instruction.operands
+                if isinstance(operand, ptx.Address)
             ]
             loaded = combine(values, self.recipe("loaded", index))
             varies = loaded.holds is not Holds.UNIFORM or name in ("atom", "ldmatrix")
@@ -194,14 +196,14 @@ class Steps:
         recipes = [value.recipe for value in values]
         if name in _COMMUTE:
             recipes[:2] = sorted(recipes[:2])
-        found = combine(values, self.recipe(str(opcode), *recipes))
+        computed = combine(values, self.recipe(str(opcode), *recipes))
         if name in _SPECIFIED:
-            return Value(Holds.LANES, found.recipe)
+            return Value(Holds.LANES, computed.recipe)
         if meaning.scope is Scope.WARP:
-            return _from_warp(instruction, found)
-        if found.holds is Holds.LANE_ID:
-            return Value(_of_lane_id(instruction, values), found.recipe)
-        return found
+            return _from_warp(instruction, computed)
+        if computed.holds is Holds.LANE_ID:
+            return Value(_of_lane_id(instruction, values), computed.recipe)
+        return computed
 
     def _moved(self, instruction: ptx.Instruction, state: State) -> Iterator[tuple[str, Value]]:
         """A copy, a register cut into parts, or parts put together."""
@@ -209,12 +211,14 @@ class Steps:
         value = self._operand(source, state)
         if isinstance(target, ptx.Vector):
             recipe = self.recipe("part", value.recipe)
-            for part, one in enumerate(target.elements):
-                for name in registers_in(one):
+            for part, element in enumerate(target.elements):
+                for name in registers_in(element):
                     yield name, Value(value.holds, recipe, value.shape, value.number, part)
             return
         if isinstance(source, ptx.Vector):
-            value = self._put_together([self._operand(one, state) for one in source.elements])
+            value = self._put_together(
+                [self._operand(element, state) for element in source.elements]
+            )
         for name in registers_in(target):
             yield name, value
 
@@ -252,12 +256,12 @@ class Steps:
     ) -> Iterator[tuple[str, Value]]:
         stores = instruction.opcode.name == "st"
         operand = instruction.operands[1 if stores else 0]
-        for place, one in enumerate(_elements(operand)):
+        for place, element in enumerate(_elements(operand)):
             key = cell if place == 0 else f"{cell}+{place}"
             if stores:
-                yield key, self._operand(one, state)
+                yield key, self._operand(element, state)
                 continue
-            for name in registers_in(one):
+            for name in registers_in(element):
                 yield name, state.get(key, Value(recipe=UNKNOWN))
 
 
@@ -303,14 +307,14 @@ def _of_lane_id(instruction: ptx.Instruction, values: Sequence[Value]) -> Holds:
     return Holds.UNIFORM if drops_lane else Holds.LANES
 
 
-def _from_warp(instruction: ptx.Instruction, found: Value) -> Value:
+def _from_warp(instruction: ptx.Instruction, source: Value) -> Value:
     """The result of an instruction of a whole warp."""
     name, modifiers = instruction.opcode.name, set(instruction.opcode.modifiers)
     if name == "elect":
-        return Value(Holds.LANES, found.recipe)
-    if name in ("redux", "vote") or found.holds is Holds.UNIFORM:
-        return Value(Holds.UNIFORM, found.recipe)
+        return Value(Holds.LANES, source.recipe)
+    if name in ("redux", "vote") or source.holds is Holds.UNIFORM:
+        return Value(Holds.UNIFORM, source.recipe)
     lane = instruction.operands[2] if len(instruction.operands) > 2 else None
     if name == "shfl" and "idx" in modifiers and isinstance(lane, ptx.Integer):
-        return Value(Holds.UNIFORM, found.recipe)
-    return Value(Holds.LANES, found.recipe)
+        return Value(Holds.UNIFORM, source.recipe)
+    return Value(Holds.LANES, source.recipe)

@@ -63,10 +63,10 @@ class Value:
 
 def combine(values: Iterable[Value], recipe: int) -> Value:
     """A value that is computed of others, lane by lane."""
-    found = Value(recipe=recipe)
+    combined = Value(recipe=recipe)
     for value in values:
-        found = _together(found, value, recipe, found.local or value.local)
-    return found
+        combined = _together(combined, value, recipe, combined.local or value.local)
+    return combined
 
 
 def join(left: Value, right: Value) -> Value:
@@ -94,11 +94,21 @@ def _together(left: Value, right: Value, recipe: int, local: bool) -> Value:
 def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[Shape, ...]:
     """The fragments of an instruction: of `wmma.load.x` and `wmma.store.d` one; of `wmma.mma`
     those of D, A, B and C, in operand order."""
-    layouts = [one for one in modifiers if one in ("row", "col")]
-    at = next((n for n, one in enumerate(modifiers) if one[0] == "m" and one[1:2].isdigit()), None)
+    layouts = [modifier for modifier in modifiers if modifier in ("row", "col")]
+    at = next(
+        (
+            n
+            for n, modifier in enumerate(modifiers)
+            if modifier[0] == "m" and modifier[1:2].isdigit()
+        ),
+        None,
+    )
     if at is None or not layouts:
         return ()
-    shape, types = modifiers[at], [one for one in modifiers[at + 1 :] if _is_element(one)]
+    shape, types = (
+        modifiers[at],
+        [modifier for modifier in modifiers[at + 1 :] if _is_element(modifier)],
+    )
     if modifiers[0] in ("load", "store"):
         role, kind = modifiers[1], types[-1] if types else ""
         if role in ("a", "b"):

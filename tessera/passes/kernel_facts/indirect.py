@@ -47,7 +47,7 @@ class IndirectAccesses:
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Pick them out of the accesses of every step."""
         steps = facts.get(AccessRegions).steps
-        found = tuple(
+        accesses = tuple(
             IndirectAccess(
                 step=step.id,
                 buffer=access.buffer,
@@ -60,4 +60,4 @@ class IndirectAccesses:
             for access in step.accesses
             if access.address is not AddressClass.DIRECT
         )
-        return cls(found, tuple(step.id for step in steps if step.pins))
+        return cls(accesses, tuple(step.id for step in steps if step.pins))

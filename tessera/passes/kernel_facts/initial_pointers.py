@@ -28,7 +28,7 @@ def initial_pointers(
     program: ir.Program, variables: Mapping[ir.ModuleId, Mapping[str, ir.BufferId]]
 ) -> dict[ir.BufferId, Words]:
     """The pointers of all module variables when the modules are loaded."""
-    found: dict[ir.BufferId, Words] = {}
+    pointers: dict[ir.BufferId, Words] = {}
     for module in program.modules:
         named = variables.get(module.id, {})
         for name, buffer in named.items():
@@ -36,8 +36,8 @@ def initial_pointers(
             tables = [_variable_words(v.ptx, name, size, named) for v in module.variants]
             words = {o: p for o, p in tables[0].items() if all(t.get(o) == p for t in tables)}
             if words:
-                found[buffer] = words
-    return found
+                pointers[buffer] = words
+    return pointers
 
 
 def _variable_words(
@@ -77,9 +77,9 @@ def _symbol_sums(constant: ptx.Constant) -> Iterator[tuple[int, Sum]]:
     mask = 0
     if isinstance(constant, ptx.MaskedByte):
         mask, constant = constant.mask.value, constant.operand
-    found = _sum(constant)
-    if found is not None:
-        yield mask, found
+    symbol_sum = _sum(constant)
+    if symbol_sum is not None:
+        yield mask, symbol_sum
 
 
 def _sum(constant: ptx.Constant) -> Sum | None:

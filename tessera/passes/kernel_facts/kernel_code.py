@@ -153,8 +153,8 @@ def _blocks(
 
 def known_meaning(instruction: ptx.Instruction) -> Meaning:
     """What the table says, or, where it has no such form, the most that it may do."""
-    found = meaning_of(instruction)
-    return found if found is not None and found.fits else widened_meaning(instruction)
+    meaning = meaning_of(instruction)
+    return meaning if meaning is not None and meaning.fits else widened_meaning(instruction)
 
 
 def _needed_registers(

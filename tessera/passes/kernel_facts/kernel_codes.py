@@ -62,11 +62,12 @@ def find_kernel(
     known: dict[KernelId, Any], module: str, kernel: str, arch: str | None = None
 ) -> KernelId:
     """The id of a kernel; KeyError where there is none."""
-    found: Iterator[KernelId] = (
-        one
-        for one in known
-        if (one.module, one.kernel) == (module, kernel) and arch in (None, one.arch)
+    matches: Iterator[KernelId] = (
+        candidate
+        for candidate in known
+        if (candidate.module, candidate.kernel) == (module, kernel)
+        and arch in (None, candidate.arch)
     )
-    for one in found:
-        return one
+    for candidate in matches:
+        return candidate
     raise KeyError(f"no kernel `{module}.{kernel}`")

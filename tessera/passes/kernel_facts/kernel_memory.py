@@ -78,12 +78,12 @@ class KernelMemory:
         except ValueError:
             return None
 
-    def keep(self, key: object, found: Pattern) -> None:
+    def keep(self, key: object, pattern: Pattern) -> None:
         """Remember a pattern."""
         if len(self.patterns) >= MOST_PATTERNS:
             return
         try:
-            self.patterns[_digest(key)] = self.codec.encode(found)
+            self.patterns[_digest(key)] = self.codec.encode(pattern)
             self.changed = True
         except ValueError:
             return

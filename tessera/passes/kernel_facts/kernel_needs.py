@@ -47,7 +47,7 @@ def kernel_needs(
     flat: FlatFunction, flow: ControlFlow, meanings: Sequence[Meaning]
 ) -> tuple[KernelNeed, ...]:
     """The needs of a kernel, in the order of its instructions; each reason once."""
-    found = sorted(
+    needs = sorted(
         [
             *_head_needs(flat),
             *_instruction_needs(flat, flow, meanings),
@@ -55,7 +55,7 @@ def kernel_needs(
         ],
         key=lambda need: need.index,
     )
-    return tuple({(need.kind, need.reason): need for need in reversed(found)}.values())[::-1]
+    return tuple({(need.kind, need.reason): need for need in reversed(needs)}.values())[::-1]
 
 
 def _head_needs(flat: FlatFunction) -> Iterator[KernelNeed]:

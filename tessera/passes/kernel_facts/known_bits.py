@@ -84,13 +84,13 @@ def _logic(name: str, left: KnownBits, right: KnownBits) -> KnownBits:
     ones = left.value, right.value
     zeros = left.mask & ~left.value, right.mask & ~right.value
     if name == "and":
-        one, zero = ones[0] & ones[1], zeros[0] | zeros[1]
+        sure_ones, sure_zeros = ones[0] & ones[1], zeros[0] | zeros[1]
     elif name == "or":
-        one, zero = ones[0] | ones[1], zeros[0] & zeros[1]
+        sure_ones, sure_zeros = ones[0] | ones[1], zeros[0] & zeros[1]
     else:
         mask = left.mask & right.mask
         return KnownBits(mask, (left.value ^ right.value) & mask)
-    return KnownBits(one | zero, one)
+    return KnownBits(sure_ones | sure_zeros, sure_ones)
 
 
 def _shift(name: str, value: KnownBits, amount: KnownBits, bits: int) -> KnownBits:

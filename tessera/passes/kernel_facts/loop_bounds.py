@@ -155,10 +155,10 @@ def _quotient(distance: Expression, step: int, extra: int) -> str:
     return f"({shown})/{abs(step)}"
 
 
-def _slope(found: Expression, counter: str) -> int | None:
+def _slope(value: Expression, counter: str) -> int | None:
     """The coefficient of a counter; None where it is not that simple."""
     slope = 0
-    for term in found.terms:
+    for term in value.terms:
         if term.symbols == (counter,):
             slope = term.coefficient
         elif any(counter in symbol for symbol in term.symbols):
@@ -183,6 +183,6 @@ def _decided(code: KernelCode, condition: Condition, counter: str) -> Decided:
     return Decided.LAUNCH if symbols else Decided.CONSTANT
 
 
-def _worst(found: list[Decided]) -> Decided:
+def _worst(kinds: list[Decided]) -> Decided:
     order = [Decided.UNKNOWN, Decided.DATA, Decided.LAUNCH, Decided.CONSTANT]
-    return next((kind for kind in order if kind in found), Decided.UNKNOWN)
+    return next((kind for kind in order if kind in kinds), Decided.UNKNOWN)

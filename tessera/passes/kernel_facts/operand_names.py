@@ -41,8 +41,8 @@ def registers_in(operand: ptx.Operand) -> Iterator[str]:
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
     """The registers that an instruction may write, in operand order."""
-    found: list[str] = []
+    registers: list[str] = []
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
         if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
-            found.extend(registers_in(operand))
-    return tuple(found)
+            registers.extend(registers_in(operand))
+    return tuple(registers)

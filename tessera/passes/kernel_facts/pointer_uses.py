@@ -76,19 +76,19 @@ def _loaded(
 ) -> tuple[Taint, Taint]:
     """A parameter by its name; through a register, or in parts, it is odd."""
     target, source = instruction.operands[0], instruction.operands[1]
-    found = frozenset(n for n in registers_in(source) if n in names)
+    named = frozenset(n for n in registers_in(source) if n in names)
     through = frozenset().union(*(taints.get(n, _NONE) for n in registers_in(source)))
     whole = isinstance(target, ptx.Name) and instruction.opcode.modifiers[-1][1:] == "64"
-    return (found, through) if whole else (_NONE, found | through)
+    return (named, through) if whole else (_NONE, named | through)
 
 
 def _taint(operand: ptx.Operand, names: Taint, taints: dict[str, Taint]) -> Taint:
-    found: Taint = _NONE
+    taint: Taint = _NONE
     for name in registers_in(operand):
-        found |= taints.get(name, _NONE)
+        taint |= taints.get(name, _NONE)
         if name in names:
-            found |= {name}
-    return found
+            taint |= {name}
+    return taint
 
 
 def _has_vector(instruction: ptx.Instruction) -> bool:

@@ -89,12 +89,12 @@ class RegisterValues:
 def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
     """The values of one kernel."""
     describer = Describer(code)
-    found = ValueRanges(code).run()
+    ranges = ValueRanges(code).run()
     values: list[RegisterValue] = []
     for number, block in enumerate(code.blocks):
         for step in block:
             for name in step.targets:
-                value = found.get((step.index, name))
+                value = ranges.get((step.index, name))
                 width = code.widths.get(name, 64)
                 if value is None or width == 1:
                     continue
@@ -116,25 +116,25 @@ def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
     return tuple(values)
 
 
-def split_base(code: KernelCode, found: Expression, width: int = 64) -> tuple[Base, Expression]:
+def split_base(code: KernelCode, value: Expression, width: int = 64) -> tuple[Base, Expression]:
     """A value as the base of an address and an offset from it."""
     if width < 64:
-        return Base(Provenance.INTEGER), found
+        return Base(Provenance.INTEGER), value
     objects = _objects(code)
     bases = [
         (objects[term.symbols[0]], term.symbols[0])
-        for term in found.terms
+        for term in value.terms
         if term.coefficient == 1 and len(term.symbols) == 1 and term.symbols[0] in objects
     ]
     if len(bases) == 1:
-        return bases[0][0], expr.add(found, expr.symbol(bases[0][1]), -1)
-    loaded = [t.symbols[0] for t in found.terms if t.coefficient == 1 and _is_word(code, t.symbols)]
+        return bases[0][0], expr.add(value, expr.symbol(bases[0][1]), -1)
+    loaded = [t.symbols[0] for t in value.terms if t.coefficient == 1 and _is_word(code, t.symbols)]
     if not bases and len(loaded) == 1:
         name = loaded[0].removeprefix("data.").removesuffix("?")
-        return Base(Provenance.LOADED, name), expr.add(found, expr.symbol(loaded[0]), -1)
-    if bases or any("?" in symbol for term in found.terms for symbol in term.symbols):
-        return Base(Provenance.UNKNOWN), found
-    return Base(Provenance.INTEGER), found
+        return Base(Provenance.LOADED, name), expr.add(value, expr.symbol(loaded[0]), -1)
+    if bases or any("?" in symbol for term in value.terms for symbol in term.symbols):
+        return Base(Provenance.UNKNOWN), value
+    return Base(Provenance.INTEGER), value
 
 
 def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
@@ -147,7 +147,7 @@ def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
 def _objects(code: KernelCode) -> dict[str, Base]:
     """What can be the base of an address, by the name that expressions have for it."""
     prefix = f"{code.function.name}_"
-    found = {
+    objects = {
         p.name.removeprefix(prefix): Base(Provenance.PARAMETER, p.name)
         for p in code.function.parameters
         if p.type in {"u64", "b64", "s64"} and not p.dimensions
@@ -157,5 +157,5 @@ def _objects(code: KernelCode) -> dict[str, Base]:
         if variable.space in {"global", "const"}:
             kind = Provenance.VARIABLE
         if kind is not None:
-            found[variable.name] = Base(kind, variable.name)
-    return found
+            objects[variable.name] = Base(kind, variable.name)
+    return objects

@@ -62,8 +62,8 @@ def rename_operand(operand: ptx.Operand, names: Names) -> ptx.Operand:
 
 
 def _name(name: ptx.Name, names: Names) -> ptx.Name:
-    found = names.get(name.name)
-    return name if found is None else ptx.Name(found, name.component)
+    new_name = names.get(name.name)
+    return name if new_name is None else ptx.Name(new_name, name.component)
 
 
 def _constant(constant: ptx.Constant, names: Names) -> ptx.Constant:

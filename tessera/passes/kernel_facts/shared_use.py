@@ -70,7 +70,7 @@ def shared_loads(flat: FlatFunction, meanings: list[Meaning], needed: set[str]) 
         and any(m.startswith("shared") for m in instruction.opcode.modifiers)
         for instruction in flat.instructions
     )
-    found: list[int] = []
+    loads: list[int] = []
     for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
         if instruction.opcode.name != "ld" or len(meaning.effects) != 1:
             continue
@@ -78,8 +78,8 @@ def shared_loads(flat: FlatFunction, meanings: list[Meaning], needed: set[str]) 
         if not space.startswith("shared") and not (space == "generic" and generic):
             continue
         if any(name in needed for name in written_registers(instruction, meaning)):
-            found.append(index)
-    return frozenset(found)
+            loads.append(index)
+    return frozenset(loads)
 
 
 def shared_steps(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[int]:
@@ -148,12 +148,12 @@ def shared_use(
 
 def _place(declared: Iterable[ptx.Variable]) -> dict[str, SharedVariable]:
     """Each variable for itself; those of open size are all the launch's dynamic memory."""
-    found: dict[str, SharedVariable] = {}
+    placed: dict[str, SharedVariable] = {}
     for number, variable in enumerate(declared, start=1):
         size = None if variable.linkage == "extern" else size_bytes(variable)
         base = BASE if size is None else BASE + number * SPACING
-        found[variable.name] = SharedVariable(base, size)
-    return found
+        placed[variable.name] = SharedVariable(base, size)
+    return placed
 
 
 def _odd_uses(
@@ -208,28 +208,28 @@ def _flow(
         for role, operand in zip(meaning.roles, instruction.operands, strict=False)
         if role not in skipped
     ]
-    found = [place for place, some in enumerate(sources) if some]
-    if not found:
+    address_places = [place for place, some in enumerate(sources) if some]
+    if not address_places:
         return None, True
     least = min(min(some) for some in sources if some)
-    return least, _keeps(instruction, found, least)
+    return least, _keeps(instruction, address_places, least)
 
 
-def _keeps(instruction: ptx.Instruction, found: list[int], least: int) -> bool:
-    """Whether a sum or a copy of shared addresses (sources `found`) is all that this makes."""
+def _keeps(instruction: ptx.Instruction, address_places: list[int], least: int) -> bool:
+    """Whether a sum or a copy of shared addresses (sources `address_places`) is all that this makes."""
     name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
     if any(isinstance(operand, ptx.Vector) for operand in instruction.operands):
         return False
     if name in _COPIES:
-        return name != "selp" or 2 not in found
+        return name != "selp" or 2 not in address_places
     if name == "cvt":
         return all(m[1:] in {"32", "64"} and m[0] in "sub" for m in modifiers)
     if name == "add":
-        return len(found) == 1 and not {"cc", "sat"} & {*modifiers}
+        return len(address_places) == 1 and not {"cc", "sat"} & {*modifiers}
     if name in {"sub", "mad"}:
         wanted = 0 if name == "sub" else 2
-        return found == [wanted] and not {"cc", "sat", "hi"} & {*modifiers}
-    return name in _BITS and found == [0] and _is_low(instruction, name, least)
+        return address_places == [wanted] and not {"cc", "sat", "hi"} & {*modifiers}
+    return name in _BITS and address_places == [0] and _is_low(instruction, name, least)
 
 
 def _is_low(instruction: ptx.Instruction, name: str, least: int) -> bool:

@@ -83,12 +83,12 @@ Place = tuple[int, str]
 
 
 class ValueRanges:
-    """The run; `found` has a value for each instruction and register."""
+    """The run; `values` has a value for each instruction and register."""
 
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         self.specials = _special_ranges(code)
-        self.found: dict[Place, Value] = {}
+        self.values: dict[Place, Value] = {}
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.block_of = {step.index: block for block in code.blocks for step in block}
 
@@ -108,7 +108,7 @@ class ValueRanges:
                 out = self._narrowed(block, target, state)
                 if out is not None and self._merge(entries, target, out, visits.get(target, 0)):
                     pending.add(target)
-        return self.found
+        return self.values
 
     # --- instructions ------------------------------------------------------------------------
 
@@ -125,19 +125,19 @@ class ValueRanges:
                 old = state.get(name)
                 value = self._join(name, old, value) if old is not None else self._anything(name)
             state[name] = value
-            self.found[step.index, name] = value
+            self.values[step.index, name] = value
 
     def _results(self, step: Step, state: State) -> State:
         width = {name: self.code.widths.get(name, 64) for name in step.targets}
-        one = len(step.targets) == 1 and step.function is not None
-        if not one or step.instruction.opcode.name == "setp" or step.effects:
+        is_known = len(step.targets) == 1 and step.function is not None
+        if not is_known or step.instruction.opcode.name == "setp" or step.effects:
             return {name: self._anything(name) for name in step.targets}
         name = step.targets[0]
         values = self._sources(step, state)
         if values is None or width[name] not in MASK:
             return {name: self._anything(name)}
         assert step.function is not None
-        found = lanes.truncate(step.function([v.range for v in values]), width[name])
+        computed = lanes.truncate(step.function([v.range for v in values]), width[name])
         opcode = step.instruction.opcode
         types = [m for m in opcode.modifiers if is_type(m)]
         plain = opcode.name if not {"wide", "hi", "sat", "cc"} & set(opcode.modifiers) else ""
@@ -146,25 +146,25 @@ class ValueRanges:
         if types and types[-1].startswith("s") and opcode.name == "shr":
             plain = ""
         bits = known_bits.result_bits(plain, [v.bits for v in values], width[name])
-        return {name: self._settle(found, bits, width[name])}
+        return {name: self._settle(computed, bits, width[name])}
 
-    def _settle(self, found: Lanes, bits: KnownBits, width: int) -> Value:
-        low, high = (int(b.flat[0]) for b in lanes.unsigned_bounds(found, width))
+    def _settle(self, value_range: Lanes, bits: KnownBits, width: int) -> Value:
+        low, high = (int(b.flat[0]) for b in lanes.unsigned_bounds(value_range, width))
         if low == high:
-            return Value(found, known_bits.constant_bits(low, width))
-        return Value(found, known_bits.both(bits, known_bits.bounded_bits(high, width)))
+            return Value(value_range, known_bits.constant_bits(low, width))
+        return Value(value_range, known_bits.both(bits, known_bits.bounded_bits(high, width)))
 
     def _sources(self, step: Step, state: State) -> list[Value] | None:
         opcode = step.instruction.opcode
         types = [m for m in opcode.modifiers if is_type(m)]
         width = min(64, type_bits(types[-1])) if types else 64
         wanted = (Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE)
-        found: list[Value] = []
+        sources: list[Value] = []
         for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=False):
             if role in wanted:
-                bits = 1 if role is Role.PREDICATE else source_bits(opcode, len(found), width)
-                found.append(self._operand(operand, bits, state))
-        return found
+                bits = 1 if role is Role.PREDICATE else source_bits(opcode, len(sources), width)
+                sources.append(self._operand(operand, bits, state))
+        return sources
 
     def _operand(self, operand: ptx.Operand, bits: int, state: State) -> Value:
         if isinstance(operand, ptx.Name):
@@ -269,14 +269,14 @@ class ValueRanges:
     def _test_of(self, step: Step, register: str) -> Step | None:
         """The `setp` behind a predicate, if its operands are the same still."""
         before = [s for s in self.block_of[step.index] if s.index < step.index]
-        for place, one in reversed(list(enumerate(before))):
-            if register in one.targets:
-                if one.instruction.opcode.name != "setp" or one.instruction.guard is not None:
+        for place, writer in reversed(list(enumerate(before))):
+            if register in writer.targets:
+                if writer.instruction.opcode.name != "setp" or writer.instruction.guard is not None:
                     return None
                 later = {name for s in before[place + 1 :] for name in s.targets}
-                names = {o.name for o in one.instruction.operands[1:] if isinstance(o, ptx.Name)}
-                first = one.targets[0] == register
-                return one if first and not names & later else None
+                names = {o.name for o in writer.instruction.operands[1:] if isinstance(o, ptx.Name)}
+                first = writer.targets[0] == register
+                return writer if first and not names & later else None
         return None
 
 
@@ -311,7 +311,7 @@ def _cut(value: Value, other: Value, sign: str, bits: int, signed: bool) -> Valu
 
 def _special_ranges(code: KernelCode) -> dict[str, tuple[int, int]]:
     """Special registers; `.reqntid` and `.maxntid` make those of the block narrower."""
-    found = dict(_SPECIALS)
+    ranges = dict(_SPECIALS)
     for directive in code.function.directives:
         name = directive.name.lstrip(".")
         if name not in {"reqntid", "maxntid"}:
@@ -320,11 +320,11 @@ def _special_ranges(code: KernelCode) -> dict[str, tuple[int, int]]:
         sizes = [size or 1 for size in (*given, 1, 1, 1)][:3]
         for axis, size in zip("xyz", sizes, strict=True):
             if name == "reqntid":
-                found[f"%ntid.{axis}"] = (size, size)
-                found[f"%tid.{axis}"] = (0, size - 1)
+                ranges[f"%ntid.{axis}"] = (size, size)
+                ranges[f"%tid.{axis}"] = (0, size - 1)
             else:
                 # The product is a bound; a block may spend it all on one axis.
-                most = min(prod(sizes), found[f"%ntid.{axis}"][1])
-                found[f"%ntid.{axis}"] = (1, most)
-                found[f"%tid.{axis}"] = (0, most - 1)
-    return found
+                most = min(prod(sizes), ranges[f"%ntid.{axis}"][1])
+                ranges[f"%ntid.{axis}"] = (1, most)
+                ranges[f"%tid.{axis}"] = (0, most - 1)
+    return ranges

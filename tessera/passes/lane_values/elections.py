@@ -26,13 +26,13 @@ Results = tuple[Lanes, ...]
 
 def elect(members: Lanes, sure: Array, may: Array, threads: int, election: int) -> Lanes:
     """Whether a thread is elected; a choice where whole warps surely come here."""
-    found = lanes.unknown(1, election)
+    elected = lanes.unknown(1, election)
     whole = members.span is None and bool((members.lo == U64(_EVERYBODY)).all())
     full = _by_warp(sure, threads).all(axis=-1) | ~_by_warp(may, threads).any(axis=-1)
     if whole and bool(full.all()):
-        one = np.ones((1, 1), dtype=U64)
-        found.choice = Choice(election, one, one - one, one.astype(np.bool_))
-    return found
+        certain = np.ones((1, 1), dtype=U64)
+        elected.choice = Choice(election, certain, certain - certain, certain.astype(np.bool_))
+    return elected
 
 
 def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lanes]) -> Results:

@@ -116,8 +116,8 @@ def by_value(value: Lanes, name: str, bits: int, signed: bool, amount: bool) -> 
     if value.span is not None:
         return _counted(value, name, bits)
     distinct, places = np.unique(value.lo, return_inverse=True)
-    found = [_count(int(v), name, bits, signed, amount) for v in distinct]
-    return Lanes(np.array(found, dtype=U64)[places].reshape(value.lo.shape))
+    counts = [_count(int(v), name, bits, signed, amount) for v in distinct]
+    return Lanes(np.array(counts, dtype=U64)[places].reshape(value.lo.shape))
 
 
 def _counted(value: Lanes, name: str, bits: int) -> Lanes:

@@ -103,6 +103,6 @@ def _float_test(opcode: ptx.Opcode, name: str, kind: str) -> Callable[[Values], 
 def _as_float(values: Array, kind: str, flush: bool) -> Array:
     if kind == "f64":
         return values.view(np.float64)
-    found = values.astype(np.uint32).view(np.float32)
+    floats = values.astype(np.uint32).view(np.float32)
     tiny = np.float32(2.0**-126)
-    return np.where(np.abs(found) < tiny, np.float32(0), found) if flush else found
+    return np.where(np.abs(floats) < tiny, np.float32(0), floats) if flush else floats

@@ -42,9 +42,9 @@ class Base:
         for left, right in ((self, other), (other, self)):
             if left.sum is not None and left.sum[0] is right:
                 return left.sum[1]
-        found = Base(self.array + other.array)
-        self.sum, other.sum = (other, found), (self, found)
-        return found
+        total = Base(self.array + other.array)
+        self.sum, other.sum = (other, total), (self, total)
+        return total
 
 
 class Choice(NamedTuple):

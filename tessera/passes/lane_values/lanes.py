@@ -371,7 +371,7 @@ def one_of(values: Sequence[Lanes], why: int) -> Lanes:
     if any(_is_anything(value) for value in values):
         return of_kind(unknown(64, why), max(value.kind for value in values))
     kept: list[Lanes] = []
-    for value in (option for one in values for option in one.options or (one,)):
+    for value in (option for given in values for option in given.options or (given,)):
         for place, other in enumerate(kept):
             if is_near(other, value):
                 kept[place] = of_kind(hull(other, value, 64), max(other.kind, value.kind))

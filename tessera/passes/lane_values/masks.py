@@ -58,13 +58,13 @@ class Mask:
         certain = holds & ~open_
         if not may.any():
             return None
-        found = Mask(may, self.strong & certain, self.sure & certain)
+        narrowed = Mask(may, self.strong & certain, self.sure & certain)
         choice = condition.choice
         if choice is None or self.election not in (-1, choice.election):
-            return found
+            return narrowed
         before = self.sure if self.election == -1 else self.elected
         hit = choice.hit.astype(np.bool_) & choice.valid
-        return found.with_election(choice.election, before & hit)
+        return narrowed.with_election(choice.election, before & hit)
 
     def with_election(self, election: int, elected: Array) -> Mask:
         """The same threads, and those that are here if they are elected."""
@@ -77,8 +77,8 @@ class Mask:
         gone = condition.lo.astype(np.bool_)
         if condition.span is not None:
             gone = gone & ~condition.span.astype(np.bool_)
-        found = self.without(gone)
-        return found if found.any() else None
+        rest = self.without(gone)
+        return rest if rest.any() else None
 
     def without(self, threads: Array) -> Mask:
         """The others."""

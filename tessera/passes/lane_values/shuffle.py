@@ -50,15 +50,15 @@ def _sources(lane: Array, clamp: int, modes: tuple[str, ...], threads: int) -> A
     most = (own & segment) | (bound & ~segment)
     least = own & segment
     if "up" in modes:
-        found, valid = own - wanted, own - wanted >= most
+        lane_read, valid = own - wanted, own - wanted >= most
     elif "down" in modes:
-        found, valid = own + wanted, own + wanted <= most
+        lane_read, valid = own + wanted, own + wanted <= most
     elif "bfly" in modes:
-        found, valid = own ^ wanted, (own ^ wanted) <= most
+        lane_read, valid = own ^ wanted, (own ^ wanted) <= most
     else:
-        found = least | (wanted & ~segment)
-        valid = found <= most
-    return thread - own + np.where(valid, found, own)
+        lane_read = least | (wanted & ~segment)
+        valid = lane_read <= most
+    return thread - own + np.where(valid, lane_read, own)
 
 
 def _any_thread(source: Lanes) -> Lanes:
