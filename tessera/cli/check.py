@@ -85,16 +85,16 @@ def _check_trace(messages: Messages, file: str, as_json: bool, data_root: str | 
     from tessera.report import analysis as report
 
     with messages.waiting(file):
-        found = driver.analyze(file, data_root=data_root)
-    messages.show(found.diagnostics)
+        analysis = driver.analyze(file, data_root=data_root)
+    messages.show(analysis.diagnostics)
     counts = {
-        severity: sum(one.severity is severity for one in found.diagnostics)
+        severity: sum(diagnostic.severity is severity for diagnostic in analysis.diagnostics)
         for severity in (Severity.ERROR, Severity.WARNING)
     }
     if as_json:
-        text = report.report_json(found)
+        text = report.report_json(analysis)
     else:
         errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
-        text = f"{safe(found.name)}: {errors} errors, {warnings} warnings\n"
+        text = f"{safe(analysis.name)}: {errors} errors, {warnings} warnings\n"
     write_data(text.encode(errors="replace"), "-")
     return 1 if counts[Severity.ERROR] else 0

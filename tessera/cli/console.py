@@ -64,15 +64,15 @@ class Messages:
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Print findings in the form chosen."""
-        found = tuple(diagnostics)
-        if not found:
+        shown = tuple(diagnostics)
+        if not shown:
             return
         if self.form == "json":
-            text = render.render_json(found)
+            text = render.render_json(shown)
         elif self.form == "concise":
-            text = render.render_concise(found)
+            text = render.render_concise(shown)
         else:
-            text = render.render_full(found, self._colored())
+            text = render.render_full(shown, self._colored())
         try:
             click.echo(text, err=True, color=True)
         except OSError:

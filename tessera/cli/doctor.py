@@ -29,43 +29,43 @@ def doctor(as_json: bool) -> int:
     """
     from tessera.backend.cuda.doctor import check_machine
 
-    found = check_machine()
-    text = json.dumps(_data(found), indent=2) + "\n" if as_json else _text(found)
+    checkup = check_machine()
+    text = json.dumps(_data(checkup), indent=2) + "\n" if as_json else _text(checkup)
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
-def _text(found: Checkup) -> str:
+def _text(checkup: Checkup) -> str:
     lines = []
-    if found.cuda is not None:
-        number = f" {found.driver}" if found.driver else ""
-        lines.append(f"driver   NVIDIA{number}, CUDA {_cuda(found.cuda)}")
-    if found.newest_ptx is not None:
-        lines.append(f"PTX      up to {found.newest_ptx[0]}.{found.newest_ptx[1]}")
-    for gpu in found.gpus:
+    if checkup.cuda is not None:
+        number = f" {checkup.driver}" if checkup.driver else ""
+        lines.append(f"driver   NVIDIA{number}, CUDA {_cuda(checkup.cuda)}")
+    if checkup.newest_ptx is not None:
+        lines.append(f"PTX      up to {checkup.newest_ptx[0]}.{checkup.newest_ptx[1]}")
+    for gpu in checkup.gpus:
         facts = gpu.facts
         lines.append(
             f"cuda:{facts.ordinal:<4}{facts.name}, {facts.arch}, {facts.sms} SMs, "
             f"{_gib(gpu.free_bytes)} of {_gib(facts.memory_bytes)} GiB free"
         )
-        if len(found.gpus) > 1:
+        if len(checkup.gpus) > 1:
             others = ", ".join(f"cuda:{peer}" for peer in gpu.peers)
             lines.append(f"         reaches the memory of {others or 'no other GPU'}")
-    if not found.gpus:
-        lines.append(f"no GPU   {found.problem}")
+    if not checkup.gpus:
+        lines.append(f"no GPU   {checkup.problem}")
         lines.append("         plans run on the CPU backend: `tessc run plan.tsp --backend cpu`")
-    for name, installed in found.packages:
+    for name, installed in checkup.packages:
         lines.append(f"package  {name} {installed or 'is not installed'}")
     return "\n".join(lines) + "\n"
 
 
-def _data(found: Checkup) -> dict[str, Any]:
+def _data(checkup: Checkup) -> dict[str, Any]:
     return {
         "schema": "tessera-doctor/1",
-        "cuda": None if found.cuda is None else _cuda(found.cuda),
-        "driver": found.driver or None,
-        "problem": found.problem or None,
-        "newest_ptx": None if found.newest_ptx is None else "{}.{}".format(*found.newest_ptx),
+        "cuda": None if checkup.cuda is None else _cuda(checkup.cuda),
+        "driver": checkup.driver or None,
+        "problem": checkup.problem or None,
+        "newest_ptx": None if checkup.newest_ptx is None else "{}.{}".format(*checkup.newest_ptx),
         "gpus": [
             {
                 "target": f"cuda:{gpu.facts.ordinal}",
@@ -76,9 +76,9 @@ def _data(found: Checkup) -> dict[str, Any]:
                 "free_bytes": gpu.free_bytes,
                 "peers": [f"cuda:{peer}" for peer in gpu.peers],
             }
-            for gpu in found.gpus
+            for gpu in checkup.gpus
         ],
-        "packages": dict(found.packages),
+        "packages": dict(checkup.packages),
     }
 
 

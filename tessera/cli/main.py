@@ -165,19 +165,19 @@ def analyze(
                 "choose another name; `--emit graph -o FILE` writes the graph alone",
             )
         with messages.waiting(file):
-            found = driver.analyze(file, data_root=data_root)
+            analysis = driver.analyze(file, data_root=data_root)
         if kernels:
-            _check_patterns(kernels, report.function_names(found))
-            found = report.only(found, kernels)
+            _check_patterns(kernels, report.function_names(analysis))
+            analysis = report.only(analysis, kernels)
         if emit == "ptx":
             from tessera.report import emitted
 
-            data = emitted.emit_ptx(found.program)
+            data = emitted.emit_ptx(analysis.program)
         elif emit or why:
-            data = _graph_data(found, emit, why)
+            data = _graph_data(analysis, emit, why)
         else:
-            found, written = _keep_graph(found, graph_file)
-            data = _report_data(found, written, as_json, described=bool(kernels))
+            analysis, written = _keep_graph(analysis, graph_file)
+            data = _report_data(analysis, written, as_json, described=bool(kernels))
             if written is not None and output != "-":
                 write_data(f"{_wrote(written)}\n".encode(errors="replace"), "-")
         write_data(data, output, kind)
@@ -186,24 +186,24 @@ def analyze(
         if as_json and output == "-":
             write_data(report.failure_json(file, failure.diagnostics).encode(), "-")
         return failure.exit_code
-    messages.show(found.diagnostics)
-    return _exit_code(found.diagnostics, strict)
+    messages.show(analysis.diagnostics)
+    return _exit_code(analysis.diagnostics, strict)
 
 
 _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
 
 
-def _report_data(found: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
+def _report_data(analysis: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
     """The report with, as its last line, where the kernel graph is."""
     from tessera.report import analysis as report
 
     if as_json:
-        return report.report_json(found, written).encode()
-    text = report.report_text(found)
+        return report.report_json(analysis, written).encode()
+    text = report.report_text(analysis)
     if described:
         from tessera.report import emitted
 
-        text += report.safe_lines(emitted.describe_kernels(found))
+        text += report.safe_lines(emitted.describe_kernels(analysis))
     if written is not None:
         text += f"\n{_wrote(written)}\n"
     return text.encode(errors="replace")
@@ -218,15 +218,15 @@ def _graph_file(file: str) -> str | None:
     return f"{Path(file).stem}.tsg" if file != "-" and is_regular(file) else None
 
 
-def _keep_graph(found: Report, graph_file: str | None) -> tuple[Report, str | None]:
+def _keep_graph(analysis: Report, graph_file: str | None) -> tuple[Report, str | None]:
     """Write the kernel graph, and say where; what keeps it from that is a warning."""
-    if found.graph is None or graph_file is None:
-        return found, None
+    if analysis.graph is None or graph_file is None:
+        return analysis, None
     try:
         if not is_regular(graph_file):
             raise TesseraError(error("TSR1911", "it is no plain file"))
-        check_output(graph_file, Kind.GRAPH, (found.name,))
-        write_file(graph_file, _graph_data(found, "graph", None), Kind.GRAPH)
+        check_output(graph_file, Kind.GRAPH, (analysis.name,))
+        write_file(graph_file, _graph_data(analysis, "graph", None), Kind.GRAPH)
     except TesseraError as failure:
         reason = failure.diagnostics[0]
         why = reason.headline.removeprefix(f"cannot write `{graph_file}`: ")
@@ -236,27 +236,27 @@ def _keep_graph(found: Report, graph_file: str | None) -> tuple[Report, str | No
             hint="name the trace when you call `tessc plan`, or write the graph elsewhere with "
             "`--emit graph -o FILE`",
         )
-        return replace(found, diagnostics=(*found.diagnostics, missed)), None
-    return found, graph_file
+        return replace(analysis, diagnostics=(*analysis.diagnostics, missed)), None
+    return analysis, graph_file
 
 
-def _graph_data(found: Report, emit: str | None, why: str | None) -> bytes:
+def _graph_data(analysis: Report, emit: str | None, why: str | None) -> bytes:
     """The kernel graph in a form, or why one step depends on another."""
     from tessera.driver import analyze as driver
     from tessera.report import emitted
 
-    if found.graph is None:
-        raise click.UsageError(f"`{render.safe(found.name)}` has no steps, so there is no graph")
+    if analysis.graph is None:
+        raise click.UsageError(f"`{render.safe(analysis.name)}` has no steps, so there is no graph")
     if emit:
-        return emitted.emit_graph(driver.with_trace(found), emit, found.name)
+        return emitted.emit_graph(driver.with_trace(analysis), emit, analysis.name)
     first, _, second = (why or "").partition(":")
-    count = len(found.graph.nodes)
+    count = len(analysis.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]
     if len(steps) != 2 or max(steps) >= count:
         raise click.UsageError(
             render.safe(f"`--why {why}`: give two steps of 0 to {count - 1}, such as `--why 0:1`")
         )
-    return emitted.explain_edge(found.graph, steps[0], steps[1])
+    return emitted.explain_edge(analysis.graph, steps[0], steps[1])
 
 
 def _check_patterns(patterns: Iterable[str], names: Iterable[str]) -> None:

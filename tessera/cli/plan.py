@@ -172,34 +172,34 @@ def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch, output: s
         write_data(planning.emit_lp(traces, options).encode(), output, Kind.MODEL)
         return 0
     with watch:
-        found = planning.plan(
+        planned = planning.plan(
             traces, options, watch.listen(), compare=given["emit"] is None, pareto=given["pareto"]
         )
-    explained = [report_plan.explain_text(found, step) for step in given["steps"]]
+    explained = [report_plan.explain_text(planned, step) for step in given["steps"]]
     if given["emit"] == "launch":
-        messages.show(found.diagnostics)
-        write_data(report_plan.launch_text(found.plan).encode(), output, Kind.PROGRAMS)
+        messages.show(planned.diagnostics)
+        write_data(report_plan.launch_text(planned.plan).encode(), output, Kind.PROGRAMS)
         return 0
     if given["emit"] == "cuda-python":
-        messages.show(found.diagnostics)
-        return _write_programs(found, output)
-    write_data(print_plan(found.plan).encode("utf-8", "surrogateescape"), output, Kind.PLAN)
-    messages.show(found.diagnostics)
+        messages.show(planned.diagnostics)
+        return _write_programs(planned, output)
+    write_data(print_plan(planned.plan).encode("utf-8", "surrogateescape"), output, Kind.PLAN)
+    messages.show(planned.diagnostics)
     if output == "-":
         return ExitCode.INTERRUPTED if watch.interrupted else 0
     if given["as_json"]:
-        text = report_plan_json.plan_json(found, given["steps"])
+        text = report_plan_json.plan_json(planned, given["steps"])
     else:
-        text = safe_lines(report_plan.plan_text(found, output) + "".join(explained))
+        text = safe_lines(report_plan.plan_text(planned, output) + "".join(explained))
     write_data(text.encode(errors="replace"), "-")
     return ExitCode.INTERRUPTED if watch.interrupted else 0
 
 
-def _write_programs(found: PlanReport, folder: str) -> int:
+def _write_programs(planned: PlanReport, folder: str) -> int:
     """A Python program per device, and what they share."""
     from tessera.driver.plan.cuda_python import WRITTEN_BY, cuda_python_files
 
-    files = cuda_python_files(found.plan, found.setting)
+    files = cuda_python_files(planned.plan, planned.setting)
     data = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
     write_folder(folder, data, WRITTEN_BY.encode())
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
@@ -212,15 +212,15 @@ def _only_graph() -> str:
     """The one kernel graph in this folder."""
     from tessera.driver.plan.make_plan import graphs_in
 
-    found = graphs_in(".")
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    graphs = graphs_in(".")
+    if len(graphs) == 1:
+        return graphs[0]
+    if not graphs:
         raise click.UsageError(
             "name a trace: there is no kernel graph (.tsg) in this folder, as `tessc analyze` "
             "writes them"
         )
-    listed = "\n".join(f"  {render.safe(name)}" for name in found)
+    listed = "\n".join(f"  {render.safe(name)}" for name in graphs)
     raise click.UsageError(f"name a trace: there are several kernel graphs here:\n{listed}")
 
 
@@ -239,8 +239,8 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         lanes=given["lanes"],
         gap=given["gap"],
         seconds=given["time_limit"],
-        prices=tuple(_price(one) for one in given["prices"]),
-        memory=tuple(_memory(one) for one in given["memory"]),
+        prices=tuple(_price(text) for text in given["prices"]),
+        memory=tuple(_memory(text) for text in given["memory"]),
         profiles=given["profiles"],
         pins=given["pins"],
         forbids=given["forbids"],

@@ -84,20 +84,20 @@ def profile(
     try:
         check_output(output, Kind.PROFILE, (file, data))
         with progress(messages, "steps measured") as show:
-            found = profiling.profile(file, options, show)
-        write_file(output, profiling.profile_text(found).encode(), Kind.PROFILE)
+            measured = profiling.profile(file, options, show)
+        write_file(output, profiling.profile_text(measured).encode(), Kind.PROFILE)
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    write_data((_text(found) + f"wrote {safe(output)}\n").encode(errors="replace"), "-")
+    write_data((_text(measured) + f"wrote {safe(output)}\n").encode(errors="replace"), "-")
     return 0
 
 
-def _text(found: dict[str, Any]) -> str:
-    machine = found["machine"]
+def _text(measured: dict[str, Any]) -> str:
+    machine = measured["machine"]
     lines = [f"measured on {machine['gpu']}, medians of {machine['repeats']}"]
-    for whole in found["wholes"]:
-        rows = [r for r in found["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
+    for whole in measured["wholes"]:
+        rows = [r for r in measured["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
         total = sum(row["ns"] for row in rows)
         lines.append(
             f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {total / 1e3:.1f} us in all;"

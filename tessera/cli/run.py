@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tessera.driver.run.outcome import Outcome
     from tessera.driver.run.run_plan import PlanRunOptions
 
-_ENDS = [getattr(signal, one) for one in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, one)]
+_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _SAME_WISH_S = 2.0
 
 
@@ -257,7 +257,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     if as_json:
         text = report_run.run_json(outcome, verdict)
     else:
-        printed = "".join(one.printed for one in outcome.done.values())
+        printed = "".join(done.printed for done in outcome.done.values())
         text = printed + safe_lines(report_run.run_text(outcome, verdict, written))
     messages.show(outcome.fault)
     try:
@@ -274,14 +274,14 @@ def _targets(given: dict[str, Any], inputs: tuple[str | None, ...]) -> list[tupl
     from tessera.frontend.contents.write import check_format
 
     kinds = (("outputs", Kind.RESULTS), ("timeline", Kind.TIMELINE))
-    found = [(given[name], kind) for name, kind in kinds if given[name] is not None]
+    targets = [(given[name], kind) for name, kind in kinds if given[name] is not None]
     if given["outputs"] is not None:
         check_format(given["outputs"])
-    for path, kind in found:
+    for path, kind in targets:
         check_output(path, kind, inputs)
-    if len(found) > 1 and is_same_place(found[0][0], found[1][0]):
+    if len(targets) > 1 and is_same_place(targets[0][0], targets[1][0]):
         raise click.UsageError("`--outputs` and `--timeline` name the same file")
-    return found
+    return targets
 
 
 @contextmanager
@@ -300,15 +300,15 @@ def terminable() -> Iterator[None]:
             raise KeyboardInterrupt
 
     usual = {signal.SIG_DFL, signal.default_int_handler}
-    ours = [one for one in _ENDS if signal.getsignal(one) in usual]
+    ours = [signal_number for signal_number in _ENDS if signal.getsignal(signal_number) in usual]
     if threading.current_thread() is not threading.main_thread():
         ours = []
-    before = {one: signal.signal(one, stop) for one in ours}
+    before = {signal_number: signal.signal(signal_number, stop) for signal_number in ours}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
 
 def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
@@ -350,7 +350,7 @@ def _write_timeline(outcome: Outcome, path: str) -> None:
     from tessera.driver.run.timeline import timeline_json
 
     replicas = outcome.opened.replicas
-    devices = list(dict.fromkeys(d for one in replicas for d in one.lowered.devices))
+    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
     write_data(timeline_json(outcome.events(), devices).encode(), path, Kind.TIMELINE)
 
 

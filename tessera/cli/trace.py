@@ -126,10 +126,10 @@ def _trace(
         with without_gpu():
             return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
-    found = tracing.trace_call(*load_model(place, arguments), options)
-    messages.show(found.diagnostics)
-    names = tracing.write_trace(found, output, data=not no_data, suffix=suffix)
-    program = found.program
+    traced = tracing.trace_call(*load_model(place, arguments), options)
+    messages.show(traced.diagnostics)
+    names = tracing.write_trace(traced, output, data=not no_data, suffix=suffix)
+    program = traced.program
     launches = sum(1 for _ in program.launches())
     others = sum(1 for _ in program.work()) - launches
     lines = [
@@ -169,10 +169,10 @@ def _archs(gpus: str, archs: str) -> tuple[str, ...]:
     """The architectures that were asked for, each once."""
     from tessera.frontend.machine.gpus import machine_of
 
-    found = [arch.strip() for arch in archs.split(",") if arch.strip()]
+    wanted = [arch.strip() for arch in archs.split(",") if arch.strip()]
     if gpus:
-        found += [card.gpu.arch for card in machine_of(gpus).cards]
-    return tuple(dict.fromkeys(found))
+        wanted += [card.gpu.arch for card in machine_of(gpus).cards]
+    return tuple(dict.fromkeys(wanted))
 
 
 def _size(text: str) -> tuple[str, Any]:
@@ -199,8 +199,8 @@ def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
         lines.append(f"  input {name}: {tensor.dtype} {shape}")
     if isinstance(function, Module):
         parameters = list(function.parameters())
-        known = [one for one in parameters if not is_lazy(one)]
-        size = sum(one.numel() * one.element_size() for one in known)
+        known = [parameter for parameter in parameters if not is_lazy(parameter)]
+        size = sum(parameter.numel() * parameter.element_size() for parameter in known)
         late = len(parameters) - len(known)
         more = f", and {late} whose sizes the first call decides" if late else ""
         lines.append(f"  {len(known)} parameters, {size} bytes{more}")

@@ -84,14 +84,14 @@ NEWER = Limits(2048, 32, 228, 227)
 
 def architecture(name: str) -> Architecture | None:
     """The architecture of that name; None if it is none."""
-    found = _NAME.fullmatch(name)
-    return None if found is None else Architecture(int(found[1]), found[2])
+    match = _NAME.fullmatch(name)
+    return None if match is None else Architecture(int(match[1]), match[2])
 
 
 def arch_number(name: str) -> int:
     """90 of `sm_90a`; 0 if it is no architecture."""
-    found = architecture(name)
-    return 0 if found is None else found.number
+    known = architecture(name)
+    return 0 if known is None else known.number
 
 
 def limits_of(name: str) -> Limits:

@@ -77,13 +77,13 @@ class _Kind:
 def gather_findings(findings: Iterable[Finding]) -> Iterator[Diagnostic]:
     """One diagnostic for each kind, in the order in which the kinds appear."""
     kinds: dict[tuple[str, ...], _Kind] = {}
-    for one in findings:
-        diagnostic = one.diagnostic
-        key = (diagnostic.code, *one.about)
+    for finding in findings:
+        diagnostic = finding.diagnostic
+        key = (diagnostic.code, *finding.about)
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind(diagnostic)
-        step = one.step
+        step = finding.step
         if diagnostic.primary is not None and diagnostic.primary.span != step:
             kind.places.add(diagnostic.primary.span)
         kind.steps.add(step)

@@ -40,12 +40,12 @@ _LABEL = 16  # columns for the name of a row
 
 def function_names(report: Report) -> tuple[str, ...]:
     """The names of all kernels and functions, each once."""
-    found = (
+    names = (
         function.name
         for variant in report.summary.variants
         for function in (*variant.summary.kernels, *variant.summary.functions)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def only(report: Report, patterns: tuple[str, ...]) -> Report:
@@ -128,9 +128,9 @@ def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
     for variant in variants:
         archs.setdefault(variant.module, []).append(variant.arch)
     modules: dict[str, list[str]] = {}
-    for module, found in archs.items():
-        modules.setdefault(", ".join(found), []).append(module)
-    return [f"{', '.join(names)} ({found})" for found, names in modules.items()]
+    for module, module_archs in archs.items():
+        modules.setdefault(", ".join(module_archs), []).append(module)
+    return [f"{', '.join(names)} ({listed})" for listed, names in modules.items()]
 
 
 def _launch_row(total: LaunchTotal) -> str:
@@ -269,7 +269,7 @@ def report_value(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "file": report.name,
-        "diagnostics": [to_json(found) for found in in_order(report.diagnostics)],
+        "diagnostics": [to_json(diagnostic) for diagnostic in in_order(report.diagnostics)],
         "trace": _trace_value(report) if _is_trace(summary) else None,
         "graph": _graph_value(report),
         "modules": [_module_value(variant) for variant in summary.variants],

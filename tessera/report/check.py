@@ -31,7 +31,7 @@ def check_text(opened: OpenPlan) -> str:
     """The proof in a few lines."""
     plan = opened.plan
     lines = [f"{safe(opened.name)}: proved, for every request and every order of events:"]
-    lines += [f"  - {one}" for one in _PROVED]
+    lines += [f"  - {claim}" for claim in _PROVED]
     for number, replica in enumerate(plan.replicas):
         devices = ", ".join(safe(device) for device in replica.lowered.devices)
         policy = f", policy {safe(replica.policy)}" if replica.policy else ""
@@ -59,7 +59,7 @@ def check_json(opened: OpenPlan) -> str:
         "schema": SCHEMA,
         "file": opened.name,
         "proved": True,
-        "diagnostics": [to_json(one) for one in opened.diagnostics],
+        "diagnostics": [to_json(diagnostic) for diagnostic in opened.diagnostics],
         "replicas": [
             {
                 "devices": list(replica.lowered.devices),
@@ -87,25 +87,27 @@ def check_json(opened: OpenPlan) -> str:
 
 def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
     """The document for a plan that is not proved."""
-    found = [to_json(one) for one in diagnostics]
+    listed = [to_json(diagnostic) for diagnostic in diagnostics]
     value: dict[str, Any] = {
         "schema": SCHEMA,
         "file": name,
         "proved": False,
-        "diagnostics": found,
+        "diagnostics": listed,
     }
     return json.dumps(value, indent=2) + "\n"
 
 
 def _counts(trace: LoweredTrace) -> dict[str, int]:
     """What one request does; transfers between devices, not those of the host."""
-    operations = [queued.operation for one in trace.programs for queued in one.operations]
-    between = [one for one in trace.transfers if HOST not in (one.source, one.target)]
+    operations = [queued.operation for program in trace.programs for queued in program.operations]
+    between = [
+        transfer for transfer in trace.transfers if HOST not in (transfer.source, transfer.target)
+    ]
     return {
         "operations": len(operations),
-        "waits": sum(isinstance(one, Await) for one in operations),
+        "waits": sum(isinstance(operation, Await) for operation in operations),
         "transfers": len(between),
-        "transfer_bytes": sum(one.size for one in between),
+        "transfer_bytes": sum(transfer.size for transfer in between),
     }
 
 

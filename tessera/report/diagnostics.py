@@ -38,9 +38,9 @@ _BLUE, _BOLD, _CYAN, _RESET = "\x1b[1;34m", "\x1b[1m", "\x1b[1;36m", "\x1b[0m"
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Sorted by position; files in the order in which they first appear, no position last."""
-    found = tuple(diagnostics)
+    every = tuple(diagnostics)
     files: dict[str, int] = {}
-    for diagnostic in found:
+    for diagnostic in every:
         if diagnostic.primary:
             files.setdefault(diagnostic.primary.span.source.name, len(files))
 
@@ -50,7 +50,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
         span = diagnostic.primary.span
         return files[span.source.name], span.source.first_line, span.start
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(every, key=key))
 
 
 def at_most(diagnostics: Sequence[Diagnostic], limit: int = LIMIT) -> tuple[Diagnostic, ...]:

@@ -59,18 +59,18 @@ class Totals:
         key = (buffer.bytes, *(id(access.region) for access in chosen))
         size = self._sizes.get(key)
         if size is None:
-            found = regions_bytes((access.region for access in chosen), buffer.bytes)
-            size = self._sizes[key] = intervals.size(intervals.clip(found, 0, buffer.bytes))
+            ranges = regions_bytes((access.region for access in chosen), buffer.bytes)
+            size = self._sizes[key] = intervals.size(intervals.clip(ranges, 0, buffer.bytes))
         return size
 
 
 def address_class(node: Node) -> str:
     """The class of a step: the least predictable of its accesses."""
-    found = {access.address for access in node.accesses}
+    classes = {access.address for access in node.accesses}
     if node.pins:
         return "pinned"
     for kind in (AddressClass.POINTER, AddressClass.INDEXED):
-        if kind in found:
+        if kind in classes:
             return str(kind.value)
     return str(AddressClass.DIRECT.value)
 
@@ -115,9 +115,9 @@ def _step_rows(graph: KernelGraph) -> Iterator[str]:
         if node.pins:
             yield f"       may touch {_reach(graph, node)}"
             continue
-        found = totals.of(node)
-        reads = [_amount(t.buffer, t.reads) for t in found if t.reads]
-        writes = [_amount(t.buffer, t.writes) + _certainty(t) for t in found if t.writes]
+        touched = totals.of(node)
+        reads = [_amount(t.buffer, t.reads) for t in touched if t.reads]
+        writes = [_amount(t.buffer, t.writes) + _certainty(t) for t in touched if t.writes]
         if reads:
             yield f"       reads  {', '.join(reads)}"
         if writes:

@@ -110,7 +110,7 @@ def _replicas(plan: Plan) -> Iterator[str]:
         span = "replica" if len(group) == 1 else f"{len(group)} replicas, each"
         yield f"  {span}{line}"
         for place, load in enumerate(loads):
-            yield f"    {_names([one.lowered.devices[place] for one in group])}: {load}"
+            yield f"    {_names([replica.lowered.devices[place] for replica in group])}: {load}"
     rooms: dict[tuple[int, int], list[str]] = {}
     for card in plan.cards:
         rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
@@ -143,49 +143,49 @@ def _device_load(replica: Replica, device: str) -> str:
 
 
 def _classes(report: PlanReport) -> Iterator[str]:
-    found = kernel_classes(report.setting, report.plan)
-    kinds = found[0].kinds[:_MOST_KINDS] if found else ()
-    if len(found[0].kinds if found else ()) < 2:
+    classes = kernel_classes(report.setting, report.plan)
+    kinds = classes[0].kinds[:_MOST_KINDS] if classes else ()
+    if len(classes[0].kinds if classes else ()) < 2:
         return
     rows = [("what went where", "steps", *(f"{kind} us" for kind in kinds), "ratio", "on")]
-    rows += [_class_row(one, len(kinds)) for one in found[:_MOST_CLASSES]]
+    rows += [_class_row(kernel_class, len(kinds)) for kernel_class in classes[:_MOST_CLASSES]]
     yield ""
     yield from _table(rows, left=(0, len(rows[0]) - 1))
-    if len(found) > _MOST_CLASSES:
-        yield f"  and {len(found) - _MOST_CLASSES} kinds of steps more"
+    if len(classes) > _MOST_CLASSES:
+        yield f"  and {len(classes) - _MOST_CLASSES} kinds of steps more"
 
 
-def _class_row(one: KernelClass, kinds: int) -> tuple[str, ...]:
-    times = ["-" if ns is None else _us(ns) for ns in one.ns[:kinds]]
-    ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
-    placed = dict(one.placed)
+def _class_row(kernel_class: KernelClass, kinds: int) -> tuple[str, ...]:
+    times = ["-" if ns is None else _us(ns) for ns in kernel_class.ns[:kinds]]
+    ratio = "" if kernel_class.ratio is None else f"{kernel_class.ratio:.2f}"
+    placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
         # Many devices: by kind, which is the name in front of the number.
         placed = Counter()
-        for device, count in one.placed:
+        for device, count in kernel_class.placed:
             placed[device.partition(".")[0].rpartition("-")[0]] += count
     where = ", ".join(f"{device} {count}" for device, count in placed.items())
-    return (_short(one.name), str(one.steps), *times, ratio, where)
+    return (_short(kernel_class.name), str(kernel_class.steps), *times, ratio, where)
 
 
 def _excluded(report: PlanReport) -> Iterator[str]:
     """Where steps cannot run, and why; one line per reason."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    refused: dict[tuple[str, str], dict[str, None]] = {}
     for costs in report.setting.costs:
         for step in costs.steps:
             for device, cost in zip(report.machine.devices, step.on_device, strict=True):
                 if isinstance(cost, Barred) and not cost.reason.startswith(_ASKED_FOR):
-                    found.setdefault((device.name, cost.reason), {})[step.name] = None
-    if not found:
+                    refused.setdefault((device.name, cost.reason), {})[step.name] = None
+    if not refused:
         return
     yield ""
     yield "kept off a GPU:"
-    for (where, reason), names in list(found.items())[:_MOST_REASONS]:
+    for (where, reason), names in list(refused.items())[:_MOST_REASONS]:
         listed = list(names)
         more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
         yield f"  {', '.join(listed[:3])}{more} not on {where}: {reason}"
-    if len(found) > _MOST_REASONS:
-        yield f"  and {len(found) - _MOST_REASONS} reasons more; `--explain STEP` has them"
+    if len(refused) > _MOST_REASONS:
+        yield f"  and {len(refused) - _MOST_REASONS} reasons more; `--explain STEP` has them"
 
 
 # --- what limits it ----------------------------------------------------------------------------
@@ -233,13 +233,13 @@ def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
     cells = [("", "requests/s", "latency us", "usd per million", "memory")]
     cells += [
         (
-            one.name,
-            _rate(one.period_ns),
-            _us(one.latency_ns),
-            f"{one.usd_per_request * 1e6:.4f}",
-            format_bytes(one.memory_bytes),
+            row.name,
+            _rate(row.period_ns),
+            _us(row.latency_ns),
+            f"{row.usd_per_request * 1e6:.4f}",
+            format_bytes(row.memory_bytes),
         )
-        for one in rows
+        for row in rows
     ]
     return _table(cells)
 
@@ -292,36 +292,38 @@ def explained(cost: Duration | Barred) -> str:
 def explain_text(report: PlanReport, step: str) -> str:
     """Why a step is where it is, in every replica."""
     reasons = explain_step(report.setting, report.decision, step)
-    return "\n" + "\n".join(line for one in reasons for line in _reason(report, one)) + "\n"
+    lines = (line for step_reason in reasons for line in _reason(report, step_reason))
+    return "\n" + "\n".join(lines) + "\n"
 
 
-def _reason(report: PlanReport, one: StepReason) -> Iterator[str]:
+def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
     several = len(report.plan.replicas) > 1
-    of = f" of {one.trace}" if len(report.plan.traces) > 1 else ""
-    where = next(other.device for other in one.elsewhere if other.here)
-    yield f"k{one.step} {one.name}{of}: on {where}" + (
-        f" in replica {one.replica}" if several else ""
+    of = f" of {step_reason.trace}" if len(report.plan.traces) > 1 else ""
+    where = next(other.device for other in step_reason.elsewhere if other.here)
+    yield f"k{step_reason.step} {step_reason.name}{of}: on {where}" + (
+        f" in replica {step_reason.replica}" if several else ""
     )
-    if one.work is not None:
-        units = ", ".join(f"{count:.3g} {unit}" for unit, count in one.work.units if count)
-        blocks = f"{one.work.ctas} blocks of {one.work.threads // max(one.work.ctas, 1)} threads"
-        yield f"  work: {blocks}; {units or 'no arithmetic'}; {format_bytes(one.memory_bytes)}"
-    for reason in one.pins:
+    if (work := step_reason.work) is not None:
+        units = ", ".join(f"{count:.3g} {unit}" for unit, count in work.units if count)
+        blocks = f"{work.ctas} blocks of {work.threads // max(work.ctas, 1)} threads"
+        size = format_bytes(step_reason.memory_bytes)
+        yield f"  work: {blocks}; {units or 'no arithmetic'}; {size}"
+    for reason in step_reason.pins:
         yield f"  pinned: {reason}"
-    if one.together:
-        listed = ", ".join(f"k{other}" for other in one.together[:8])
-        more = f" and {len(one.together) - 8} more" if len(one.together) > 8 else ""
+    if step_reason.together:
+        listed = ", ".join(f"k{other}" for other in step_reason.together[:8])
+        more = f" and {len(step_reason.together) - 8} more" if len(step_reason.together) > 8 else ""
         yield f"  stays with {listed}{more}"
-    for other in one.elsewhere:
+    for other in step_reason.elsewhere:
         yield f"  {other.device}: {explained(other.cost)}" + _moved(report.plan, other)
-    devices = {s.step: s.device for s in _steps_of(report, one)}
-    for verb, edges in (("needs", one.needs), ("feeds", one.feeds)):
+    devices = {s.step: s.device for s in _steps_of(report, step_reason)}
+    for verb, edges in (("needs", step_reason.needs), ("feeds", step_reason.feeds)):
         for edge in edges[:8]:
             other_step = edge.source if verb == "needs" else edge.target
             again = " of the request before" if edge.carried and verb == "needs" else ""
             again = " of the next request" if edge.carried and verb == "feeds" else again
             away = "" if devices[other_step] == where else f", on {devices[other_step]}"
-            name = _graph(report, one).buffers[edge.buffer].name
+            name = _graph(report, step_reason).buffers[edge.buffer].name
             yield f"  {verb} {format_bytes(edge.bytes)} of {name}: k{other_step}{again}{away}"
         if len(edges) > 8:
             yield f"  {verb} {len(edges) - 8} more"
@@ -342,13 +344,13 @@ def _change(new: float, old: float) -> str:
     return f"{new / old - 1:+.2%}" if old > 0 else "-"
 
 
-def _steps_of(report: PlanReport, one: StepReason) -> Sequence[PlacedStep]:
+def _steps_of(report: PlanReport, step_reason: StepReason) -> Sequence[PlacedStep]:
     names = [trace.name for trace in report.plan.traces]
-    return report.plan.replicas[one.replica].traces[names.index(one.trace)].steps
+    return report.plan.replicas[step_reason.replica].traces[names.index(step_reason.trace)].steps
 
 
-def _graph(report: PlanReport, one: StepReason) -> KernelGraph:
-    return next(t.graph for t in report.setting.traces if t.planned.name == one.trace)
+def _graph(report: PlanReport, step_reason: StepReason) -> KernelGraph:
+    return next(t.graph for t in report.setting.traces if t.planned.name == step_reason.trace)
 
 
 # --- launch programs ---------------------------------------------------------------------------

@@ -21,25 +21,25 @@ SCHEMA = "tessera-plan-report/1"
 
 def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
     """The report; `steps` are explained too."""
-    found = {
+    document = {
         "schema": SCHEMA,
         **_plan(report.plan),
         "sources": {source.value: count for source, count in report.sources},
         "classes": [
-            {**asdict(one), "ratio": one.ratio}
-            for one in kernel_classes(report.setting, report.plan)
+            {**asdict(kernel_class), "ratio": kernel_class.ratio}
+            for kernel_class in kernel_classes(report.setting, report.plan)
         ],
         "limits": [{"name": name, "ns": ns} for name, ns in report.insight.limits],
         "helpers": list(report.insight.helpers),
-        "alternatives": [asdict(one) for one in report.alternatives],
-        "frontier": [asdict(one) for one in report.frontier],
+        "alternatives": [asdict(alternative) for alternative in report.alternatives],
+        "frontier": [asdict(point) for point in report.frontier],
         "explained": [
             asdict(reason)
             for step in steps
             for reason in explain_step(report.setting, report.decision, step)
         ],
     }
-    return json.dumps(found, indent=2, default=_plain) + "\n"
+    return json.dumps(document, indent=2, default=_plain) + "\n"
 
 
 def _plain(value: object) -> object:
@@ -70,7 +70,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
             for trace in plan.traces
         ],
         "replicas": [_replica(replica) for replica in plan.replicas],
-        "baselines": [asdict(one) for one in plan.baselines],
+        "baselines": [asdict(baseline) for baseline in plan.baselines],
     }
 
 

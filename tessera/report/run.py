@@ -129,8 +129,12 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
             "notes": list(verdict.notes),
         },
         "errors": [
-            {"code": one.code, "headline": one.headline, "notes": list(one.notes)}
-            for one in outcome.fault
+            {
+                "code": diagnostic.code,
+                "headline": diagnostic.headline,
+                "notes": list(diagnostic.notes),
+            }
+            for diagnostic in outcome.fault
         ],
     }
     return json.dumps(data, indent=2) + "\n"

@@ -94,12 +94,12 @@ class _Table:
 
     def number(self, value: Hashable, encode: Callable[[Any], Any] = encode_record) -> int:
         """The number of a value, which is added if it is new."""
-        found = self.numbers.get(value)
-        if found is None:
+        number = self.numbers.get(value)
+        if number is None:
             row = encode(value)
-            found = self.numbers[value] = len(self.rows)
+            number = self.numbers[value] = len(self.rows)
             self.rows.append(row)
-        return found
+        return number
 
 
 class _BodyEncoder:

@@ -45,7 +45,7 @@ _SKIPPED = frozenset(
 
 def call(function: Any, *arguments: Any) -> Any:
     """A driver call; its result without the status, or an error that names the call."""
-    status, *found = function(*arguments)
+    status, *results = function(*arguments)
     if int(status) != 0:
         name = getattr(function, "__name__", "a driver call")
         raise TesseraError(
@@ -55,7 +55,7 @@ def call(function: Any, *arguments: Any) -> Any:
                 notes=(f"the driver says {status}",),
             )
         )
-    return found[0] if len(found) == 1 else tuple(found)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def count_nodes(graph: Any) -> int:
@@ -91,13 +91,13 @@ def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> GraphNodes:
     handle = driver.CUgraph(graph)
     count = count_nodes(handle)
     every = list(call(driver.cuGraphGetNodes, handle, count)[0]) if count else []
-    found = [(n, raw) for n, node in enumerate(every) for raw in _read(driver, node, is_known)]
-    places = tuple(place for place, _ in found)
+    numbered = [(n, raw) for n, node in enumerate(every) for raw in _read(driver, node, is_known)]
+    places = tuple(place for place, _ in numbered)
     return GraphNodes(
-        nodes=tuple(raw for _, raw in found),
+        nodes=tuple(raw for _, raw in numbered),
         places=places,
         after=order_of(places, count, _edges(driver, handle, every)),
-        skipped=count - len(found),
+        skipped=count - len(numbered),
     )
 
 

@@ -22,11 +22,11 @@ class Inputs:
         """The tensors in them, each with a name: its place, or that of its argument."""
         from tessera.frontend.capture.watch import tensors_in
 
-        found = [(f"in{number}", one) for number, one in enumerate(tensors_in(self.plain))]
+        named = [(f"in{number}", tensor) for number, tensor in enumerate(tensors_in(self.plain))]
         for key, value in self.named.items():
             parts = list(tensors_in(value))
-            found += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
-        return found
+            named += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
+        return named
 
     def call(self, function: Callable[..., Any]) -> Any:
         """Call a function with them."""

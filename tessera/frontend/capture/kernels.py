@@ -64,16 +64,16 @@ def find_codes(
 ) -> tuple[list[RawCode], list[str]]:
     """The code of each function (handle to name) that has some, and what cannot be compiled."""
     problems: list[str] = []
-    found: list[RawCode] = []
+    codes: list[RawCode] = []
     for function, name in functions.items():
         kernel = sources.triton.get(function)
         text = sources.by_handle.get(function) or sources.by_name.get(name)
         if kernel is not None:
-            found.append(RawCode(function=function, variants=_variants(kernel, archs, problems)))
+            codes.append(RawCode(function=function, variants=_variants(kernel, archs, problems)))
         elif text is not None:
             variant = RawVariant(arch=_target(text), text=text, shared_bytes=-1, threads=-1)
-            found.append(RawCode(function=function, variants=(variant,)))
-    return found, problems
+            codes.append(RawCode(function=function, variants=(variant,)))
+    return codes, problems
 
 
 def _triton_kernels() -> Iterator[tuple[int, Any]]:
@@ -92,12 +92,12 @@ def _variants(kernel: Any, archs: Iterable[str], problems: list[str]) -> tuple[R
     """The code that ran, then that for other architectures, each once: for sm_90 Triton writes
     code for sm_90a, which may be what there is."""
     first = _variant(kernel)
-    found = {first.arch: first}
+    variants = {first.arch: first}
     for arch in archs:
-        if arch not in found:
+        if arch not in variants:
             for other in _recompile(kernel, arch, problems):
-                found.setdefault(other.arch, other)
-    return tuple(found.values())
+                variants.setdefault(other.arch, other)
+    return tuple(variants.values())
 
 
 def _variant(kernel: Any) -> RawVariant:
@@ -135,12 +135,12 @@ def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVaria
 def _options(kernel: Any) -> dict[str, Any]:
     """What the kernel was compiled with, apart from what its architecture decides."""
     metadata = kernel.metadata
-    found = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
+    options = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
     if libraries := getattr(metadata, "extern_libs", None):
-        found["extern_libs"] = dict(libraries)
+        options["extern_libs"] = dict(libraries)
     if asked := _WARPS.search(str(kernel.asm.get("ttgir", ""))):
-        found["num_warps"] = int(asked[1])
-    return found
+        options["num_warps"] = int(asked[1])
+    return options
 
 
 def _target(text: str) -> str:

@@ -150,10 +150,10 @@ class Memory:
         if overlapped:
             known = [self.buffers[start] for start in self.buffers if start in overlapped]
             start = min(buffer.address, overlapped[0])
-            end = max(one.address + one.bytes for one in (buffer, *known))
+            end = max(part.address + part.bytes for part in (buffer, *known))
             buffer = replace(
                 known[0],
-                lasting=any(one.lasting for one in (buffer, *known)),
+                lasting=any(part.lasting for part in (buffer, *known)),
                 address=start,
                 bytes=end - start,
                 dtype=None,
@@ -187,12 +187,12 @@ def digest_of(flat: Any) -> bytes:
     whole = flat.numel() // 8 * 8
     words = flat[:whole].view(torch.int64)
     factors = torch.arange(min(words.numel(), _DIGEST_WORDS), device=flat.device) * _SPREAD | 1
-    found = hashlib.sha256(flat[whole:].cpu().numpy().tobytes())
+    digest = hashlib.sha256(flat[whole:].cpu().numpy().tobytes())
     for start in range(0, words.numel(), _DIGEST_WORDS):
         part = words[start : start + _DIGEST_WORDS]
         total = (part * factors[: part.numel()]).sum()
-        found.update(int(total).to_bytes(8, "little", signed=True))
-    return found.digest()
+        digest.update(int(total).to_bytes(8, "little", signed=True))
+    return digest.digest()
 
 
 def live_tensors() -> dict[int, Any]:
@@ -283,7 +283,7 @@ class _Blocks:
     """PyTorch's device memory by address."""
 
     def __init__(self) -> None:
-        found = [
+        blocks = [
             _Block(
                 address=int(block["address"]),
                 bytes=int(block["size"]),
@@ -294,7 +294,7 @@ class _Blocks:
             for segment in _segments()
             for block in segment["blocks"]
         ]
-        self._blocks = sorted(found, key=lambda block: block.address)
+        self._blocks = sorted(blocks, key=lambda block: block.address)
         self._starts = [block.address for block in self._blocks]
 
     def at(self, word: int) -> _Block | None:

@@ -77,10 +77,10 @@ def on_host(name: str) -> Diagnostic:
 
 def _first_cause(problem: BaseException) -> Exception:
     """What went wrong first: the end of a capture fails once more after that."""
-    found = problem
-    while found.__context__ is not None and isinstance(found.__context__, Exception):
-        found = found.__context__
-    return found if isinstance(found, Exception) else Exception(str(found))
+    cause = problem
+    while cause.__context__ is not None and isinstance(cause.__context__, Exception):
+        cause = cause.__context__
+    return cause if isinstance(cause, Exception) else Exception(str(cause))
 
 
 def _is_memory(problem: BaseException) -> bool:

@@ -97,7 +97,7 @@ def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:
     from cuda.bindings import driver
 
     status, module = driver.cuFuncGetModule(driver.CUfunction(function))
-    found = []
+    contents = []
     for variable in parse_module(text, "<module>").variables() if int(status) == 0 else ():
         if variable.space not in ("global", "const"):
             continue
@@ -106,8 +106,8 @@ def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:
         if int(status) == 0 and int(size):
             target = ctypes.addressof(content)
             if int(driver.cuMemcpyDtoH(target, address, int(size))[0]) == 0:
-                found.append((variable.name, content.raw[: int(size)]))
-    return tuple(found)
+                contents.append((variable.name, content.raw[: int(size)]))
+    return tuple(contents)
 
 
 def _living(kind: str) -> list[Any]:

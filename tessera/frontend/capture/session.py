@@ -125,17 +125,17 @@ def on_one_gpu(function: Callable[..., Any], inputs: Inputs) -> Iterator[None]:
 
     owned = function.parameters() if isinstance(function, torch.nn.Module) else ()
     tensors = [*tensors_in(inputs.plain), *tensors_in(inputs.named), *owned]
-    found = sorted({t.device.index for t in tensors if t.is_cuda})
-    if len(found) > 1:
+    indices = sorted({t.device.index for t in tensors if t.is_cuda})
+    if len(indices) > 1:
         raise TesseraError(
             error(
                 "TSR6002",
-                f"the model is on {len(found)} GPUs, and a trace is of one",
-                notes=(f"on {', '.join(f'cuda:{index}' for index in found)}",),
+                f"the model is on {len(indices)} GPUs, and a trace is of one",
+                notes=(f"on {', '.join(f'cuda:{index}' for index in indices)}",),
                 hint="put it on one GPU; `tessc plan` splits the trace over several",
             )
         )
-    with torch.cuda.device(found[0] if found else torch.cuda.current_device()):
+    with torch.cuda.device(indices[0] if indices else torch.cuda.current_device()):
         yield
 
 
@@ -158,25 +158,25 @@ def capture(
         old = live_tensors()
         graph, outputs, operators = _capture_graph(function, inputs, keeper)
         sources = find_sources(given)
-        found = read_graph(int(graph.raw_cuda_graph()), sources.knows)
-        if not found.nodes:
+        graph_nodes = read_graph(int(graph.raw_cuda_graph()), sources.knows)
+        if not graph_nodes.nodes:
             raise launches_nothing()
         _add_made(memory, outputs, keeper, old)
-        unowned = add_strangers(memory, old, _words(found, operators))
-    functions = {n.function: n.name for n in found.nodes if isinstance(n, RawLaunch)}
+        unowned = add_strangers(memory, old, _words(graph_nodes, operators))
+    functions = {n.function: n.name for n in graph_nodes.nodes if isinstance(n, RawLaunch)}
     codes, others = find_codes(functions, archs, sources)
     raw = RawCapture(
         buffers=memory.in_order(),
-        nodes=found.nodes,
-        operators=tuple(_renumbered(operators, found.places)),
+        nodes=graph_nodes.nodes,
+        operators=tuple(_renumbered(operators, graph_nodes.places)),
         codes=tuple(
             replace(code, variables=read_variables(code.function, code.variants[0].text))
             for code in codes
         ),
-        after=found.after,
+        after=graph_nodes.after,
         random=RawRandom(seed=_generator().initial_seed(), offset=_generator().get_offset()),
         unowned=unowned,
-        skipped=found.skipped,
+        skipped=graph_nodes.skipped,
     )
     return Call(
         raw=raw,
@@ -267,12 +267,12 @@ def _add_made(memory: Memory, outputs: Any, keeper: Keeper, old: Mapping[int, An
             memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
 
 
-def _words(found: GraphNodes, operators: Iterable[RawOperator]) -> Iterator[int]:
+def _words(graph_nodes: GraphNodes, operators: Iterable[RawOperator]) -> Iterator[int]:
     """Everything that the call's nodes name and that may be an address."""
-    for node in found.nodes:
+    for node in graph_nodes.nodes:
         yield from _addresses(node)
-    for one in operators:
-        yield from (tensor.address for tensor in (*one.reads, *one.writes))
+    for operator in operators:
+        yield from (tensor.address for tensor in (*operator.reads, *operator.writes))
 
 
 def _addresses(node: RawNode) -> Iterator[int]:

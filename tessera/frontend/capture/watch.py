@@ -243,9 +243,9 @@ def _operator(
             (writes if is_written else reads).extend(map(_tensor, tensors))
             if is_written and not argument.is_out:
                 reads.extend(map(_tensor, tensors))
-            if isinstance(value, list | tuple) and any(one is None for one in value):
+            if isinstance(value, list | tuple) and any(item is None for item in value):
                 # An index per dimension, with gaps: where those that are there belong.
-                places = tuple(at for at, one in enumerate(value) if one is not None)
+                places = tuple(at for at, item in enumerate(value) if item is not None)
                 attributes.append((f"{argument.name}_at", places))
         elif (plain := _attribute(value)) is not ...:
             attributes.append((argument.name, plain))

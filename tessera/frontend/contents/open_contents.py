@@ -139,10 +139,10 @@ def open_arrays(name: str, hint: str | None = None, root: str | None = None) -> 
 def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:
     """Every array belongs to a buffer and has its size."""
     sizes = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
-    found = []
+    problems = []
     for array, size in arrays.sizes.items():
         if array not in sizes:
-            found.append(
+            problems.append(
                 error(
                     "TSR1186",
                     f"array `{array[:80]}` in `{name}` belongs to no buffer",
@@ -150,12 +150,12 @@ def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:
                 )
             )
         elif size != sizes[array]:
-            found.append(
+            problems.append(
                 error(
                     "TSR1185",
                     f"array `{array}` in `{name}` has {size} bytes, but its buffer has "
                     f"{sizes[array]}",
                 )
             )
-    if found:
-        raise TesseraError(found[:20])
+    if problems:
+        raise TesseraError(problems[:20])

@@ -141,10 +141,10 @@ def _type_of(entry: Any) -> ArrayType:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
         raise ValueError("a name is there twice")
-    return found
+    return by_key
 
 
 def _wrong(constant: str) -> NoReturn:

@@ -75,5 +75,5 @@ def _to_e4m3(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     exponent, fraction = patterns >> 3, patterns & 7
     normal = (8 + fraction) * 2.0 ** (exponent - 10.0)
     magnitudes = np.where(exponent == 0, fraction * 2.0**-9, normal)
-    found = np.searchsorted(magnitudes, np.abs(values), side="right") - 1
-    return (found | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+    codes = np.searchsorted(magnitudes, np.abs(values), side="right") - 1
+    return (codes | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)

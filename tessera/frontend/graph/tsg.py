@@ -153,7 +153,7 @@ class _Builder(Transformer[Token, KernelGraph]):
             ),
             edges=tuple(edges),
             contents=tuple(contents),
-            trace=next((one for one in records if isinstance(one, TraceReference)), None),
+            trace=next((record for record in records if isinstance(record, TraceReference)), None),
         )
         _check(graph, version)
         return graph
@@ -161,8 +161,8 @@ class _Builder(Transformer[Token, KernelGraph]):
     def trace(self, path: Token, digest: Token) -> TraceReference:
         return TraceReference(path=_text(path), digest=_text(digest))
 
-    def record(self, found: Any) -> Any:
-        return found
+    def record(self, record: Any) -> Any:
+        return record
 
     def buffer(self, identity: Token, name: Token, size: Token, role: Token) -> GraphBuffer:
         return GraphBuffer(
@@ -233,10 +233,10 @@ class _Builder(Transformer[Token, KernelGraph]):
             carried=bool(_below(carried, 2, "a flag, 0 or 1")),
         )
 
-    def pieces(self, *found: Descriptor) -> Region:
-        if len(found) == 1 and not found[0].dimensions:
-            return Interval(found[0].offset, found[0].offset + found[0].width)
-        return Affine(tuple(found))
+    def pieces(self, *descriptors: Descriptor) -> Region:
+        if len(descriptors) == 1 and not descriptors[0].dimensions:
+            return Interval(descriptors[0].offset, descriptors[0].offset + descriptors[0].width)
+        return Affine(tuple(descriptors))
 
     def piece(self, start: Token, end: Token, *dimensions: Dimension) -> Descriptor:
         if int(end) <= int(start):

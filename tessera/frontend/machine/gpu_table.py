@@ -55,7 +55,7 @@ def find_gpu(name: str) -> Gpu:
     if key in table:
         return table[key]
     near = difflib.get_close_matches(wanted, [*ALIASES, *table], n=3, cutoff=0.5)
-    known = ", ".join(f"`{one}`" for one in near)
+    known = ", ".join(f"`{gpu_name}`" for gpu_name in near)
     raise TesseraError(
         error(
             "TSR3001",

@@ -120,19 +120,19 @@ def machine_of(
 
 
 def _entry(part: str, text: str) -> Entry:
-    found = _ENTRY.match(part)
-    if found is None or found[1] == "0" * len(found[1] or "x"):
+    match = _ENTRY.match(part)
+    if match is None or match[1] == "0" * len(match[1] or "x"):
         what = f"`{part}` in `{text}` is no GPU" if part else f"`{text}` has an empty part"
         raise _bad_list(what)
-    gpu = find_gpu(found[2])
-    for number, most in ((found[1], MAX_DEVICES), (found[3], gpu.sms)):
+    gpu = find_gpu(match[2])
+    for number, most in ((match[1], MAX_DEVICES), (match[3], gpu.sms)):
         if number is not None and len(number) > _MOST_DIGITS:
-            what = "SMs" if number is found[3] else "devices"
+            what = "SMs" if number is match[3] else "devices"
             raise _bad_list(f"`{part:.60}` has more {what} than there can be: at most {most}")
-    sms = None if found[3] is None else int(found[3])
+    sms = None if match[3] is None else int(match[3])
     if sms is not None and not 0 < sms <= gpu.sms:
         raise _bad_list(f"{gpu.name} has {gpu.sms} SMs, so a slice cannot have {sms}")
-    return Entry(int(found[1] or 1), gpu, None if sms == gpu.sms else sms, found[2].lower())
+    return Entry(int(match[1] or 1), gpu, None if sms == gpu.sms else sms, match[2].lower())
 
 
 def _cards(
@@ -238,7 +238,7 @@ def _channels(
     cards: tuple[Card, ...], devices: tuple[Device, ...], ports: list[float]
 ) -> list[Channel]:
     pairs = [(a, b) for a in devices for b in devices if a.id != b.id]
-    found = []
+    channels = []
     for card in cards:
         inside = tuple((a.id, b.id) for a, b in pairs if a.card == b.card == card.id)
         out = tuple((a.id, b.id) for a, b in pairs if a.card == card.id != b.card)
@@ -246,11 +246,13 @@ def _channels(
         port = ports[card.id]
         if inside:
             half = card.gpu.memory_bandwidth / 2
-            found.append(Channel(name=f"{card.name}.memory", bytes_per_second=half, pairs=inside))
+            channels.append(
+                Channel(name=f"{card.name}.memory", bytes_per_second=half, pairs=inside)
+            )
         if out and port:
-            found.append(Channel(name=f"{card.name}.out", bytes_per_second=port, pairs=out))
-            found.append(Channel(name=f"{card.name}.in", bytes_per_second=port, pairs=into))
-    return found
+            channels.append(Channel(name=f"{card.name}.out", bytes_per_second=port, pairs=out))
+            channels.append(Channel(name=f"{card.name}.in", bytes_per_second=port, pairs=into))
+    return channels
 
 
 def describe_card(card: Card) -> str:

@@ -116,16 +116,16 @@ def _check_size(text: str, name: str) -> None:
 
 def _nodes(rows: list[dict[str, Any]]) -> dict[str, str]:
     """The link within each node, by the node's name."""
-    found: dict[str, str] = {}
+    link_of: dict[str, str] = {}
     for row in rows:
         _check_keys(row, _NODE, "`[[node]]`")
         name = _text(row, "name")
-        if name in found or not name:
+        if name in link_of or not name:
             raise _bad(f"every node has a name of its own: `{name}`")
         if not _rows(row, "card"):
             raise _bad(f"the node `{name}` has no `[[node.card]]`")
-        found[name] = _text(row, "link", DEFAULT_LINK)
-    return found
+        link_of[name] = _text(row, "link", DEFAULT_LINK)
+    return link_of
 
 
 def _with_matrix(machine: Machine, table: dict[str, Any]) -> Machine:

@@ -41,10 +41,10 @@ def with_link(
 ) -> Machine:
     """The machine with a link of its own from one device to another; no bandwidth: none."""
     pair = source, target
-    before = next((one for one in machine.links if (one.source, one.target) == pair), None)
-    links = [one for one in machine.links if one is not before]
+    before = next((link for link in machine.links if (link.source, link.target) == pair), None)
+    links = [link for link in machine.links if link is not before]
     thinned = (
-        replace(channel, pairs=tuple(one for one in channel.pairs if one != pair))
+        replace(channel, pairs=tuple(other for other in channel.pairs if other != pair))
         for channel in machine.channels
     )
     channels = [channel for channel in thinned if channel.pairs]
@@ -112,6 +112,6 @@ def _ports(
     if not bytes_per_second:
         return
     for end, way in enumerate(("out", "in")):
-        found = tuple((pair[0].id, pair[1].id) for pair in pairs if pair[end].id in mine)
-        if found:
-            yield Channel(name=f"{name}.{way}", bytes_per_second=bytes_per_second, pairs=found)
+        through = tuple((pair[0].id, pair[1].id) for pair in pairs if pair[end].id in mine)
+        if through:
+            yield Channel(name=f"{name}.{way}", bytes_per_second=bytes_per_second, pairs=through)

@@ -73,17 +73,17 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
         _together(row, f"whole {index} of `{name}`")
         for index, row in enumerate(data.get("wholes", []))
     )
-    together = tuple(one for one in wholes if one is not None)
+    together = tuple(whole for whole in wholes if whole is not None)
     return Profile(data["program"], rows, copies, together)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key `{key:.60}` is given twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _check_once(rows: tuple[Measured, ...], name: str) -> None:

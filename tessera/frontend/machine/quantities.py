@@ -27,11 +27,11 @@ _TIMES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def _split(text: str) -> tuple[float, str] | None:
-    found = _NUMBER.match(text)
-    if found is None:
+    match = _NUMBER.match(text)
+    if match is None:
         return None
-    value = float(f"{found[1]}e{found[2] or 0}")
-    return (value, found[3]) if value != float("inf") else None
+    value = float(f"{match[1]}e{match[2] or 0}")
+    return (value, match[3]) if value != float("inf") else None
 
 
 def parse_bytes(text: str) -> int | None:

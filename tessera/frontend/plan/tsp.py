@@ -63,8 +63,8 @@ class PlanText:
 
     def span(self, record: object) -> Span | None:
         """Where a record of the plan stands; None for any other."""
-        found = self.where.get(id(record))
-        return None if found is None else Span(self.source, found[0], found[0] + found[1])
+        place = self.where.get(id(record))
+        return None if place is None else Span(self.source, place[0], place[0] + place[1])
 
 
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
@@ -179,9 +179,9 @@ def _kinds(record: Hashable) -> dict[str, _Kind]:
     """The fields that a record's line has."""
     hints = typing.get_type_hints(record)
     return {
-        one.name: _Kind(_options(hints[one.name]), one.default is not MISSING)
-        for one in fields(record)  # type: ignore[arg-type]
-        if one.name not in _ELSEWHERE and one.compare
+        field.name: _Kind(_options(hints[field.name]), field.default is not MISSING)
+        for field in fields(record)  # type: ignore[arg-type]
+        if field.name not in _ELSEWHERE and field.compare
     }
 
 
@@ -247,17 +247,17 @@ class _Builder(Transformer[Token, Plan]):
         return self._record(keyword, Baseline, given)
 
     def trace(self, keyword: Token, *given: Any) -> PlannedTrace:
-        blocks = [one for one in given if isinstance(one, Token) and one.type == "TEXT"]
+        blocks = [token for token in given if isinstance(token, Token) and token.type == "TEXT"]
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
         return self._record(keyword, PlannedTrace, given, text=text)
 
     def replica(self, keyword: Token, *given: Any) -> Replica:
         fields = _fields(given)
-        names = [one for one in fields if one.name == "devices"]
+        names = [field for field in fields if field.name == "devices"]
         if len(names) != 1:
             raise _at(keyword, "a `replica` record has the key `devices` once")
-        row = self._row(keyword, Replica, [one for one in fields if one is not names[0]])
+        row = self._row(keyword, Replica, [field for field in fields if field is not names[0]])
         lowered = LoweredReplica(
             devices=_strings(names[0]),
             slots=row["slots"],
@@ -334,19 +334,19 @@ class _Builder(Transformer[Token, Plan]):
                 what = "repeated" if field.name in row else "unknown"
                 raise field.bad(f"{what} key `{field.name}` in a `{said}` record")
             row[field.name] = self._value(field, wanted[field.name].types)
-        for name, one in wanted.items():
-            if name not in row and not one.optional:
+        for name, wanted_kind in wanted.items():
+            if name not in row and not wanted_kind.optional:
                 raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
         return row
 
     def _value(self, field: _Field, options: tuple[Any, ...]) -> Any:
         text = field.value
         if text[0] == '"':
-            found = _strings(field)
-            if len(found) == 1 and str in options:
-                return found[0]
-            if len(found) == 1 and AreaKind in options:
-                return _area_kind(field, found[0])
+            strings = _strings(field)
+            if len(strings) == 1 and str in options:
+                return strings[0]
+            if len(strings) == 1 and AreaKind in options:
+                return _area_kind(field, strings[0])
         elif options == (Bytes,):
             return self._ranges.read(text, field.start + len(field.name) + 1)
         elif text == "null" and types.NoneType in options:
@@ -378,7 +378,7 @@ def _fields(given: Any) -> list[_Field]:
 
 
 def _those(kind: type[R], records: Any) -> tuple[R, ...]:
-    return tuple(one for one in records if isinstance(one, kind))
+    return tuple(record for record in records if isinstance(record, kind))
 
 
 def _at(token: Token, why: str) -> BadText:

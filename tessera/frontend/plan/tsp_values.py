@@ -66,26 +66,26 @@ class RangeReader:
         """The ranges in `text`, which stands at `start`."""
         if text == NO_BYTES:
             return ()
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for item in text.split(","):
             match = _ITEM.fullmatch(item)
             if match is None or len(max(re.findall(r"[0-9]+", item), key=len)) > DIGITS:
                 raise BadText(start, len(text), f"`{item[:40]}` is no byte range")
             many = BadText(start, len(text), f"a plan has at most {MOST_RANGES} byte ranges")
-            found += self._expand(int(match[1]), int(match[2]), match[3], many)
-        return tuple(found)
+            ranges += self._expand(int(match[1]), int(match[2]), match[3], many)
+        return tuple(ranges)
 
     def _expand(self, start: int, end: int, rest: str, many: BadText) -> list[tuple[int, int]]:
-        found = [(start, end)]
+        ranges = [(start, end)]
         for dimension in _DIMENSION.finditer(rest):
             stride, count = int(dimension[1]), int(dimension[2])
-            if count * len(found) > self._left:
+            if count * len(ranges) > self._left:
                 raise many
-            found = [(s + at * stride, e + at * stride) for at in range(count) for s, e in found]
-        self._left -= len(found)
+            ranges = [(s + at * stride, e + at * stride) for at in range(count) for s, e in ranges]
+        self._left -= len(ranges)
         if self._left < 0:
             raise many
-        return found
+        return ranges
 
 
 def operations_of(block: str, first: int, ranges: RangeReader) -> Iterator[tuple[int, int, Queued]]:

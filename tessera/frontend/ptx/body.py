@@ -59,22 +59,22 @@ def body_end(text: str, start: int) -> tuple[int, int] | None:
     """For a body whose `{` ends at `start`: where its statements end, and its `}`; if ordinary."""
     depth, end = 0, start
     for _ in range(SHORT):
-        found = STATEMENT.match(text, end)
-        if found is None:
+        statement = STATEMENT.match(text, end)
+        if statement is None:
             return None
-        brace = found[8]
+        brace = statement[8]
         if brace == "}" and depth == 0:
-            return end, found.end() - 1
+            return end, statement.end() - 1
         depth += 0 if brace is None else 1 if brace == "{" else -1
-        end = found.end()
+        end = statement.end()
     return _long_body_end(text, end, depth)
 
 
 def _long_body_end(text: str, position: int, depth: int) -> tuple[int, int] | None:
     skip = _statements().match
     while depth <= MAX_BLOCKS:
-        found = skip(text, position)
-        end = found.end() if found else position
+        skipped = skip(text, position)
+        end = skipped.end() if skipped else position
         gap = _GAP.match(text, end)
         position = gap.end() if gap else end
         brace = text[position : position + 1]
@@ -110,9 +110,9 @@ class TextBody:
             text = _COMMENT.sub(_keep_string, text) if '"' in text else _COMMENT.sub(" ", text)
         if '"' in text and _TELLING.search(text):
             return None
-        found: list[ptx.Statement] = []
+        statements: list[ptx.Statement] = []
         if ".loc" in text:
-            found += self._locations(text)
+            statements += self._locations(text)
             text = _LOCATION.sub(" ", text)
         text = _BEFORE_BRACE.sub(":;", text)
         ranges = self._ranges(text)
@@ -125,13 +125,13 @@ class TextBody:
         if shapes is None or originals is None:
             return None
         labels = _take_labels(shapes)
-        found += map(ptx.Label, labels)
+        statements += map(ptx.Label, labels)
         chosen = _choose(shapes, set(labels))
         if chosen is None or len(set(labels)) != len(labels):
             return None
         text = ";".join([originals[index] for index in chosen]) + ";"
-        found += (s for s in self.splitter.split(text, 0) if type(s) is not ptx.Label)
-        return tuple(found)
+        statements += (s for s in self.splitter.split(text, 0) if type(s) is not ptx.Label)
+        return tuple(statements)
 
     def _locations(self, text: str) -> Iterable[ptx.Statement]:
         """One `.loc` line of every file and inlined function."""
@@ -220,9 +220,9 @@ def _take_labels(pieces: list[str]) -> list[str]:
         if ":" not in piece or piece[0] == "{":
             continue
         end = 0
-        while found := _LABEL.match(piece, end):
-            labels.append(found[1])
-            end = found.end()
+        while label := _LABEL.match(piece, end):
+            labels.append(label[1])
+            end = label.end()
         pieces[index] = piece[end:]
     return labels
 

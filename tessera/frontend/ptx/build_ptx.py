@@ -427,11 +427,11 @@ def _natural(token: Token) -> int:
 
 
 def _attributes(children: Sequence[Any]) -> tuple[ptx.Attribute, ...]:
-    found: tuple[ptx.Attribute, ...] = ()
+    attributes: tuple[ptx.Attribute, ...] = ()
     for child in children:
         if isinstance(child, tuple) and child and isinstance(child[0], ptx.Attribute):
-            found += child
-    return found
+            attributes += child
+    return attributes
 
 
 def _nesting(initializer: Any) -> int:

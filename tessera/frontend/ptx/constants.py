@@ -55,8 +55,8 @@ class Numbers(dict[str, ptx.Integer | ptx.Float]):
     """Numbers by their spelling, built once each."""
 
     def __missing__(self, text: str) -> ptx.Integer | ptx.Float:
-        found = self[text] = number_constant(text)
-        return found
+        constant = self[text] = number_constant(text)
+        return constant
 
     def number(self, text: str) -> ptx.Integer | ptx.Float:
         """One number."""

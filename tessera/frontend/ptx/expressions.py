@@ -192,11 +192,11 @@ class ExpressionBuilder:
 
     def constants(self, nodes: Sequence[Any]) -> tuple[ptx.Constant, ...]:
         """Expressions that must be constant; the first that is not is reported, no other."""
-        found = len(self.faults.diagnostics)
+        before = len(self.faults.diagnostics)
         values = []
         for node in nodes:
             values.append(self.constant(node))
-            if len(self.faults.diagnostics) > found:
+            if len(self.faults.diagnostics) > before:
                 break
         return tuple(values)
 

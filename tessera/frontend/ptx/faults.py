@@ -23,13 +23,13 @@ class Faults:
 
     def place(self, node: object) -> tuple[int, int] | None:
         """Where a node of the current statement stands."""
-        found = self._places.get(id(node))
-        return None if found is None else found[1:3]
+        place = self._places.get(id(node))
+        return None if place is None else place[1:3]
 
     def depth(self, node: object) -> int:
         """How many operators are nested in a node of the current statement."""
-        found = self._places.get(id(node))
-        return 0 if found is None else found[3]
+        place = self._places.get(id(node))
+        return 0 if place is None else place[3]
 
     def forget_places(self) -> None:
         """A statement is done; its nodes need no places any more."""

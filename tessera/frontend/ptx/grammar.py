@@ -105,7 +105,7 @@ def parse_whole(source: Source, *, with_runs: bool) -> ptx.Module:
             pass  # the recovery has reported it
         finally:
             dispatch.builder = None
-    found = recovery.diagnostics + builder.faults.diagnostics
-    if found or module is None:
-        raise TesseraError(in_text_order(found))
+    diagnostics = recovery.diagnostics + builder.faults.diagnostics
+    if diagnostics or module is None:
+        raise TesseraError(in_text_order(diagnostics))
     return module

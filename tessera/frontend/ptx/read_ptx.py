@@ -55,12 +55,12 @@ def load_module(
         return module, ()
     is_new = module is None
     module = module or parse_source(source)
-    found = in_text_order(verify_module(module))
-    if any(diagnostic.severity is Severity.ERROR for diagnostic in found):
-        raise TesseraError(found)
+    diagnostics = in_text_order(verify_module(module))
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics):
+        raise TesseraError(diagnostics)
     if cache is not None and is_new:
-        cache.store(source, module, is_clean=not found)
-    return module, tuple(found)
+        cache.store(source, module, is_clean=not diagnostics)
+    return module, tuple(diagnostics)
 
 
 def parse_module(text: str, name: str = "<ptx>") -> ptx.Module:

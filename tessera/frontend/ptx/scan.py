@@ -81,24 +81,24 @@ class _Scanner:
         self.splitter = splitter
         self.read_items = read_items
         self.numbers = Numbers()
-        self.found: list[ptx.Item] = []
+        self.taken: list[ptx.Item] = []
 
     def items(self, position: int) -> list[ptx.Item] | None:
         """The items from an offset to the end, or None."""
-        text, found = self.text, self.found
+        text, taken = self.text, self.taken
         size = len(text)
         while True:
             gap = _GAP.match(text, position)
             position = gap.end() if gap else position
             if position == size:
-                return found
+                return taken
             end = self.ordinary(position)
             if end is None:
                 end = _item_end(text, position)
                 others = self.read_items(position, end)
                 if others is None:
                     return None
-                found += others
+                taken += others
             position = end
 
     def ordinary(self, at: int) -> int | None:
@@ -106,14 +106,14 @@ class _Scanner:
         text = self.text
         variable = _VARIABLE.match(text, at)
         if variable is not None:
-            self.found += module_variable(variable, self.numbers)
+            self.taken += module_variable(variable, self.numbers)
             return variable.end()
         function = _FUNCTION.match(text, at)
         if function is not None:
             return self.function(function, at)
         if (file := _FILE.match(text, at)) is not None:
             index, name, timestamp, size = file.groups()
-            self.found.append(
+            self.taken.append(
                 ptx.SourceFile(
                     _natural(index),
                     name,
@@ -124,7 +124,7 @@ class _Scanner:
             )
             return file.end()
         if (section := _SECTION.match(text, at)) is not None:
-            self.found.append(ptx.Section(section[0], at))
+            self.taken.append(ptx.Section(section[0], at))
             return section.end()
         return None
 
@@ -149,7 +149,7 @@ class _Scanner:
         )
         if body is not None:
             function.leave_unread(body)
-        self.found.append(function)
+        self.taken.append(function)
         return end
 
 

@@ -23,4 +23,8 @@ def _inside(value: object) -> list[object]:
     """The lists and tables in a value."""
     if isinstance(value, dict):
         value = list(value.values())
-    return [one for one in value if isinstance(one, dict | list)] if isinstance(value, list) else []
+    return (
+        [inner for inner in value if isinstance(inner, dict | list)]
+        if isinstance(value, list)
+        else []
+    )

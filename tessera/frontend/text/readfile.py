@@ -59,8 +59,8 @@ def read_stream(stream: BinaryIO, name: str, limit: int = MAX_BYTES) -> Source:
 
 def source_of_bytes(data: bytes, name: str) -> Source:
     """The text in the bytes of a file; raises `TesseraError` if they are not PTX-like text."""
-    if found := sniff_bytes(data[:_HEAD_BYTES], name):
-        raise TesseraError(found)
+    if problem := sniff_bytes(data[:_HEAD_BYTES], name):
+        raise TesseraError(problem)
     # NVRTC and the driver hand out PTX as a C string; its end often gets into files.
     data = data.removeprefix(_BOM)
     data = data.rstrip(b"\0") or data
@@ -70,8 +70,8 @@ def source_of_bytes(data: bytes, name: str) -> Source:
         raise TesseraError(
             error("TSR1903", f"`{name}` is empty", hint="look at the program that wrote it")
         )
-    if found := _binary(data, source) or sniff_text(source):
-        raise TesseraError(found)
+    if problem := _binary(data, source) or sniff_text(source):
+        raise TesseraError(problem)
     return source
 
 
@@ -108,8 +108,8 @@ def _read_up_to(stream: BinaryIO, most: int) -> bytes:
 def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
     """All bytes of a stream; stops at a signature in its head, and at the limit."""
     head = stream.read(_HEAD_BYTES)
-    if found := sniff_bytes(head, name):
-        raise TesseraError(found)
+    if problem := sniff_bytes(head, name):
+        raise TesseraError(problem)
     if len(head) < _HEAD_BYTES and len(head) <= limit:
         return head + _read_up_to(stream, limit - len(head))
     data = head + _read_up_to(stream, max(limit + 1 - len(head), 0))

@@ -192,12 +192,12 @@ def sniff_text(source: Source) -> Diagnostic | None:
     # What a file is shows in its first lines; a scan of 100 MB for nothing is time lost.
     head = source.text[:65536]
     for language in LANGUAGES:
-        if found := language.pattern.search(head):
-            start = found.start() + len(found[0]) - len(found[0].lstrip())
+        if match := language.pattern.search(head):
+            start = match.start() + len(match[0]) - len(match[0].lstrip())
             return error(
                 language.code,
                 f"`{source.name}` {language.what}",
-                Span(source, start, found.end()),
+                Span(source, start, match.end()),
                 hint=_hint(language.hint, source.name),
             )
     return None

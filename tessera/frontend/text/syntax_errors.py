@@ -95,16 +95,16 @@ class Recovery:
             return False
         return self._skip(fault, position)
 
-    def _add(self, found: Diagnostic) -> None:
+    def _add(self, diagnostic: Diagnostic) -> None:
         """Keep a finding, unless it is about what is left of a line that has one already."""
         if self.diagnostics:
-            first, second = self.diagnostics[-1].primary, found.primary
+            first, second = self.diagnostics[-1].primary, diagnostic.primary
             assert first is not None, "syntax errors have a place"
             assert second is not None, "syntax errors have a place"
             same_line = "\n" not in self.source.text[first.span.start : second.span.start]
-            if same_line or found.code == "TSR1003":  # a brace was lost with what is reported
+            if same_line or diagnostic.code == "TSR1003":  # a brace was lost with what is reported
                 return
-        self.diagnostics.append(found)
+        self.diagnostics.append(diagnostic)
 
     # --- reporting ------------------------------------------------------------------------
 
@@ -260,8 +260,8 @@ class Recovery:
             half_read = len(state.state_stack) < height
             target = _statement_end(self.source.text, position + (stray and half_read))
         else:
-            found = _TOP_LEVEL.search(self.source.text, position + 1)
-            target = found.start() if found else len(self.source.text)
+            declaration = _TOP_LEVEL.search(self.source.text, position + 1)
+            target = declaration.start() if declaration else len(self.source.text)
         if target <= self._last:
             target = self._last + 1
         if target >= len(self.source.text):

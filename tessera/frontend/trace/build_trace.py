@@ -148,12 +148,12 @@ class ProgramBuilder:
         self._readers[line.kind](fields, names)
 
     def _check_text(self, line: Line, text: str, base: int) -> None:
-        if found := _UNDECODED.search(text):
+        if undecoded := _UNDECODED.search(text):
             self.findings.fail(
                 "TSR1115",
                 "a record holds a byte that is not UTF-8",
-                (base + found.start(), base + found.end()),
-                f"byte 0x{ord(found[0]) - 0xDC00:02x}",
+                (base + undecoded.start(), base + undecoded.end()),
+                f"byte 0x{ord(undecoded[0]) - 0xDC00:02x}",
                 hint="save the trace as UTF-8",
             )
         if line.kind in RECORD_KINDS:
@@ -169,9 +169,9 @@ class ProgramBuilder:
 
     def _forgive_module(self, line: Line, text: str) -> None:
         """Let launches of a module whose record is wrong pass: its fault is reported already."""
-        found = re.match(r"\s*module\s+([A-Za-z0-9_$.]+)", text)
-        if line.kind == "module" and found:
-            self.modules.mark_broken(found[1])
+        match = re.match(r"\s*module\s+([A-Za-z0-9_$.]+)", text)
+        if line.kind == "module" and match:
+            self.modules.mark_broken(match[1])
 
     def _version(self, line: Line, base: int, token: Token) -> None:
         place = (base + (token.start_pos or 0), base + (token.end_pos or 0))
@@ -279,9 +279,9 @@ class ProgramBuilder:
             self._check_word(buffer, word, (place, place + len(str(word.offset))))
         span = self.findings.span(line.start, line.end)
         known = self._tables.setdefault(buffer.id, PointerTable(buffer.id, (), span))
-        found = [*known.words, *(word for word, _ in words)]
-        found.sort(key=lambda word: word.offset)
-        self._tables[buffer.id] = replace(known, words=tuple(found))
+        every = [*known.words, *(word for word, _ in words)]
+        every.sort(key=lambda word: word.offset)
+        self._tables[buffer.id] = replace(known, words=tuple(every))
 
     def _check_word(self, buffer: Buffer, word: PointerWord, place: tuple[int, int]) -> None:
         if word.offset % POINTER_BYTES:

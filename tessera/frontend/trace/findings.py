@@ -82,8 +82,8 @@ class Findings:
     ) -> None:
         """Report a warning at characters `place` of the trace, once for what it is `about`."""
         span = self.span(*place)
-        found = warning(code, headline, span, label, hint=hint)
-        self._warnings.append(Finding(found, about, span))
+        diagnostic = warning(code, headline, span, label, hint=hint)
+        self._warnings.append(Finding(diagnostic, about, span))
 
     def fail(
         self,

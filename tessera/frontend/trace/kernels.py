@@ -68,17 +68,17 @@ def kernels_of(module: ptx.Module) -> dict[str, Kernel]:
 
 def variables_of(module: ptx.Module) -> dict[str, ModuleVariable]:
     """The module's own `.global` and `.const` variables, by name, in file order."""
-    found = {}
+    variables = {}
     for variable in module.variables():
         if variable.space not in ("global", "const") or variable.linkage == "extern":
             continue
         if variable.type in _OPAQUE_TYPES:
             continue
         size = variable_bytes(variable)
-        found[variable.name] = ModuleVariable(
+        variables[variable.name] = ModuleVariable(
             variable.name, variable.space, size, variable.initializer, variable.at
         )
-    return found
+    return variables
 
 
 def variable_bytes(variable: ptx.Variable) -> int | None:

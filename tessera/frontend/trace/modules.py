@@ -53,8 +53,8 @@ def code_for(module: OpenModule, arch: str) -> str | None:
 
 
 def _number(arch: str) -> int | None:
-    found = re.fullmatch(r"sm_([0-9]{1,4})[a-z]?", arch)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"sm_([0-9]{1,4})[a-z]?", arch)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Modules:
     def declared_later(self, name: str, at: int) -> Span | None:
         """Where a module is declared behind a place."""
         pattern = rf"^//![ \t]*module[ \t]+({re.escape(name)})(?=\s)"
-        found = re.compile(pattern, re.MULTILINE).search(self.findings.source.text, at)
-        return self.findings.span(*found.span(1)) if found else None
+        record = re.compile(pattern, re.MULTILINE).search(self.findings.source.text, at)
+        return self.findings.span(*record.span(1)) if record else None
 
     def add(self, record: ModuleRecord, segment: Segment) -> OpenModule:
         """Read the PTX of a module or of one more variant of it."""

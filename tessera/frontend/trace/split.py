@@ -81,22 +81,22 @@ def is_trace(text: str) -> bool:
     """Whether any record is in a text; a `//!` comment of some other kind does not count."""
     if MARK not in text:
         return False
-    return any(_kind(text, found.start()) in RECORD_KINDS for found in _RECORD.finditer(text))
+    return any(_kind(text, record.start()) in RECORD_KINDS for record in _RECORD.finditer(text))
 
 
 def split_trace(source: Source) -> list[Part]:
     """The parts of a trace in file order; a module's segment follows its record."""
     splitter = _Splitter(source)
-    for found in _RECORD.finditer(source.text):
-        splitter.record(found.start(), found.end())
+    for record in _RECORD.finditer(source.text):
+        splitter.record(record.start(), record.end())
     splitter.finish()
-    indented = [Indented(*found.span(1)) for found in _INDENTED.finditer(source.text)]
+    indented = [Indented(*line.span(1)) for line in _INDENTED.finditer(source.text)]
     return [*indented, *splitter.parts]
 
 
 def _kind(text: str, start: int) -> str:
-    found = _FIRST_WORD.match(text, start)
-    return found[1] if found else ""
+    word = _FIRST_WORD.match(text, start)
+    return word[1] if word else ""
 
 
 class _Splitter:
@@ -141,7 +141,7 @@ class _Splitter:
             self._pieces.append((start, end, False))
             return
         text = self.source.text[start:end]
-        bare = _COMMENTS.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        bare = _COMMENTS.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), text)
         if stray := re.search(r"\S[^\n]*", bare):
             stop = start + stray.start() + len(stray[0].rstrip())
             self.parts.append(Stray(start + stray.start(), stop))

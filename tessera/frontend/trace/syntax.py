@@ -250,9 +250,9 @@ def _plain_record(text: str) -> tuple[list[Token], list[Field]] | None:
     """A common record without comments: what the grammar would give, at a tenth of the cost."""
     patterns = _patterns()
     for kind, pattern in patterns.records:
-        if found := pattern.fullmatch(text):
-            start, end = found.span(1)
-            name = Token(kind, found[1], start_pos=start, end_pos=end)
+        if record := pattern.fullmatch(text):
+            start, end = record.span(1)
+            name = Token(kind, record[1], start_pos=start, end_pos=end)
             fields = patterns.field.finditer(text, end)
             return [name], [_field(field[0], field.start()) for field in fields]
     return None
@@ -264,10 +264,10 @@ def plain_argument(text: str) -> tuple[str, str, str] | None:
     None for anything else, which the grammar then reads or refuses.
     """
     patterns = _patterns()
-    if found := patterns.address.fullmatch(text):
-        return found[1], "+", found[2] or "0"
-    if found := patterns.scalar.fullmatch(text):
-        return found[1], ":", found[2]
+    if match := patterns.address.fullmatch(text):
+        return match[1], "+", match[2] or "0"
+    if match := patterns.scalar.fullmatch(text):
+        return match[1], ":", match[2]
     return None
 
 
@@ -308,8 +308,8 @@ def _fault(text: str, problem: UnexpectedInput) -> SyntaxFault:
             return SyntaxFault(field.start(2), field.end(2), message)
         if "FIELD" in _expected_terminals(problem):
             return SyntaxFault(field.start(1), field.end(1), f"`{field[1]}` has no value")
-    found = _WORD.match(text, start)
-    end = found.end() if found else start + 1
+    word = _WORD.match(text, start)
+    end = word.end() if word else start + 1
     return SyntaxFault(start, end, f"expected {expected}, found `{text[start:end][:40]}`")
 
 
@@ -336,9 +336,9 @@ def _without_comment(text: str) -> str:
 def _refuse_deep_lists(text: str) -> None:
     """Raise where lists nest deeper than any operator needs (and Python could compare)."""
     depth = 0
-    for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]]', text):
-        depth += {"[": 1, "]": -1}.get(found[0], 0)
+    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]]', text):
+        depth += {"[": 1, "]": -1}.get(bracket[0], 0)
         if depth > _MAX_LIST_DEPTH:
-            start = found.start()
+            start = bracket.start()
             message = f"lists nest deeper than {_MAX_LIST_DEPTH} levels"
             raise SyntaxFault(start, start + 1, message)

@@ -145,14 +145,14 @@ class Values:
     def argument_places(self, text: str, at: int) -> list[tuple[int, int]]:
         """Where each argument of a list that was read stands, for a diagnostic."""
         places, start, depth = [], 1, 0
-        for found in re.finditer(r"[\[\]{},]", text[:-1]):
-            if found.start() and found[0] in "[{":
+        for sign in re.finditer(r"[\[\]{},]", text[:-1]):
+            if sign.start() and sign[0] in "[{":
                 depth += 1
-            elif found[0] in "]}":
+            elif sign[0] in "]}":
                 depth -= 1
-            elif found[0] == "," and depth == 0:
-                places.append((start, found.start()))
-                start = found.end()
+            elif sign[0] == "," and depth == 0:
+                places.append((start, sign.start()))
+                start = sign.end()
         places.append((start, len(text) - 1))
         return [_trimmed(text, at, *place) for place in places]
 
@@ -163,11 +163,11 @@ class Values:
 
     def attributes(self, text: str, at: int) -> tuple[tuple[str, AttributeValue], ...]:
         """`{"key": value}` with JSON scalars and lists."""
-        found: dict[str, AttributeValue] = {}
+        attributes: dict[str, AttributeValue] = {}
         for entry in self._parse("attributes", text, at, remember=False):
-            key = self._attribute_key(entry, found, at)
-            found[key] = self._attribute_value(entry.value, at)
-        return tuple(found.items())
+            key = self._attribute_key(entry, attributes, at)
+            attributes[key] = self._attribute_value(entry.value, at)
+        return tuple(attributes.items())
 
     # --- parts -----------------------------------------------------------------------------
 
@@ -200,12 +200,12 @@ class Values:
         place = (at, at + len(name))
         text = self.findings.source.text
         later = re.compile(rf"^//![ \t]*buffer[ \t]+({re.escape(name)})(?=\s)", re.MULTILINE)
-        if found := later.search(text, at):
+        if record := later.search(text, at):
             self.findings.fail(
                 "TSR1114",
                 f"buffer `{name}` is used before it is declared",
                 place,
-                secondary=(Label(self.findings.span(*found.span(1)), "declared here"),),
+                secondary=(Label(self.findings.span(*record.span(1)), "declared here"),),
                 hint="move the `buffer` record up",
             )
         self.findings.fail(

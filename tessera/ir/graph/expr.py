@@ -51,10 +51,10 @@ class Expression:
 
 def collect(terms: Iterable[Term]) -> Expression:
     """The sum of terms in canonical form."""
-    found: dict[tuple[str, ...], int] = {}
+    coefficients: dict[tuple[str, ...], int] = {}
     for term in terms:
-        found[term.symbols] = found.get(term.symbols, 0) + term.coefficient
-    kept = [Term(value, symbols) for symbols, value in found.items() if value]
+        coefficients[term.symbols] = coefficients.get(term.symbols, 0) + term.coefficient
+    kept = [Term(value, symbols) for symbols, value in coefficients.items() if value]
     return Expression(tuple(sorted(kept, key=lambda t: (not t.symbols, t.symbols))))
 
 

@@ -87,14 +87,14 @@ def _read_line(line: str) -> list[Form]:
 
 
 def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
-    found: dict[tuple[str, ...], list[Form]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[Form]] = defaultdict(list)
     for table in forms.TABLES:
         joined = re.sub(r"\n +", " ", table)
         for line in joined.splitlines():
             content = line.partition("#")[0].strip()
             for form in _read_line(content) if content else ():
-                found[form.name].append(form)
-    return {name: tuple(group) for name, group in found.items()}
+                groups[form.name].append(form)
+    return {name: tuple(group) for name, group in groups.items()}
 
 
 _FORMS = _load()

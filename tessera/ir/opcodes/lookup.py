@@ -54,7 +54,7 @@ def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
     for table in families.TABLES:
         for form in read_table(table):
             forms[form.name].append(form)
-    return {name: tuple(found) for name, found in forms.items()}
+    return {name: tuple(group) for name, group in forms.items()}
 
 
 _FORMS = _load()
@@ -64,7 +64,7 @@ def _index() -> dict[str, tuple[tuple[str, ...], ...]]:
     names: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name in _FORMS:
         names[name[0]].append(name)
-    return {head: tuple(sorted(found, key=len, reverse=True)) for head, found in names.items()}
+    return {head: tuple(sorted(group, key=len, reverse=True)) for head, group in names.items()}
 
 
 _NAMES = _index()

@@ -320,14 +320,14 @@ def _reductions() -> Iterator[Operator]:
             attributes=(DIM, _KEEP),
             writes=(OperandSpec(name="values"), place),
         )
-        one = attribute("dim", AttributeKind.INTEGER)
+        dimension = attribute("dim", AttributeKind.INTEGER)
         yield from forms(
             f"arg{name} arg{name}.out",
             f"arg{name}",
             numbers,
             shapes.chosen,
             work.per_element,
-            attributes=(one, _KEEP),
+            attributes=(dimension, _KEEP),
             writes=(place,),
             result=ResultType.FREE,
         )

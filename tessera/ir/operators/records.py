@@ -160,7 +160,7 @@ class Bound:
 
     def operands(self, name: str) -> tuple[Operand, ...]:
         """The tensors of an operand: none if it is missing."""
-        return next((found for spec, found in self.reads if spec.name == name), ())
+        return next((operands for spec, operands in self.reads if spec.name == name), ())
 
     def operand(self, name: str) -> Operand:
         """The tensor of an operand that has one."""

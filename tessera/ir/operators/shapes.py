@@ -23,7 +23,7 @@ def broadcast(*shapes: Shape) -> Shape:
     for shape in shapes:
         for axis, size in enumerate(shape, rank - len(shape)):
             if size != 1 and result[axis] not in (1, size):
-                listed = " and ".join(text(one) for one in shapes)
+                listed = " and ".join(text(shape) for shape in shapes)
                 raise OperatorMismatch(f"shapes {listed} do not broadcast")
             result[axis] = size if size != 1 else result[axis]
     return tuple(result)
@@ -53,7 +53,7 @@ def axes_of(bound: Bound, rank: int, name: str = "dim") -> tuple[int, ...]:
 
 def elementwise(bound: Bound) -> Shapes:
     """All operands broadcast; in place, to what is written."""
-    shapes = [one.shape for _, found in bound.reads for one in found]
+    shapes = [operand.shape for _, operands in bound.reads for operand in operands]
     common = broadcast(*shapes)
     target = bound.writes[0][1].shape
     if bound.operator.is_in_place and broadcast(common, target) == target:
@@ -77,11 +77,11 @@ def ranks(bound: Bound, **wanted: int) -> None:
             raise OperatorMismatch(f"`{name}` is {text(shape)}; it must have {rank} dimensions")
 
 
-def _same(bound: Bound, one: str, axis: int, other: str, other_axis: int) -> None:
-    first, second = bound.shape(one), bound.shape(other)
+def _same(bound: Bound, name: str, axis: int, other: str, other_axis: int) -> None:
+    first, second = bound.shape(name), bound.shape(other)
     if first[axis] != second[other_axis]:
         raise OperatorMismatch(
-            f"dimension {axis} of `{one}` {text(first)} is not dimension {other_axis} of "
+            f"dimension {axis} of `{name}` {text(first)} is not dimension {other_axis} of "
             f"`{other}` {text(second)}"
         )
 

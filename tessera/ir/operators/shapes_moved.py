@@ -53,7 +53,7 @@ def triangle(bound: Bound) -> Shapes:
 
 def cat(bound: Bound) -> Shapes:
     """Tensors one after the other along `dim`; empty ones of one dimension do not count."""
-    shapes = [one.shape for one in bound.operands("tensors") if one.shape != (0,)]
+    shapes = [operand.shape for operand in bound.operands("tensors") if operand.shape != (0,)]
     if not shapes:
         return ((0,),)
     first = shapes[0]
@@ -73,7 +73,7 @@ def _without(shape: Shape, axis: int) -> Shape:
 
 def stack(bound: Bound) -> Shapes:
     """Equal shapes along a new dimension."""
-    shapes = [one.shape for one in bound.operands("tensors")]
+    shapes = [operand.shape for operand in bound.operands("tensors")]
     if not shapes or any(shape != shapes[0] for shape in shapes):
         raise OperatorMismatch("the tensors to stack must have one shape")
     axis = axis_of(bound.integer("dim"), len(shapes[0]) + 1)
@@ -144,7 +144,7 @@ def index_tensor(bound: Bound) -> Shapes:
     It stands where they stood if they were side by side, else in front.
     """
     shape, axes = bound.shape("self"), indexed_axes(bound)
-    common = broadcast(*(one.shape for one in bound.operands("indices")))
+    common = broadcast(*(operand.shape for operand in bound.operands("indices")))
     if not axes:
         return (shape,)
     rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)

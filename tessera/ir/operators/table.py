@@ -34,26 +34,26 @@ __all__ = ["Bound", "OperatorMismatch", "bind", "near_names", "reaches", "table"
 _IGNORED = frozenset(
     ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
 )
-_NAMES = frozenset(one.value for one in DataType)
+_NAMES = frozenset(dtype.value for dtype in DataType)
 
 
 @functools.cache
 def table() -> dict[str, Operator]:
     """All operators by name."""
-    found: dict[str, Operator] = {}
+    operators: dict[str, Operator] = {}
     for entries in (elementwise_operators(), matrix_operators(), movement_operators()):
         for entry in entries:
-            if entry.name in found:
+            if entry.name in operators:
                 raise ValueError(f"the operator {entry.name} stands in the table twice")
-            found[entry.name] = entry
-    return found
+            operators[entry.name] = entry
+    return operators
 
 
 def near_names(name: str) -> tuple[str, ...]:
     """Operators whose names are like this one: other overloads first."""
     known = table()
     base = name.split(".")[0]
-    family = sorted(one for one in known if one.split(".")[0] == base)
+    family = sorted(other for other in known if other.split(".")[0] == base)
     return tuple(family[:4]) or tuple(difflib.get_close_matches(name[:80], known, n=3, cutoff=0.6))
 
 
@@ -84,7 +84,7 @@ def reaches(call: LibraryCall) -> tuple[tuple[Reach, ...], tuple[Reach, ...]]:
     except OperatorMismatch:
         whole = Reach.WHOLE
         return tuple(whole for _ in call.reads), tuple(whole for _ in call.writes)
-    reads = tuple(spec.reach for spec, found in bound.reads for _ in found)
+    reads = tuple(spec.reach for spec, operands in bound.reads for _ in operands)
     return reads, tuple(spec.reach for spec, _ in bound.writes)
 
 
@@ -103,12 +103,12 @@ def work_of(call: LibraryCall) -> Work | None:
 def _match_reads(
     operator: Operator, operands: tuple[Operand, ...], given: dict[str, AttributeValue]
 ) -> tuple[tuple[OperandSpec, tuple[Operand, ...]], ...]:
-    found: list[tuple[OperandSpec, tuple[Operand, ...]]] = []
+    reads: list[tuple[OperandSpec, tuple[Operand, ...]]] = []
     place = 0
     wanted = [spec for spec in operator.reads if not _is_given_otherwise(spec, given)]
     for spec in operator.reads:
         if spec not in wanted:
-            found.append((spec, ()))
+            reads.append((spec, ()))
             continue
         wanted = wanted[1:]
         needed = sum(not other.is_optional for other in wanted)
@@ -116,11 +116,11 @@ def _match_reads(
         count = max(left, 0) if spec.is_list else min(max(left, 0), 1)
         if count == 0 and not (spec.is_optional or spec.is_list):
             raise OperatorMismatch(_counts(operator, len(operands)))
-        found.append((spec, operands[place : place + count]))
+        reads.append((spec, operands[place : place + count]))
         place += count
     if place != len(operands):
         raise OperatorMismatch(_counts(operator, len(operands)))
-    return tuple(found)
+    return tuple(reads)
 
 
 def _is_given_otherwise(spec: OperandSpec, given: dict[str, AttributeValue]) -> bool:
@@ -165,15 +165,17 @@ def _match_attributes(
     numbers = {spec.name for spec in operator.reads if spec.or_number or spec.is_optional}
     for name in given:
         if name not in known and name not in numbers and name not in _IGNORED:
-            listed = ", ".join(f"`{one}`" for one in (*known, *sorted(numbers))) or "none"
+            listed = (
+                ", ".join(f"`{known_name}`" for known_name in (*known, *sorted(numbers))) or "none"
+            )
             raise OperatorMismatch(f"no attribute `{name}` is known; those of it are {listed}")
-    found = {name: _checked(spec, given) for name, spec in known.items()}
+    attributes = {name: _checked(spec, given) for name, spec in known.items()}
     for spec in operator.reads:
         if _is_given_otherwise(spec, given):
-            found[spec.name] = given[spec.name]
+            attributes[spec.name] = given[spec.name]
         elif spec.name in given and spec.name not in known:
             raise OperatorMismatch(f"attribute `{spec.name}` is no number")
-    return tuple(found.items())
+    return tuple(attributes.items())
 
 
 def _checked(spec: AttributeSpec, given: dict[str, AttributeValue]) -> AttributeValue:
@@ -202,11 +204,11 @@ def _is_kind(kind: AttributeKind, value: AttributeValue) -> bool:
             return isinstance(value, str) and value in _NAMES
         case AttributeKind.INTEGERS:
             parts = value if isinstance(value, tuple) else (value,)
-            return all(isinstance(one, int) and not isinstance(one, bool) for one in parts)
+            return all(isinstance(part, int) and not isinstance(part, bool) for part in parts)
 
 
 def _check_in_place(bound: Bound) -> None:
-    if bound.operator.reads and not any(found for _, found in bound.reads):
+    if bound.operator.reads and not any(operands for _, operands in bound.reads):
         needed = [spec for spec in bound.operator.reads if not spec.is_optional]
         if needed:
             raise OperatorMismatch(f"none of its operands is a tensor: {_described(needed[0])}")
@@ -225,13 +227,13 @@ def _check_in_place(bound: Bound) -> None:
 
 
 def _check_kinds(bound: Bound) -> None:
-    everything = [(spec, one) for spec, found in bound.reads for one in found]
+    everything = [(spec, operand) for spec, operands in bound.reads for operand in operands]
     for spec, operand in (*everything, *bound.writes):
         if not spec.kinds.holds(operand.dtype):
             raise OperatorMismatch(
                 f"`{spec.name}` is `{operand.dtype.value}`; it must be {spec.kinds.value}"
             )
-    used = [one.dtype for spec, one in everything if spec.reach is not Reach.NONE]
+    used = [operand.dtype for spec, operand in everything if spec.reach is not Reach.NONE]
     if not used or not bound.writes:
         return
     made = bound.writes[0][1].dtype

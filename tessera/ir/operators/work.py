@@ -27,8 +27,8 @@ def per_element_hard(bound: Bound) -> Work:
 
 
 def _largest(bound: Bound) -> int:
-    read = [prod(one.shape) for _, found in bound.reads for one in found]
-    return max([*read, *(prod(one.shape) for _, one in bound.writes)], default=0)
+    read = [prod(operand.shape) for _, operands in bound.reads for operand in operands]
+    return max([*read, *(prod(operand.shape) for _, operand in bound.writes)], default=0)
 
 
 def per_product(bound: Bound) -> Work:

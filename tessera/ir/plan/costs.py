@@ -87,8 +87,10 @@ class Costs:
 
     def sources(self) -> tuple[tuple[CostSource, int], ...]:
         """How many durations come from where; sources without any are left out."""
-        found = [c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)]
-        return tuple((source, found.count(source)) for source in CostSource if source in found)
+        sources = [
+            c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)
+        ]
+        return tuple((source, sources.count(source)) for source in CostSource if source in sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,7 @@ class DeviceProgram:
 
     def on(self, queue: Queue) -> Iterator[Operation]:
         """The operations of one queue."""
-        return (one.operation for one in self.operations if one.queue is queue)
+        return (queued.operation for queued in self.operations if queued.queue is queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

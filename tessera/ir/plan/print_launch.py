@@ -59,10 +59,10 @@ def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
 def _trace_lines(trace: LoweredTrace) -> Iterator[str]:
     gate = "" if trace.gate is None else f" gate={trace.gate}"
     yield f"request trace={trace.trace}{gate}"
-    for one in trace.transfers:
+    for transfer in trace.transfers:
         yield (
-            f"  transfer {one.id} buffer={one.buffer} source={_quoted(one.source)}"
-            f" target={_quoted(one.target)} bytes={bytes_text(one.bytes)}"
+            f"  transfer {transfer.id} buffer={transfer.buffer} source={_quoted(transfer.source)}"
+            f" target={_quoted(transfer.target)} bytes={bytes_text(transfer.bytes)}"
         )
     for program in trace.programs:
         yield from (f"  {line}" for line in program_lines(program))

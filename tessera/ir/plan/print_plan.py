@@ -65,14 +65,16 @@ def _trace_lines(trace: PlannedTrace) -> Iterator[str]:
 
 def _record(kind: str, record: object) -> str:
     every = fields(record)  # type: ignore[arg-type]
-    shown = (one for one in every if one.name not in NESTED and one.compare)  # no provenance
-    return " ".join((kind, *(text for one in shown for text in _field(record, one))))
+    shown = (
+        field for field in every if field.name not in NESTED and field.compare
+    )  # no provenance
+    return " ".join((kind, *(text for field in shown for text in _field(record, field))))
 
 
-def _field(record: object, one: Field[object]) -> Iterator[str]:
-    value = getattr(record, one.name)
-    if one.default is MISSING or value != one.default:
-        yield f"{one.name}={_value(value)}"
+def _field(record: object, field: Field[object]) -> Iterator[str]:
+    value = getattr(record, field.name)
+    if field.default is MISSING or value != field.default:
+        yield f"{field.name}={_value(value)}"
 
 
 def _value(value: object) -> str:

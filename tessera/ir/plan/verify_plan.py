@@ -58,7 +58,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     yield from _numbers(plan)
     for kind, records in (("card", plan.cards), ("device", plan.devices)):
         yield from _numbers_of(records)
-        yield from _repeated(records, lambda one: one.name, f"a second {kind} has the name")
+        yield from _repeated(records, lambda record: record.name, f"a second {kind} has the name")
     cards = {card.name for card in plan.cards}
     for device in plan.devices:
         if device.card not in cards:
@@ -77,7 +77,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     yield from _shares(plan)
     for trace in plan.traces:
         yield from _trace(trace)
-    yield from _repeated(plan.traces, lambda one: one.name, "a second trace has the name")
+    yield from _repeated(plan.traces, lambda trace: trace.name, "a second trace has the name")
 
 
 # --- traces and replicas -----------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
         yield from _placed(placed, set(lowered.devices))
     yield from _memory(lowered, traces)
     steps = {placed.trace: placed for placed in replica.traces}
-    yield from _repeated(lowered.traces, lambda one: one.trace, "a second request is of trace")
+    yield from _repeated(lowered.traces, lambda trace: trace.trace, "a second request is of trace")
     for trace in lowered.traces:
         if trace.trace not in steps:
             yield Flaw(trace, f"there is no trace {trace.trace}")
@@ -170,17 +170,21 @@ def _memory(lowered: LoweredReplica, traces: int) -> Iterator[Flaw]:
             yield Flaw(area, f"there is no device `{area.device}` in this replica")
         if area.count != copies.get(area.kind, 1):
             yield Flaw(area, f"a {area.kind.value} area exists {copies.get(area.kind, 1)} times")
-    yield from _repeated(lowered.areas, lambda one: (one.device, one.kind), "a second area is for")
+    yield from _repeated(
+        lowered.areas, lambda area: (area.device, area.kind), "a second area is for"
+    )
     for place in lowered.places:
         yield from _place(place, sizes, traces)
     yield from _repeated(
-        lowered.places, lambda one: (one.trace, one.buffer, one.device), "a second place is for"
+        lowered.places,
+        lambda place: (place.trace, place.buffer, place.device),
+        "a second place is for",
     )
     placed = {(place.trace, place.buffer, place.device) for place in lowered.places}
     for home in lowered.homes:
         yield from _home(home, placed)
     yield from _repeated(
-        lowered.homes, lambda one: (one.trace, one.buffer, one.device), "a second home is for"
+        lowered.homes, lambda home: (home.trace, home.buffer, home.device), "a second home is for"
     )
 
 
@@ -209,10 +213,12 @@ def _home(home: Home, placed: set[tuple[int, Any, str]]) -> Iterator[Flaw]:
 
 def _request(trace: LoweredTrace, devices: set[str], placed: PlacedTrace) -> Iterator[Flaw]:
     transfers = {transfer.id: transfer for transfer in trace.transfers}
-    yield from _repeated(trace.transfers, lambda one: one.id, "a second transfer has the number")
+    yield from _repeated(
+        trace.transfers, lambda transfer: transfer.id, "a second transfer has the number"
+    )
     for transfer in trace.transfers:
         yield from _transfer(transfer, devices)
-    yield from _repeated(trace.programs, lambda one: one.device, "a second program is for")
+    yield from _repeated(trace.programs, lambda program: program.device, "a second program is for")
     ends: Counter[tuple[str, int]] = Counter()
     for program in trace.programs:
         if program.device not in devices:
@@ -225,20 +231,20 @@ def _request(trace: LoweredTrace, devices: set[str], placed: PlacedTrace) -> Ite
                 count = ends[kind, transfer.id]
                 yield Flaw(transfer, f"a transfer has {wanted} `{kind}` on `{name}`, not {count}")
     yield from _launched(trace, placed)
-    if trace.gate is not None and trace.gate not in {int(one.step) for one in placed.steps}:
+    if trace.gate is not None and trace.gate not in {int(step.step) for step in placed.steps}:
         yield Flaw(trace, f"the gate is step {trace.gate}, which is not there")
 
 
 def _launched(trace: LoweredTrace, placed: PlacedTrace) -> Iterator[Flaw]:
     """Every step is launched once."""
-    found = Counter(
+    launches = Counter(
         queued.operation.step
         for program in trace.programs
         for queued in program.operations
         if isinstance(queued.operation, Run)
     )
     for step in placed.steps:
-        count = found[step.step]  # type: ignore[index]
+        count = launches[step.step]  # type: ignore[index]
         if count != 1:
             yield Flaw(trace, f"step {step.step} is launched {count} times")
 
@@ -309,19 +315,19 @@ def _numbers_of(records: Iterable[object]) -> Iterator[Flaw]:
 
 def _numbers(record: object, blamed: object | None = None) -> Iterator[Flaw]:
     """Numbers are finite, not below zero, and fit in 63 bits."""
-    for one in fields(record):  # type: ignore[arg-type]
-        value = getattr(record, one.name)
+    for field in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, field.name)
         if isinstance(value, int | float) and not (isfinite(value) and 0 <= value <= LARGEST):
-            yield Flaw(blamed or record, f"`{one.name}` is out of range: {value}")
+            yield Flaw(blamed or record, f"`{field.name}` is out of range: {value}")
 
 
 def _repeated(records: Iterable[Any], key: Callable[[Any], object], message: str) -> Iterator[Flaw]:
     seen: set[object] = set()
     for record in records:
-        found = key(record)
-        if found in seen:
-            yield Flaw(record, f"{message} {_named(found)}")
-        seen.add(found)
+        value = key(record)
+        if value in seen:
+            yield Flaw(record, f"{message} {_named(value)}")
+        seen.add(value)
 
 
 def _named(key: object) -> str:
@@ -331,8 +337,8 @@ def _named(key: object) -> str:
 
 def _ranges_in(plan: Plan) -> int:
     lowered = [replica.lowered for replica in plan.replicas]
-    traces = [trace for one in lowered for trace in one.traces]
-    count = sum(len(home.bytes) for one in lowered for home in one.homes)
+    traces = [trace for lowered_replica in lowered for trace in lowered_replica.traces]
+    count = sum(len(home.bytes) for lowered_replica in lowered for home in lowered_replica.homes)
     count += sum(len(move.bytes) for trace in traces for move in trace.transfers)
     queued = (q for trace in traces for program in trace.programs for q in program.operations)
     return count + sum(len(q.operation.bytes) for q in queued if isinstance(q.operation, Fill))

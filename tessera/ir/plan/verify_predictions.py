@@ -32,7 +32,7 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     if plan.ended not in [*Ending]:
         yield Flaw(plan, f"no search ends by `{plan.ended}`: one of {', '.join(Ending)}")
     yield from _gap(plan)
-    serving = [one for one in plan.replicas if one.policy == plan.replicas[-1].policy]
+    serving = [replica for replica in plan.replicas if replica.policy == plan.replicas[-1].policy]
     yield from _money(plan, serving)
     yield from _latency(plan, [r for r in plan.replicas if r.policy == plan.replicas[0].policy])
     for card in plan.cards:
@@ -57,7 +57,7 @@ def _gap(plan: Plan) -> Iterator[Flaw]:
 
 def _money(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
     card_of = {device.name: device.card for device in plan.devices}
-    used = {card_of[device] for one in serving for device in one.lowered.devices}
+    used = {card_of[device] for replica in serving for device in replica.lowered.devices}
     hourly = sum(card.usd_per_hour or 0.0 for card in plan.cards if card.name in used)
     follows = plan.period_ns * hourly / _HOUR_NS
     if not _near(plan.usd_per_request, follows):

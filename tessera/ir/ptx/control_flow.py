@@ -157,12 +157,12 @@ def _successors(
     if last is None or not ends_block(last):
         return [following]
     if last.opcode.name in _JUMPS:
-        found = [labels.get(name, EXIT) for name in branch_targets(flat, last)]
+        successors = [labels.get(name, EXIT) for name in branch_targets(flat, last)]
     else:
-        found = [EXIT]
+        successors = [EXIT]
     if last.guard is not None:
-        found.append(following)
-    return list(dict.fromkeys(found))
+        successors.append(following)
+    return list(dict.fromkeys(successors))
 
 
 def _invert(edges: list[list[int]]) -> list[list[int]]:

@@ -310,9 +310,9 @@ class _Flattener:
             declared = scope.names.get(name)
             if declared is not None:
                 return declared, declared.unique
-            found = self.look_up_counted(scope, name, prefix)
-            if found is not None:
-                return found
+            counted = self.look_up_counted(scope, name, prefix)
+            if counted is not None:
+                return counted
         return None, name
 
     def look_up_counted(

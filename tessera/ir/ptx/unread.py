@@ -82,6 +82,6 @@ class WithDefinitions(Generic[Defined]):
             return self._definitions
         except AttributeError:
             functions = self.functions()  # type: ignore[attr-defined]
-            found = {function.name: function for function in functions if function.has_body}
-            object.__setattr__(self, "_definitions", found)
-            return found
+            definitions = {function.name: function for function in functions if function.has_body}
+            object.__setattr__(self, "_definitions", definitions)
+            return definitions

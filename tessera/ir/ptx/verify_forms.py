@@ -54,18 +54,18 @@ def form_fault(
     opcode = instruction.opcode
     if (opcode, words, ground) in _GOOD:
         return None
-    found = find_form(opcode, ground.is_old)
-    if found is None:
+    chosen = find_form(opcode, ground.is_old)
+    if chosen is None:
         return None
-    if isinstance(found, Unfit):
-        return _unfit(module, instruction, found, ground)
+    if isinstance(chosen, Unfit):
+        return _unfit(module, instruction, chosen, ground)
     if ground.is_new:
         return None
-    missing = found.needs.missing(ground.version, ground.target)
+    missing = chosen.needs.missing(ground.version, ground.target)
     if missing is not None:
         headline = f"`{opcode}` needs {missing} or later"
         return error("TSR1029", headline, opcode_span(module, instruction))
-    fault = _operand_fault(opcode, found, words)
+    fault = _operand_fault(opcode, chosen, words)
     if fault is None:
         _GOOD.add((opcode, words, ground))
         return None
@@ -98,17 +98,17 @@ def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
 
 
 def _operand_fault(
-    opcode: ptx.Opcode, found: Found, words: tuple[str, ...]
+    opcode: ptx.Opcode, chosen: Found, words: tuple[str, ...]
 ) -> tuple[int, str] | None:
     """The first operand that does not fit, and why."""
-    for index, (wanted, word) in enumerate(zip(found.form.operands, words, strict=False)):
-        reason = _reason(opcode, found, wanted, word)
+    for index, (wanted, word) in enumerate(zip(chosen.form.operands, words, strict=False)):
+        reason = _reason(opcode, chosen, wanted, word)
         if reason is not None:
             return index, reason
     return None
 
 
-def _reason(opcode: ptx.Opcode, found: Found, wanted: str, word: str) -> str | None:
+def _reason(opcode: ptx.Opcode, chosen: Found, wanted: str, word: str) -> str | None:
     if wanted[0] == "!":
         wanted = wanted[1:]
         if word[0] in "#%=" or word in (":", "()"):
@@ -125,11 +125,11 @@ def _reason(opcode: ptx.Opcode, found: Found, wanted: str, word: str) -> str | N
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")
     if star:
-        element = _type(element, found.types) or element
+        element = _type(element, chosen.types) or element
         fits = vector_fits(word.partition("|")[0], int(count), element)
         return None if fits else f"a vector of {count} registers of `.{element}` belongs here"
     wider = wanted.endswith("~")
-    type_name = _type(wanted.removesuffix("~"), found.types)
+    type_name = _type(wanted.removesuffix("~"), chosen.types)
     if type_name is None:
         return None
     if wanted == "V":

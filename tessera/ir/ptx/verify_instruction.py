@@ -45,10 +45,10 @@ def instruction_fault(
     key = (instruction.opcode, tuple(map(type, instruction.operands)))
     if key in _GOOD:
         return None
-    found = _look(module, instruction, is_new=is_new)
-    if found is None and ptx.Group not in key[1]:
+    fault = _look(module, instruction, is_new=is_new)
+    if fault is None and ptx.Group not in key[1]:
         _GOOD.add(key)
-    return found
+    return fault
 
 
 def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> Diagnostic | None:

@@ -59,7 +59,7 @@ class _TooManyErrors(Exception):
 class _Verifier:
     def __init__(self, module: ptx.Module) -> None:
         self.module = module
-        self.found: list[Diagnostic] = []
+        self.diagnostics: list[Diagnostic] = []
         self.errors = 0
         self.is_new = module.version > NEWEST_VERSION
         self.globals = Scope()
@@ -82,7 +82,7 @@ class _Verifier:
                 self.add(header)
             for item in self.module.items:
                 self.item(item)
-        return self.found
+        return self.diagnostics
 
     def item(self, item: ptx.Item) -> None:
         match item:
@@ -98,10 +98,10 @@ class _Verifier:
             case _:
                 pass
 
-    def add(self, found: Diagnostic) -> None:
+    def add(self, diagnostic: Diagnostic) -> None:
         """Keep a finding; after `MAX_ERRORS` errors the rest of the module is left alone."""
-        self.found.append(found)
-        self.errors += found.severity is Severity.ERROR
+        self.diagnostics.append(diagnostic)
+        self.errors += diagnostic.severity is Severity.ERROR
         if self.errors >= MAX_ERRORS:
             raise _TooManyErrors
 
@@ -181,14 +181,14 @@ class _Verifier:
     def is_clean(self, sample: tuple[ptx.Statement, ...], outer: Scope) -> bool:
         """Whether the statements that stand for all of an unread body have nothing wrong."""
         trial = copy.copy(self)  # what is found good stays good for the next function
-        trial.found, trial.scopes = [], []
+        trial.diagnostics, trial.scopes = [], []
         trial.unknown_opcodes = set(self.unknown_opcodes)
         with contextlib.suppress(_TooManyErrors):
             trial.block(sample, copy.deepcopy(outer))
-        if trial.found:
+        if trial.diagnostics:
             for known in (self.good, self.known, self.kinds, self.good_opcodes):
                 known.clear()
-        return not trial.found
+        return not trial.diagnostics
 
     def check_prototype(self, function: ptx.Function) -> None:
         """Hold a function against an earlier declaration of its name."""
@@ -275,10 +275,10 @@ class _Verifier:
 
     def kind_of(self, words: tuple[str, ...]) -> set[int]:
         """The opcodes that were found good with operands of these kinds."""
-        found = self.good_opcodes.get(words)
-        if found is None:
-            found = self.good_opcodes[words] = set()
-        return found
+        good = self.good_opcodes.get(words)
+        if good is None:
+            good = self.good_opcodes[words] = set()
+        return good
 
     def check_guard(self, guard: ptx.Guard, instruction: ptx.Instruction) -> None:
         """The register of a guard is declared, and a predicate."""
@@ -299,17 +299,17 @@ class _Verifier:
             good.add(id(instruction.opcode))
         if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
             return
-        found = instruction_fault(self.module, instruction, is_new=self.is_new)
-        if found is None:
+        diagnostic = instruction_fault(self.module, instruction, is_new=self.is_new)
+        if diagnostic is None:
             words = self.words(instruction.operands)
-            found = form_fault(self.module, instruction, words, self.ground)
-        if found is None or found.headline in self.unknown_opcodes:
+            diagnostic = form_fault(self.module, instruction, words, self.ground)
+        if diagnostic is None or diagnostic.headline in self.unknown_opcodes:
             return
-        if found.code == "TSR1025":
-            self.unknown_opcodes.add(found.headline)  # one of a name is enough
+        if diagnostic.code == "TSR1025":
+            self.unknown_opcodes.add(diagnostic.headline)  # one of a name is enough
         else:
             good.discard(id(instruction.opcode))  # every such instruction is reported
-        self.add(found)
+        self.add(diagnostic)
 
     def check_names(
         self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
@@ -335,18 +335,18 @@ class _Verifier:
     def kind(self, name: str) -> str | None:
         """The word for a name in scope; None where it is not declared."""
         for scope in reversed(self.scopes):
-            found = scope.kind(name)
-            if found is not None:
-                return found
+            kind = scope.kind(name)
+            if kind is not None:
+                return kind
         return self.globals.kinds.get(name) or special_kind(name)
 
     def lookup(self, name: str) -> int | None:
         for scope in reversed(self.scopes):
-            found = scope.declared(name)
-            if found is None:
-                found = scope.labels.get(name)
-            if found is not None:
-                return found
+            place = scope.declared(name)
+            if place is None:
+                place = scope.labels.get(name)
+            if place is not None:
+                return place
         return self.globals.names.get(name)
 
     # --- reports --------------------------------------------------------------------------

@@ -21,17 +21,17 @@ class Scope:
 
     def declared(self, name: str) -> int | None:
         """Where a name is declared in this block, if it is."""
-        found = self.names.get(name)
-        if found is not None or not self.ranges:
-            return found
+        place = self.names.get(name)
+        if place is not None or not self.ranges:
+            return place
         span = self._range(name)
         return None if span is None else span[1]
 
     def kind(self, name: str) -> str | None:
         """The word for a name of this block (`verify_operands`), if it is one."""
-        found = self.kinds.get(name)
-        if found is not None:
-            return found
+        kind = self.kinds.get(name)
+        if kind is not None:
+            return kind
         if self.ranges and (span := self._range(name)) is not None:
             return span[2]
         return LABEL if name in self.labels else None
