@@ -18,14 +18,13 @@ import statistics
 import time
 from pathlib import Path
 
-from tests.unit.backend.cpu_plan.test_random_placements import PLACEMENTS, check_placements
-
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.workers import CpuBackend
 from tessera.backend.service import Model
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import trace
+from tests.unit.backend.processes.test_random_placements import PLACEMENTS, check_placements
 
 RESULTS = Path(__file__).parent / "results" / "cpu_pipelining.json"
 REQUESTS, REPEATS = 8, 4

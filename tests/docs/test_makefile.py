@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -82,3 +83,20 @@ def test_the_lock_has_what_the_project_pins() -> None:
         assert locked[name.lower()] == version
     for needed in project["project"]["dependencies"]:
         assert re.match(r"[\w-]+", needed)[0].lower() in locked  # type: ignore[index]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda p: p.name)
+def test_imports_of_benchmarks_lead_somewhere(path: Path) -> None:
+    """Most of them run nowhere in the tests: a module that has moved would not be noticed."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.module is None or node.level:
+            continue
+        if node.module.split(".")[0] not in ("tessera", "tests", "benchmarks"):
+            continue
+        place = ROOT / node.module.replace(".", "/")
+        assert place.is_dir() or place.with_suffix(".py").is_file(), node.module
+        if place.is_dir() and not (place / "__init__.py").is_file():
+            names = {alias.name for alias in node.names}
+            assert all(
+                (place / f"{name}.py").is_file() or (place / name).is_dir() for name in names
+            )

@@ -1,9 +1,9 @@
 """The table of GPUs: `data/gpus.json`, which names its sources, as `Gpu` records.
 
 In: a name as people type it. Out: a `Gpu`, or an error that suggests near names. A short name
-stands for one SKU (`ALIASES`); what was chosen is printed, never guessed silently. Values that the
-sources lack are derived here by stated arithmetic: the clock from fp32 throughput, fp32 throughput
-from SMs and clock (256 operations per SM and cycle).
+stands for one SKU (`also` of its row); what was chosen is printed, never guessed silently. Values
+that the sources lack are derived here by stated arithmetic: the clock from fp32 throughput, fp32
+throughput from SMs and clock (256 operations per SM and cycle).
 """
 
 from __future__ import annotations
@@ -19,21 +19,6 @@ from tessera.ir.plan.machine import Gpu, Rate
 
 _TABLE = Path(__file__).parents[2] / "data" / "gpus.json"
 
-ALIASES = {
-    "a100": "a100-80g-sxm",
-    "a100-40g": "a100-40g-sxm",
-    "a100-80g": "a100-80g-sxm",
-    "a100-sxm": "a100-80g-sxm",
-    "a100-pcie": "a100-80g-pcie",
-    "h100": "h100-sxm",
-    "rtx-pro-6000": "rtx-pro-6000-blackwell-server",
-    "rtx-pro-6000-server": "rtx-pro-6000-blackwell-server",
-    "rtx-pro-6000-ws": "rtx-pro-6000-blackwell-ws",
-    "rtx-4090": "rtx4090",
-    "4090": "rtx4090",
-    "6000-ada": "rtx-6000-ada",
-    "v100": "v100-sxm2-32g",
-}
 # One list price per GPU, from the first of these that has one, so that prices compare.
 PRICE_ORDER = ("runpod", "aws", "gcp", "azure", "lambda", "nebius", "hyperstack", "vast")
 # sm_90a and its like hold code for that generation alone; a card runs its own.
@@ -43,18 +28,29 @@ _SUFFIXED = {"9.0": "sm_90a", "10.0": "sm_100a", "12.0": "sm_120a"}
 @cache
 def gpu_table() -> dict[str, Gpu]:
     """All GPUs by key, in the order of the table."""
-    rows = json.loads(_TABLE.read_text("utf-8"))["gpus"]
-    return {key: _gpu(key, row) for key, row in rows.items()}
+    return {key: _gpu(key, row) for key, row in _rows().items()}
+
+
+@cache
+def aliases() -> dict[str, str]:
+    """The key that each short name stands for."""
+    return {alias: key for key, row in _rows().items() for alias in row.get("also", ())}
+
+
+@cache
+def _rows() -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = json.loads(_TABLE.read_text("utf-8"))["gpus"]
+    return rows
 
 
 def find_gpu(name: str) -> Gpu:
     """The GPU of a key or an alias; upper case, spaces and underscores are forgiven."""
     table = gpu_table()
     wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
-    key = ALIASES.get(wanted, wanted)
+    key = aliases().get(wanted, wanted)
     if key in table:
         return table[key]
-    near = difflib.get_close_matches(wanted, [*ALIASES, *table], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(wanted, [*aliases(), *table], n=3, cutoff=0.5)
     known = ", ".join(f"`{gpu_name}`" for gpu_name in near)
     raise TesseraError(
         error(
@@ -69,7 +65,7 @@ def find_gpu(name: str) -> Gpu:
 
 def aliases_of(key: str) -> tuple[str, ...]:
     """The short names of a GPU."""
-    return tuple(alias for alias, target in ALIASES.items() if target == key)
+    return tuple(alias for alias, target in aliases().items() if target == key)
 
 
 def _value(cell: Any) -> Any:

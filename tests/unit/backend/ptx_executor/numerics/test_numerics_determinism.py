@@ -46,9 +46,8 @@ def test_results_do_not_depend_on_cpu_features():
     enabled = [name for name in __cpu_dispatch__ if __cpu_features__.get(name)]
     if not enabled:
         pytest.skip("NumPy dispatches on no feature of this CPU, so there is none to switch off")
-    code = (
-        "import tests.unit.backend.cpu.numerics.test_numerics_determinism as t; print(t.digest())"
-    )
+    module = "tests.unit.backend.ptx_executor.numerics.test_numerics_determinism"
+    code = f"import {module} as t; print(t.digest())"
     environment = os.environ | {
         "NPY_DISABLE_CPU_FEATURES": " ".join(enabled),
         "PYTHONPATH": str(ROOT),
