@@ -27,6 +27,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.ir.choices import BackendName
 from tessera.output import Kind, check_output, is_same_place
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ _SAME_WISH_S = 2.0
 )
 @click.option(
     "--backend",
-    type=click.Choice(["auto", "cpu", "cuda"]),
+    type=click.Choice([name.value for name in BackendName]),
     help="Where to run a plan; auto takes the GPUs if all are there, the CPU if there is none.",
 )
 @click.option(

@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.backend.known_backends import KNOWN_BACKENDS
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.ir.choices import BackendName
 from tessera.ir.plan.plan import Plan
 
-_TARGET = re.compile(r"cpu|cuda:\d{1,3}(:[1-9]\d{0,3}sm)?")
+_TARGET = re.compile("|".join(known.target for known in KNOWN_BACKENDS.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,13 +208,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:
     """The backend of one replica."""
-    if choice.backend == BackendName.CUDA:
-        from tessera.backend.cuda.backend import CudaBackend
-
-        return CudaBackend(model, options)
-    from tessera.backend.processes.workers import CpuBackend
-
-    return CpuBackend(model, options)
+    return KNOWN_BACKENDS[BackendName(choice.backend)].make(model, options)
 
 
 def rehearsal(seconds: float) -> Diagnostic:

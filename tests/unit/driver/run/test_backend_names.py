@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tessera.backend.cuda import backend as cuda
+from tessera.backend.known_backends import KNOWN_BACKENDS
 from tessera.backend.processes import workers
 from tessera.driver.run.backends import Choice, make_backend
 from tessera.ir.choices import BackendName
@@ -19,3 +20,4 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for name in BackendName if name is not BackendName.AUTO]
     backends: list[Any] = [make_backend(Choice(backend=n, targets={}), made, made) for n in names]
     assert [backend[0] for backend in backends] == names
+    assert [*KNOWN_BACKENDS] == names
