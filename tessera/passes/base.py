@@ -7,8 +7,6 @@ class and ask for it: `AnalysisManager(program).get(MyAnalysis)`; no table has t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 from tessera.ir.program.program import Program
@@ -35,7 +33,6 @@ class Analysis(Protocol):
 
 
 A = TypeVar("A", bound=Analysis)
-OnComputed = Callable[[str, Any, float], None]
 
 
 class AnalysisError(Exception):
@@ -43,14 +40,10 @@ class AnalysisError(Exception):
 
 
 class AnalysisManager:
-    """Computes analyses of one program on demand.
+    """Computes analyses of one program on demand."""
 
-    `on_computed(name, result, seconds)` is called once per analysis, after it was computed.
-    """
-
-    def __init__(self, program: Program, on_computed: OnComputed | None = None) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self._on_computed = on_computed
         self._results: dict[type[Any], Any] = {}
         self._active: list[type[Any]] = []
 
@@ -73,17 +66,12 @@ class AnalysisManager:
         try:
             for need in key.needs:
                 self.get(need)
-            start = time.perf_counter()
-            result = key.compute(self.program, _Declared(self, key))
-            seconds = time.perf_counter() - start
+            return key.compute(self.program, _DeclaredFacts(self, key))
         finally:
             self._active.pop()
-        if self._on_computed is not None:
-            self._on_computed(key.name, result, seconds)
-        return result
 
 
-class _Declared:
+class _DeclaredFacts:
     """The facts that one analysis may see."""
 
     def __init__(self, manager: AnalysisManager, owner: type[Any]) -> None:

@@ -10,7 +10,7 @@ from tessera.passes.dependences.launch_scene import build_setting
 from tessera.passes.footprint.machine import SliceMachine
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step, prepare_kernel
-from tessera.passes.kernel_facts.value_ranges import Place, Value, ValueRanges
+from tessera.passes.kernel_facts.value_ranges import Place, RangedValue, ValueRanges
 from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import Mask
 from tests.property.kernel_strategies import Kernel, kernels
@@ -20,7 +20,7 @@ from tests.property.test_soundness_generated import program_of
 class Watched(SliceMachine):
     """A run in which every exact value is held against what is known of it."""
 
-    known: dict[Place, Value]
+    known: dict[Place, RangedValue]
     checked = 0
 
     def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
@@ -33,7 +33,7 @@ class Watched(SliceMachine):
                 self._check(found, int(number), width, f"{step.instruction.opcode} {name}")
         super().write(step, name, value, mask)
 
-    def _check(self, found: Value, number: int, width: int, where: str) -> None:
+    def _check(self, found: RangedValue, number: int, width: int, where: str) -> None:
         bounds = found.bounds(width)
         if bounds is not None:
             assert (number - bounds[0]) % (1 << width) <= bounds[1] - bounds[0], where

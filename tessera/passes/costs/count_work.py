@@ -64,11 +64,11 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     }
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
-    samples: list[_Walk] = []
+    samples: list[_ThreadWalk] = []
     for cta in _corners(launch.grid):
         for thread in _corners(launch.block)[:2]:
             if sum(sample.instructions for sample in samples) < _ENOUGH_STEPS:
-                walk = _Walk(code, effects, labels, given, launch, cta, thread)
+                walk = _ThreadWalk(code, effects, labels, given, launch, cta, thread)
                 samples.append(walk.run())
     threads = prod(launch.grid) * prod(launch.block)
 
@@ -156,7 +156,7 @@ def _effect_of(statement: ptx.Statement) -> _Effect:
     return _NO_EFFECT
 
 
-class _Walk:
+class _ThreadWalk:
     """One thread on its way through the kernel. Private and mutable."""
 
     def __init__(
@@ -185,7 +185,7 @@ class _Walk:
         self.sure = True
         self.rounds: dict[int, int] = {}
 
-    def run(self) -> _Walk:
+    def run(self) -> _ThreadWalk:
         """Walk to the end of the kernel, or as far as allowed."""
         at = steps = 0
         while at < len(self.code):

@@ -34,7 +34,12 @@ from tessera.passes.dependences.launch_report import (
     anywhere,
     combine_variants,
 )
-from tessera.passes.dependences.launch_scene import Setting, TooManyObjects, Words, build_setting
+from tessera.passes.dependences.launch_scene import (
+    LaunchSetting,
+    TooManyObjects,
+    Words,
+    build_setting,
+)
 from tessera.passes.dependences.plain_steps import (
     library_accesses,
     memcpy_accesses,
@@ -48,7 +53,7 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.kernel_facts.kernel_memory import KernelFacts, KernelMemory, Store
 
 _WEIGHT = ir.Role.WEIGHT
-_Scene = tuple[ir.ModuleVariant, Setting]
+_Scene = tuple[ir.ModuleVariant, LaunchSetting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,7 @@ class _Walker:
         own: Written,
         apart: bool,
         draw: int = 0,
-    ) -> Setting:
+    ) -> LaunchSetting:
         facts = self._facts(step, variant)
         function = _kernel(variant, step.kernel)
         variables = self.variables.get(step.module, {})
@@ -267,7 +272,7 @@ class _Walker:
         self,
         step: ir.Launch,
         variant: ir.ModuleVariant,
-        setting: Setting,
+        setting: LaunchSetting,
         own: Written,
         apart: bool,
     ) -> Footprint:
@@ -288,7 +293,7 @@ class _Walker:
         return self.footprints[key]
 
     def _variant(
-        self, step: ir.Launch, variant: ir.ModuleVariant, setting: Setting
+        self, step: ir.Launch, variant: ir.ModuleVariant, setting: LaunchSetting
     ) -> StepAccesses:
         code = self._code(step, variant)
         footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]

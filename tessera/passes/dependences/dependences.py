@@ -27,7 +27,7 @@ from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.happens_before import find_order
 from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch, Touch
 from tessera.passes.dependences.launch_report import StepAccesses
-from tessera.passes.dependences.step_totals import StepTotals, Total
+from tessera.passes.dependences.step_totals import BufferTotal, StepTotals
 from tessera.passes.lane_values.lanes import Array
 
 _PERSISTENT = frozenset({ir.Role.STATE, ir.Role.VARIABLE})
@@ -104,7 +104,7 @@ class _Tracker:
         self.count = len(steps)
         self.maps: dict[int, LastTouch] = {}
         self.totals = StepTotals(program)
-        self.of_step: list[tuple[Total, ...]] = []
+        self.of_step: list[tuple[BufferTotal, ...]] = []
         self.edges: list[Edge] = []
         self.findings: list[Finding] = []
         self.spans = [work.span for work in program.work()]
@@ -125,7 +125,9 @@ class _Tracker:
         if touched:
             self._visit(step, int(step.id) + self.count, touched)
 
-    def _visit(self, step: StepAccesses, number: int, touched: list[tuple[int, Total]]) -> None:
+    def _visit(
+        self, step: StepAccesses, number: int, touched: list[tuple[int, BufferTotal]]
+    ) -> None:
         pending: dict[tuple[EdgeKind, int, int], _Pending] = {}
         for place, total in touched:
             self._edges_into(step, number, place, total, pending)
@@ -141,7 +143,7 @@ class _Tracker:
                     known.add_write(total.ranges, touch, certain=certain, kept=kept)
         self.edges.extend(self._finish(key, gathered, number) for key, gathered in pending.items())
 
-    def _map(self, total: Total) -> LastTouch:
+    def _map(self, total: BufferTotal) -> LastTouch:
         known = self.maps.get(total.buffer)
         if known is None:
             size = self.program.buffers[total.buffer].bytes
@@ -153,7 +155,7 @@ class _Tracker:
         step: StepAccesses,
         number: int,
         place: int,
-        total: Total,
+        total: BufferTotal,
         pending: dict[tuple[EdgeKind, int, int], _Pending],
     ) -> None:
         def note(kind: EdgeKind, source: Touch, ranges: Array, moves: bool) -> None:
@@ -179,7 +181,7 @@ class _Tracker:
         if unwritten and total.kind.reads and number < self.count:
             self._never_written(step, total)
 
-    def _never_written(self, step: StepAccesses, total: Total) -> None:
+    def _never_written(self, step: StepAccesses, total: BufferTotal) -> None:
         """Report the reads of a temporary's bytes that nothing may have written."""
         buffer = self.program.buffers[total.buffer]
         if buffer.role is not ir.Role.TEMP or step.pins:

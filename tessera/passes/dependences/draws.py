@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from tessera.passes.byte_sets import intervals
-from tessera.passes.footprint.footprint import Entry, Footprint
+from tessera.passes.footprint.footprint import Footprint, FootprintEntry
 from tessera.passes.footprint.pointer_steps import BITS, SUMS
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 
@@ -68,7 +68,7 @@ def _agreed(code: KernelCode, first: Footprint, other: Footprint) -> Footprint:
     )
 
 
-def _same(first: Entry | None, second: Entry | None) -> bool:
+def _same(first: FootprintEntry | None, second: FootprintEntry | None) -> bool:
     if first is None or second is None:
         return False
     return (

@@ -44,7 +44,7 @@ class Readers(NamedTuple):
     older: Readers | None
 
 
-class History(NamedTuple):
+class TouchHistory(NamedTuple):
     """Writers since the last certain one, oldest first, and readers since."""
 
     writers: tuple[Touch, ...] = ()
@@ -63,17 +63,17 @@ class LastTouch:
 
     def __init__(self, size: int) -> None:
         origin = np.zeros(1, dtype=np.int64)
-        self.segments = [_Segment(size, origin, origin, [History()])]
+        self.segments = [_Segment(size, origin, origin, [TouchHistory()])]
         self._firsts = [0]
 
-    def look_up(self, touched: Array) -> list[tuple[History, Array]]:
+    def look_up(self, touched: Array) -> list[tuple[TouchHistory, Array]]:
         """The histories of these bytes, each with bytes that have it."""
         return [pair for segment, part in self._parts(touched) for pair in segment.look_up(part)]
 
     def add_read(self, touched: Array, touch: Touch) -> None:
         """Note a read."""
         for segment, part in self._parts(touched):
-            segment.change(part, lambda old: History(old.writers, Readers(touch, old.readers)))
+            segment.change(part, lambda old: TouchHistory(old.writers, Readers(touch, old.readers)))
         self._divide()
 
     def add_write(
@@ -82,7 +82,7 @@ class LastTouch:
         """Note a write; a certain one ends what came before, another one keeps a few of them."""
         for segment, part in self._parts(touched):
             if certain:
-                segment.replace(part, History((touch,)))
+                segment.replace(part, TouchHistory((touch,)))
             else:
                 segment.change(part, lambda old: _with_write(old, touch, kept))
         self._divide()
@@ -116,9 +116,9 @@ class _Segment:
     end: int
     starts: Array
     places: Array
-    histories: list[History]
+    histories: list[TouchHistory]
 
-    def look_up(self, touched: Array) -> list[tuple[History, Array]]:
+    def look_up(self, touched: Array) -> list[tuple[TouchHistory, Array]]:
         """The histories of these bytes, each with the bytes that have it."""
         first = np.searchsorted(self.starts, touched[:, 0], side="right") - 1
         last = np.searchsorted(self.starts, touched[:, 1], side="left")
@@ -154,7 +154,7 @@ class _Segment:
             _Segment(self.end, self.starts[middle:], self.places[middle:], self.histories),
         ]
 
-    def replace(self, touched: Array, history: History) -> None:
+    def replace(self, touched: Array, history: TouchHistory) -> None:
         """Give these bytes one history."""
         inside = self._split(touched)
         # Of the ranges that a piece covers only the first is left.
@@ -166,7 +166,7 @@ class _Segment:
         self.histories.append(history)
         self._drop_unused()
 
-    def change(self, touched: Array, change: Callable[[History], History]) -> None:
+    def change(self, touched: Array, change: Callable[[TouchHistory], TouchHistory]) -> None:
         """Give these bytes new histories, made of the old ones."""
         inside = self._split(touched)
         new = np.arange(len(self.histories))
@@ -198,9 +198,9 @@ class _Segment:
             self.histories = [self.histories[kind] for kind in used.tolist()]
 
 
-def _with_write(old: History, touch: Touch, kept: int) -> History:
+def _with_write(old: TouchHistory, touch: Touch, kept: int) -> TouchHistory:
     readers: Readers | None = None
     for reader in reversed(list(itertools.islice(old.all_readers(), kept))):
         readers = Readers(reader, readers)
     writers = old.writers[-(kept - 1) :] if kept > 1 else ()
-    return History((*writers, touch), readers)
+    return TouchHistory((*writers, touch), readers)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from tessera.ir.graph.access import Access
 from tessera.ir.program import program as ir
 from tessera.passes.dependences.launch_report import StepAccesses
-from tessera.passes.dependences.launch_scene import Setting
+from tessera.passes.dependences.launch_scene import LaunchSetting
 
 Buffers = tuple[ir.BufferId, ...]
 
 
 def launch_pattern(
-    program: ir.Program, launch: ir.Launch, settings: Sequence[Setting]
+    program: ir.Program, launch: ir.Launch, settings: Sequence[LaunchSetting]
 ) -> tuple[Buffers, tuple[object, ...]]:
     """The buffers of a launch, and what makes its accesses equal to those of another."""
     order: dict[ir.BufferId, int] = {}

@@ -28,8 +28,8 @@ from tessera.passes.byte_sets.regions import (
     region_bytes,
 )
 from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
-from tessera.passes.dependences.launch_scene import Setting
-from tessera.passes.footprint.footprint import Entry, Footprint
+from tessera.passes.dependences.launch_scene import LaunchSetting
+from tessera.passes.footprint.footprint import Footprint, FootprintEntry
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values.lanes import Array
 
@@ -86,7 +86,7 @@ class LaunchReport:
         launch: ir.Launch,
         name: str,
         code: KernelCode,
-        setting: Setting,
+        setting: LaunchSetting,
         footprint: Footprint,
     ) -> None:
         self.program = program
@@ -164,7 +164,7 @@ class LaunchReport:
     def _span(self, index: int) -> Span | None:
         return None if index < 0 else instruction_span(self.code, index)
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: FootprintEntry) -> None:
         step = self.steps[entry.key.at]
         buffer_id = self.setting.buffers.get(entry.key.zone)
         if buffer_id is not None:
@@ -178,7 +178,7 @@ class LaunchReport:
             region = WholeBuffer(reason, self._span(entry.key.at))
             self._add(step, entry, target, region, Certainty.MAY, AddressClass.POINTER)
 
-    def _in_buffer(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+    def _in_buffer(self, entry: FootprintEntry, step: Step, buffer: ir.Buffer) -> None:
         if entry.whole is not None:
             reason = f"the index is loaded by `{self.code.opcode_text(max(entry.whole, 0))}`"
             region = WholeBuffer(reason, self._span(entry.whole))
@@ -200,7 +200,7 @@ class LaunchReport:
     def _regions(
         self,
         step: Step,
-        entry: Entry,
+        entry: FootprintEntry,
         buffer: ir.Buffer,
         inside: Array,
         sure: Array,
@@ -217,7 +217,7 @@ class LaunchReport:
         if certain is not None:
             self._add(step, entry, buffer.id, certain, Certainty.MUST, kind)
 
-    def _outside(self, entry: Entry, step: Step, buffer: ir.Buffer) -> None:
+    def _outside(self, entry: FootprintEntry, step: Step, buffer: ir.Buffer) -> None:
         start, end = int(entry.may[0, 0]), int(entry.may[-1, 1])
         certain = intervals.size(intervals.clip(entry.sure, 0, buffer.bytes)) < intervals.size(
             entry.sure
@@ -230,7 +230,7 @@ class LaunchReport:
     def _add(
         self,
         step: Step,
-        entry: Entry,
+        entry: FootprintEntry,
         buffer: ir.BufferId,
         region: Region,
         certainty: Certainty,

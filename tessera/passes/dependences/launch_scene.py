@@ -32,7 +32,7 @@ Words = Mapping[int, ir.Pointer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class LaunchSetting:
     """A scene, and what its zones stand for: a buffer from an offset on, or a table's targets."""
 
     scene: Scene
@@ -69,7 +69,7 @@ def build_setting(
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
     written: Mapping[ir.BufferId, Array] = MappingProxyType({}),
     draw: int = 0,
-) -> Setting:
+) -> LaunchSetting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
 
     `written` are the bytes of such buffers that may have been overwritten.
@@ -137,7 +137,7 @@ def build_setting(
         argument = launch.arguments[place]
         assert isinstance(argument, ir.Pointer)
         buffers[zone], starts[zone] = argument.buffer, argument.offset
-    return Setting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
+    return LaunchSetting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
 
 
 def _plain_arguments(

@@ -1,8 +1,8 @@
 """The accesses of a step added up: per buffer what it reads, updates, may write and must write.
 
-In: a step's accesses. Out: `Total`s, each with its bytes and the accesses behind it. A kernel's
-unrolled loop can make a hundred accesses that add up to one interval, so whoever walks over many
-steps walks over totals.
+In: a step's accesses. Out: `BufferTotal`s, each with its bytes and the accesses behind it. A
+kernel's unrolled loop can make a hundred accesses that add up to one interval, so whoever walks
+over many steps walks over totals.
 
 Steps of one `pattern` differ in nothing but their buffers, so their totals are added up once.
 """
@@ -21,7 +21,7 @@ from tessera.passes.lane_values.lanes import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class BufferTotal:
     """All bytes of one buffer that accesses of one kind touch; `places` are these accesses.
 
     `ends` says that they are written whatever the data, so that nothing of what was there is left.
@@ -47,9 +47,9 @@ class StepTotals:
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
-        self._known: dict[int, tuple[Total, ...]] = {}
+        self._known: dict[int, tuple[BufferTotal, ...]] = {}
 
-    def of(self, step: StepAccesses) -> tuple[Total, ...]:
+    def of(self, step: StepAccesses) -> tuple[BufferTotal, ...]:
         """The totals of one step; empty ones are left out."""
         if step.pattern is None:
             return self._add_up(step)
@@ -59,24 +59,26 @@ class StepTotals:
             return known
         return tuple(_for_buffer(total, step.accesses[total.places[0]].buffer) for total in known)
 
-    def _add_up(self, step: StepAccesses) -> tuple[Total, ...]:
+    def _add_up(self, step: StepAccesses) -> tuple[BufferTotal, ...]:
         groups: dict[tuple[ir.BufferId, AccessKind, bool], list[int]] = {}
         for place, access in enumerate(step.accesses):
             ends = access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST
             groups.setdefault((access.buffer, access.kind, ends), []).append(place)
-        totals: list[Total] = []
+        totals: list[BufferTotal] = []
         for (buffer, kind, ends), places in groups.items():
             size = self.program.buffers[buffer].bytes
             regions = {id(a.region): a.region for a in (step.accesses[place] for place in places)}
             ranges = intervals.clip(regions_bytes(regions.values(), size), 0, size)
             if len(ranges):
                 totals.append(
-                    Total(buffer=buffer, kind=kind, ends=ends, ranges=ranges, places=tuple(places))
+                    BufferTotal(
+                        buffer=buffer, kind=kind, ends=ends, ranges=ranges, places=tuple(places)
+                    )
                 )
         return tuple(totals)
 
 
-def _for_buffer(total: Total, buffer: ir.BufferId) -> Total:
+def _for_buffer(total: BufferTotal, buffer: ir.BufferId) -> BufferTotal:
     return total if total.buffer == buffer else replace(total, buffer=buffer)
 
 

@@ -37,7 +37,7 @@ _SHARE_FOR_INDICES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FootprintEntry:
     """What one effect of one instruction touches in one zone.
 
     `may` and `sure` are intervals of offsets. `whole` is the instruction that makes the index
@@ -62,7 +62,7 @@ class Footprint:
     says that addresses were computed from several (`pointer_steps`), `mixed` by which effects.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FootprintEntry, ...]
     unresolved: dict[tuple[int, int], int]
     nulls: dict[int, bool]
     pins: dict[int, str]
@@ -184,7 +184,7 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
         # Nothing is left there of what a load gave: it is no object.
         recorder.unresolved.setdefault((key.at, key.effect), key.at)
     entries = tuple(
-        Entry(
+        FootprintEntry(
             key,
             touched.may[0],
             # One row stands for all CTAs: nobody is sure.

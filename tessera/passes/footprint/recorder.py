@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Touched:
+class TouchedBytes:
     """Bytes of one object by one effect of one instruction; `whole`: maybe any byte of it."""
 
     may: list[Array] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Recorder:
 
     def __init__(self, zones: Zones) -> None:
         self.zones = zones
-        self.touched: dict[Key, Touched] = {}
+        self.touched: dict[Key, TouchedBytes] = {}
         self.unresolved: dict[tuple[int, int], int] = {}
         self.nulls: dict[int, bool] = {}
         # Zones that values of the slice are loaded from: with known contents, and without.
@@ -139,7 +139,7 @@ class Recorder:
         self.work += 8 * may.size
         self._compact_large(entry)
 
-    def _compact_large(self, entry: Touched) -> None:
+    def _compact_large(self, entry: TouchedBytes) -> None:
         parts = len(entry.may)
         if parts > 512 or (parts > 64 and sum(map(len, entry.may)) > _MERGE_ABOVE):
             entry.compact()
@@ -296,11 +296,11 @@ class Recorder:
                 entry.whole = why
                 entry.compact()
 
-    def _entry(self, index: int, effect: int, zone: int) -> Touched:
+    def _entry(self, index: int, effect: int, zone: int) -> TouchedBytes:
         key = Key(index, effect, zone)
         entry = self.touched.get(key)
         if entry is None:
-            entry = self.touched[key] = Touched()
+            entry = self.touched[key] = TouchedBytes()
         return entry
 
     def finish(self) -> None:

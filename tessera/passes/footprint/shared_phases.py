@@ -27,7 +27,7 @@ class SharedTrouble(Exception):
     """Shared memory cannot be followed; what was found out with its help does not hold."""
 
 
-class Touch:
+class CellTouches:
     """The threads that touched each cell since a barrier."""
 
     __slots__ = ("high", "is_clear", "low", "met")
@@ -39,9 +39,9 @@ class Touch:
         self.met = np.zeros(cells, dtype=np.bool_)
         self.is_clear = True
 
-    def copy(self) -> Touch:
+    def copy(self) -> CellTouches:
         """The same, to go on alone."""
-        other = Touch(0)
+        other = CellTouches(0)
         other.low, other.high, other.met = self.low.copy(), self.high.copy(), self.met.copy()
         other.is_clear = self.is_clear
         return other
@@ -97,7 +97,7 @@ class Phase:
 
     __slots__ = ("ctas", "read", "written")
 
-    def __init__(self, ctas: Array, written: Touch, read: Touch) -> None:
+    def __init__(self, ctas: Array, written: CellTouches, read: CellTouches) -> None:
         self.ctas = ctas
         self.written = written
         self.read = read
@@ -113,7 +113,7 @@ class Phases:
 
     def __init__(self, cells: int, threads: int) -> None:
         self.threads = threads
-        self.all = [Phase(ALL, Touch(cells), Touch(cells))]
+        self.all = [Phase(ALL, CellTouches(cells), CellTouches(cells))]
 
     def barrier(self, ctas: Array) -> None:
         """All threads of these CTAs come together."""

@@ -42,7 +42,7 @@ _SLOT = 42
 _MASK = (1 << 64) - 1
 
 
-class _Places(NamedTuple):
+class _ZoneOrder(NamedTuple):
     """Zones in the order of their addresses."""
 
     zones: Array
@@ -120,12 +120,12 @@ def _slots(pair: int) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _places(salt: int, limit: int) -> _Places:
+def _places(salt: int, limit: int) -> _ZoneOrder:
     used = [*range(1, WORKSPACE + 1), *range(FIRST, limit), *range(LOADED, END)]
     drawn = _drawn(salt)
     order = sorted(used, key=drawn.__getitem__)
     first = [drawn[zone] - REACH for zone in order]
-    return _Places(
+    return _ZoneOrder(
         np.array(order, dtype=np.int64),
         np.array(first, dtype=U64),
         np.array([drawn[zone] for zone in order], dtype=U64),

@@ -27,8 +27,8 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.fragment_slice import between, fragment_slice
-from tessera.passes.kernel_facts.fragment_steps import State, Steps, Use
-from tessera.passes.kernel_facts.fragment_values import JOINED, Holds, Value, combine, join
+from tessera.passes.kernel_facts.fragment_steps import FragmentSteps, State, Use
+from tessera.passes.kernel_facts.fragment_values import JOINED, FragmentValue, Holds, combine, join
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 
 _MOST_ROUNDS = 50
@@ -47,7 +47,7 @@ def find_layout_use(module: ptx.Module, function: ptx.Function) -> LayoutUse | N
     flat = inline_calls(module, function)
     if not any(instruction.opcode.name == "wmma" for instruction in flat.instructions):
         return None
-    uses = _Walk(flat).uses()
+    uses = _FragmentWalk(flat).uses()
     if not uses:
         return None
     index = min(uses)
@@ -84,20 +84,20 @@ def _finding(name: str, module: ptx.Module, use: LayoutUse) -> Diagnostic:
     )
 
 
-class _Walk:
+class _FragmentWalk:
     """The values of registers at the start of each block, until they are stable."""
 
     def __init__(self, flat: FlatFunction) -> None:
         self.flat = flat
         self.flow = build_control_flow(flat)
-        self.steps = Steps(flat)
+        self.steps = FragmentSteps(flat)
         matters = fragment_slice(flat, self.flow, self.steps.meanings)
         self.indices = [
             [index for index in range(block.start, block.end) if index in matters]
             for block in self.flow.blocks
         ]
         self.before: dict[int, State] = {0: {}}
-        self.conditions: dict[int, Value] = {}
+        self.conditions: dict[int, FragmentValue] = {}
 
     def uses(self) -> dict[int, str]:
         """The instructions that use the layout, with how."""
@@ -121,7 +121,7 @@ class _Walk:
 
     def _block(self, number: int, layout_uses: list[Use]) -> State:
         state = dict(self.before.get(number, {}))
-        condition = self.conditions.get(number, Value())
+        condition = self.conditions.get(number, FragmentValue())
         for index in self.indices[number]:
             self.steps.step(index, state, condition, layout_uses)
         return state
@@ -154,7 +154,7 @@ class _Walk:
             return False
         changed = False
         for block in inside:
-            old = self.conditions.get(block, Value())
+            old = self.conditions.get(block, FragmentValue())
             new = combine((old, condition), JOINED)
             changed |= new != old
             self.conditions[block] = new

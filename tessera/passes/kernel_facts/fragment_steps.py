@@ -16,9 +16,9 @@ from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.fragment_values import (
     JOINED,
     UNKNOWN,
+    FragmentShape,
+    FragmentValue,
     Holds,
-    Shape,
-    Value,
     combine,
     fragment_shapes,
     join,
@@ -26,7 +26,7 @@ from tessera.passes.kernel_facts.fragment_values import (
 from tessera.passes.kernel_facts.kernel_code import known_meaning
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 
-State = dict[str, Value]
+State = dict[str, FragmentValue]
 Use = tuple[int, str]
 
 _WARP_BITS = 5
@@ -38,7 +38,7 @@ _AGREED = frozenset({"any", "all", "uni"})
 _SPECIFIED = frozenset({"mma", "wgmma", "stmatrix", "movmatrix"})
 
 
-class Steps:
+class FragmentSteps:
     """The instructions of a kernel, with a number for each recipe."""
 
     def __init__(self, flat: FlatFunction) -> None:
@@ -49,18 +49,20 @@ class Steps:
             variable.name for variable in flat.variables if variable.space == "local"
         )
 
-    def held(self, state: State, name: str) -> Value:
+    def held(self, state: State, name: str) -> FragmentValue:
         """What a register, a symbol or a special register holds."""
         known = state.get(name)
         if known is not None:
             return known
-        return Value(_special(name), self.recipe("name", name), local=name in self.locals)
+        return FragmentValue(_special(name), self.recipe("name", name), local=name in self.locals)
 
     def recipe(self, *parts: object) -> int:
         """The number of a recipe."""
         return self.recipes.setdefault(parts, len(self.recipes))
 
-    def step(self, index: int, state: State, condition: Value, layout_uses: list[Use]) -> None:
+    def step(
+        self, index: int, state: State, condition: FragmentValue, layout_uses: list[Use]
+    ) -> None:
         """Run one instruction on `state`; what uses the layout goes to `layout_uses`."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         how = self._use(instruction, meaning, state)
@@ -73,7 +75,13 @@ class Steps:
         for name, value in written.items():
             state[name] = self._under(condition, guard, self.held(state, name), value)
 
-    def _under(self, condition: Value, guard: ptx.Guard | None, old: Value, new: Value) -> Value:
+    def _under(
+        self,
+        condition: FragmentValue,
+        guard: ptx.Guard | None,
+        old: FragmentValue,
+        new: FragmentValue,
+    ) -> FragmentValue:
         """A value that is written only where a condition holds."""
         if guard is not None:
             new = join(old, new)
@@ -112,7 +120,7 @@ class Steps:
         shapes = fragment_shapes(modifiers)
         if modifiers[0] == "load" or not shapes:
             return None
-        wanted: Sequence[tuple[Shape, ptx.Operand]] = (
+        wanted: Sequence[tuple[FragmentShape, ptx.Operand]] = (
             list(zip(shapes[1:], instruction.operands[1:], strict=False))
             if modifiers[0] == "mma"
             else [(shapes[0], instruction.operands[1])]
@@ -123,7 +131,7 @@ class Steps:
                 return f"`{instruction.opcode}` takes {how}"
         return None
 
-    def _passed(self, instruction: ptx.Instruction, state: State) -> Iterator[Value]:
+    def _passed(self, instruction: ptx.Instruction, state: State) -> Iterator[FragmentValue]:
         names = {name for operand in instruction.operands for name in registers_in(operand)}
         for key, value in state.items():
             if key.startswith("[") and key[1:].split("+")[0] in names:
@@ -140,17 +148,17 @@ class Steps:
 
     def _sources(
         self, instruction: ptx.Instruction, meaning: Meaning, state: State
-    ) -> Iterator[tuple[ptx.Operand, Value]]:
+    ) -> Iterator[tuple[ptx.Operand, FragmentValue]]:
         """The operands that are read as data, with what they hold."""
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
             is_read = role in (Role.SOURCE, Role.PREDICATE, Role.DESTINATION_SOURCE, Role.UNKNOWN)
             if is_read and not isinstance(operand, ptx.Address):
                 yield operand, self._operand(operand, state)
 
-    def _operand(self, operand: ptx.Operand, state: State) -> Value:
+    def _operand(self, operand: ptx.Operand, state: State) -> FragmentValue:
         values = [self.held(state, name) for name in registers_in(operand)]
         if isinstance(operand, ptx.Name) and operand.component is not None:
-            return Value(
+            return FragmentValue(
                 _special(f"{operand.name}.{operand.component}"), self.recipe("name", operand)
             )
         if isinstance(operand, ptx.Name):
@@ -159,7 +167,7 @@ class Steps:
         text = "" if values else repr(operand)
         return combine(values, self.recipe(kind, text, *(value.recipe for value in values)))
 
-    def _written(self, index: int, state: State) -> Iterator[tuple[str, Value]]:
+    def _written(self, index: int, state: State) -> Iterator[tuple[str, FragmentValue]]:
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
         targets = written_registers(instruction, meaning)
@@ -167,7 +175,10 @@ class Steps:
             shapes = fragment_shapes(modifiers)
             for number, target in enumerate(targets if modifiers[0] != "store" else ()):
                 shape = shapes[0] if shapes else None
-                yield target, Value(Holds.FRAGMENT, self.recipe("made", index), shape, number)
+                yield (
+                    target,
+                    FragmentValue(Holds.FRAGMENT, self.recipe("made", index), shape, number),
+                )
             return
         if name in ("ld", "st") and (cell := self._cell(instruction, meaning, state)):
             yield from self._cell_step(instruction, cell, state)
@@ -179,7 +190,7 @@ class Steps:
         for target in targets:
             yield target, value
 
-    def _result(self, index: int, state: State) -> Value:
+    def _result(self, index: int, state: State) -> FragmentValue:
         """What an instruction computes of its sources."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         opcode, name = instruction.opcode, instruction.opcode.name
@@ -191,21 +202,25 @@ class Steps:
             ]
             loaded = combine(values, self.recipe("loaded", index))
             varies = loaded.holds is not Holds.UNIFORM or name in ("atom", "ldmatrix")
-            return Value(max(loaded.holds, Holds.LANES) if varies else Holds.UNIFORM, loaded.recipe)
+            return FragmentValue(
+                max(loaded.holds, Holds.LANES) if varies else Holds.UNIFORM, loaded.recipe
+            )
         values = [value for _, value in self._sources(instruction, meaning, state)]
         recipes = [value.recipe for value in values]
         if name in _COMMUTE:
             recipes[:2] = sorted(recipes[:2])
         computed = combine(values, self.recipe(str(opcode), *recipes))
         if name in _SPECIFIED:
-            return Value(Holds.LANES, computed.recipe)
+            return FragmentValue(Holds.LANES, computed.recipe)
         if meaning.scope is Scope.WARP:
             return _from_warp(instruction, computed)
         if computed.holds is Holds.LANE_ID:
-            return Value(_of_lane_id(instruction, values), computed.recipe)
+            return FragmentValue(_of_lane_id(instruction, values), computed.recipe)
         return computed
 
-    def _moved(self, instruction: ptx.Instruction, state: State) -> Iterator[tuple[str, Value]]:
+    def _moved(
+        self, instruction: ptx.Instruction, state: State
+    ) -> Iterator[tuple[str, FragmentValue]]:
         """A copy, a register cut into parts, or parts put together."""
         target, source = instruction.operands
         value = self._operand(source, state)
@@ -213,7 +228,7 @@ class Steps:
             recipe = self.recipe("part", value.recipe)
             for part, element in enumerate(target.elements):
                 for name in registers_in(element):
-                    yield name, Value(value.holds, recipe, value.shape, value.number, part)
+                    yield name, FragmentValue(value.holds, recipe, value.shape, value.number, part)
             return
         if isinstance(source, ptx.Vector):
             value = self._put_together(
@@ -222,7 +237,7 @@ class Steps:
         for name in registers_in(target):
             yield name, value
 
-    def _put_together(self, parts: list[Value]) -> Value:
+    def _put_together(self, parts: list[FragmentValue]) -> FragmentValue:
         recipe = self.recipe("whole", *(part.recipe for part in parts))
         if all(part.holds is not Holds.FRAGMENT for part in parts):
             return combine(parts, recipe)
@@ -232,8 +247,8 @@ class Steps:
             for place, part in enumerate(parts)
         )
         if not fits:
-            return Value(Holds.LAYOUT, recipe)
-        return Value(Holds.FRAGMENT, recipe, first.shape, first.number)
+            return FragmentValue(Holds.LAYOUT, recipe)
+        return FragmentValue(Holds.FRAGMENT, recipe, first.shape, first.number)
 
     # --- memory of a thread's own ----------------------------------------------------------
 
@@ -253,7 +268,7 @@ class Steps:
 
     def _cell_step(
         self, instruction: ptx.Instruction, cell: str, state: State
-    ) -> Iterator[tuple[str, Value]]:
+    ) -> Iterator[tuple[str, FragmentValue]]:
         stores = instruction.opcode.name == "st"
         operand = instruction.operands[1 if stores else 0]
         for place, element in enumerate(_elements(operand)):
@@ -262,14 +277,14 @@ class Steps:
                 yield key, self._operand(element, state)
                 continue
             for name in registers_in(element):
-                yield name, state.get(key, Value(recipe=UNKNOWN))
+                yield name, state.get(key, FragmentValue(recipe=UNKNOWN))
 
 
 def _elements(operand: ptx.Operand) -> tuple[ptx.Operand, ...]:
     return operand.elements if isinstance(operand, ptx.Vector) else (operand,)
 
 
-def _misfit(shape: Shape, values: Sequence[Value]) -> str | None:
+def _misfit(shape: FragmentShape, values: Sequence[FragmentValue]) -> str | None:
     """Why registers are no fragment of a shape, if they are none."""
     for number, value in enumerate(values):
         if value.holds is Holds.LAYOUT:
@@ -293,7 +308,7 @@ def _special(name: str) -> Holds:
     return Holds.LANES if special.varies is Varies.LANE else Holds.UNIFORM
 
 
-def _of_lane_id(instruction: ptx.Instruction, values: Sequence[Value]) -> Holds:
+def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -> Holds:
     """What an instruction makes of the number of a lane: the number of the warp is uniform."""
     last = instruction.operands[-1]
     by = integer_value(last) if isinstance(last, ptx.Integer) else None
@@ -307,14 +322,14 @@ def _of_lane_id(instruction: ptx.Instruction, values: Sequence[Value]) -> Holds:
     return Holds.UNIFORM if drops_lane else Holds.LANES
 
 
-def _from_warp(instruction: ptx.Instruction, source: Value) -> Value:
+def _from_warp(instruction: ptx.Instruction, source: FragmentValue) -> FragmentValue:
     """The result of an instruction of a whole warp."""
     name, modifiers = instruction.opcode.name, set(instruction.opcode.modifiers)
     if name == "elect":
-        return Value(Holds.LANES, source.recipe)
+        return FragmentValue(Holds.LANES, source.recipe)
     if name in ("redux", "vote") or source.holds is Holds.UNIFORM:
-        return Value(Holds.UNIFORM, source.recipe)
+        return FragmentValue(Holds.UNIFORM, source.recipe)
     lane = instruction.operands[2] if len(instruction.operands) > 2 else None
     if name == "shfl" and "idx" in modifiers and isinstance(lane, ptx.Integer):
-        return Value(Holds.UNIFORM, source.recipe)
-    return Value(Holds.LANES, source.recipe)
+        return FragmentValue(Holds.UNIFORM, source.recipe)
+    return FragmentValue(Holds.LANES, source.recipe)

@@ -34,7 +34,7 @@ class Holds(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FragmentShape:
     """Which fragments have one layout: `role` is `a`, `b` or `accumulator`."""
 
     role: str
@@ -44,38 +44,38 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FragmentValue:
     """What a register holds. A FRAGMENT has the fragment's shape, the register's number in it and,
     where a register was cut into halves, which one this is. `local`: an address of local memory."""
 
     holds: Holds = Holds.UNIFORM
     recipe: int = JOINED
-    shape: Shape | None = None
+    shape: FragmentShape | None = None
     number: int = -1
     part: int = -1
     local: bool = False
 
     @property
-    def element(self) -> tuple[Shape | None, int, int]:
+    def element(self) -> tuple[FragmentShape | None, int, int]:
         """Which element of which kind of fragment it is."""
         return self.shape, self.number, self.part
 
 
-def combine(values: Iterable[Value], recipe: int) -> Value:
+def combine(values: Iterable[FragmentValue], recipe: int) -> FragmentValue:
     """A value that is computed of others, lane by lane."""
-    combined = Value(recipe=recipe)
+    combined = FragmentValue(recipe=recipe)
     for value in values:
         combined = _together(combined, value, recipe, combined.local or value.local)
     return combined
 
 
-def join(left: Value, right: Value) -> Value:
+def join(left: FragmentValue, right: FragmentValue) -> FragmentValue:
     """A value that is one or the other."""
     recipe = left.recipe if left.recipe == right.recipe else JOINED
     return _together(left, right, recipe, left.local and right.local)
 
 
-def _together(left: Value, right: Value, recipe: int, local: bool) -> Value:
+def _together(left: FragmentValue, right: FragmentValue, recipe: int, local: bool) -> FragmentValue:
     low, high = sorted((left, right), key=lambda value: value.holds)
     if high.holds is Holds.FRAGMENT and low.holds is Holds.FRAGMENT:
         same = low.element == high.element
@@ -87,11 +87,11 @@ def _together(left: Value, right: Value, recipe: int, local: bool) -> Value:
     else:
         holds = high.holds
     if holds is not Holds.FRAGMENT:
-        return Value(holds, recipe, local=local)
-    return Value(holds, recipe, high.shape, high.number, high.part, local)
+        return FragmentValue(holds, recipe, local=local)
+    return FragmentValue(holds, recipe, high.shape, high.number, high.part, local)
 
 
-def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[Shape, ...]:
+def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[FragmentShape, ...]:
     """The fragments of an instruction: of `wmma.load.x` and `wmma.store.d` one; of `wmma.mma`
     those of D, A, B and C, in operand order."""
     layouts = [modifier for modifier in modifiers if modifier in ("row", "col")]
@@ -112,16 +112,16 @@ def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[Shape, ...]:
     if modifiers[0] in ("load", "store"):
         role, kind = modifiers[1], types[-1] if types else ""
         if role in ("a", "b"):
-            return (Shape(role, layouts[0], shape, kind),)
-        return (Shape("accumulator", "", shape, kind),)
+            return (FragmentShape(role, layouts[0], shape, kind),)
+        return (FragmentShape("accumulator", "", shape, kind),)
     if len(types) < 2 or len(layouts) < 2:
         return ()
     factors = types[1:3] if len(types) >= 4 else ["f16", "f16"]
     return (
-        Shape("accumulator", "", shape, types[0]),
-        Shape("a", layouts[0], shape, factors[0]),
-        Shape("b", layouts[1], shape, factors[1]),
-        Shape("accumulator", "", shape, types[-1]),
+        FragmentShape("accumulator", "", shape, types[0]),
+        FragmentShape("a", layouts[0], shape, factors[0]),
+        FragmentShape("b", layouts[1], shape, factors[1]),
+        FragmentShape("accumulator", "", shape, types[-1]),
     )
 
 

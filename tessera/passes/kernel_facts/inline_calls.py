@@ -24,7 +24,7 @@ _DEEPEST = 24
 
 
 @dataclass(slots=True)
-class _Body:
+class _InlinedBody:
     """The function being put together."""
 
     instructions: list[ptx.Instruction] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Inliner:
     def __init__(self, functions: Mapping[str, ptx.Function]) -> None:
         self.functions = functions
         self.flat: dict[str, FlatFunction] = {}
-        self.body = _Body()
+        self.body = _InlinedBody()
         self.names: set[str] = set()
 
     def expand(self, flat: FlatFunction, names: Mapping[str, str], active: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
-from tessera.passes.kernel_facts.register_values import Base, Provenance, split_base
+from tessera.passes.kernel_facts.register_values import AddressBase, Provenance, split_base
 
 _SPACES = frozenset({"global", "generic", "const"})
 _DATA = re.compile(r"data\.([^\s?]+)\?")
@@ -37,7 +37,7 @@ class KernelAccess:
 
     text: str
     kind: AccessKind
-    base: Base
+    base: AddressBase
     offset: Expression
     width: int | None
     conditions: tuple[str, ...]

@@ -41,7 +41,7 @@ class Provenance(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class AddressBase:
     """A provenance, and the name of the object: a parameter, a variable, the loaded register."""
 
     provenance: Provenance
@@ -55,7 +55,7 @@ class RegisterValue:
     register: str
     width: int
     index: int
-    base: Base
+    base: AddressBase
     offset: Expression
     low: int | None
     high: int | None
@@ -116,10 +116,12 @@ def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
     return tuple(values)
 
 
-def split_base(code: KernelCode, value: Expression, width: int = 64) -> tuple[Base, Expression]:
+def split_base(
+    code: KernelCode, value: Expression, width: int = 64
+) -> tuple[AddressBase, Expression]:
     """A value as the base of an address and an offset from it."""
     if width < 64:
-        return Base(Provenance.INTEGER), value
+        return AddressBase(Provenance.INTEGER), value
     objects = _objects(code)
     bases = [
         (objects[term.symbols[0]], term.symbols[0])
@@ -131,10 +133,10 @@ def split_base(code: KernelCode, value: Expression, width: int = 64) -> tuple[Ba
     loaded = [t.symbols[0] for t in value.terms if t.coefficient == 1 and _is_word(code, t.symbols)]
     if not bases and len(loaded) == 1:
         name = loaded[0].removeprefix("data.").removesuffix("?")
-        return Base(Provenance.LOADED, name), expr.add(value, expr.symbol(loaded[0]), -1)
+        return AddressBase(Provenance.LOADED, name), expr.add(value, expr.symbol(loaded[0]), -1)
     if bases or any("?" in symbol for term in value.terms for symbol in term.symbols):
-        return Base(Provenance.UNKNOWN), value
-    return Base(Provenance.INTEGER), value
+        return AddressBase(Provenance.UNKNOWN), value
+    return AddressBase(Provenance.INTEGER), value
 
 
 def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
@@ -144,11 +146,11 @@ def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
     return code.widths.get(symbols[0].removeprefix("data.").removesuffix("?"), 0) == 64
 
 
-def _objects(code: KernelCode) -> dict[str, Base]:
+def _objects(code: KernelCode) -> dict[str, AddressBase]:
     """What can be the base of an address, by the name that expressions have for it."""
     prefix = f"{code.function.name}_"
     objects = {
-        p.name.removeprefix(prefix): Base(Provenance.PARAMETER, p.name)
+        p.name.removeprefix(prefix): AddressBase(Provenance.PARAMETER, p.name)
         for p in code.function.parameters
         if p.type in {"u64", "b64", "s64"} and not p.dimensions
     }
@@ -157,5 +159,5 @@ def _objects(code: KernelCode) -> dict[str, Base]:
         if variable.space in {"global", "const"}:
             kind = Provenance.VARIABLE
         if kind is not None:
-            objects[variable.name] = Base(kind, variable.name)
+            objects[variable.name] = AddressBase(kind, variable.name)
     return objects

@@ -216,7 +216,10 @@ def _flow(
 
 
 def _keeps(instruction: ptx.Instruction, address_places: list[int], least: int) -> bool:
-    """Whether a sum or a copy of shared addresses (sources `address_places`) is all that this makes."""
+    """Whether a sum or a copy of shared addresses is all that this makes.
+
+    `address_places` are the sources that hold such addresses.
+    """
     name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
     if any(isinstance(operand, ptx.Vector) for operand in instruction.operands):
         return False

@@ -61,7 +61,7 @@ _ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class RangedValue:
     """What is known of one value: an interval (`lanes`, of one thread) and bits."""
 
     range: Lanes
@@ -78,7 +78,7 @@ class Value:
         return low, low + span
 
 
-State = dict[str, Value]
+State = dict[str, RangedValue]
 Place = tuple[int, str]
 
 
@@ -88,11 +88,11 @@ class ValueRanges:
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         self.specials = _special_ranges(code)
-        self.values: dict[Place, Value] = {}
+        self.values: dict[Place, RangedValue] = {}
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.block_of = {step.index: block for block in code.blocks for step in block}
 
-    def run(self) -> dict[Place, Value]:
+    def run(self) -> dict[Place, RangedValue]:
         """Go over the blocks until nothing changes."""
         entries: dict[int, State] = {0: {}}
         visits: dict[int, int] = {}
@@ -148,31 +148,31 @@ class ValueRanges:
         bits = known_bits.result_bits(plain, [v.bits for v in values], width[name])
         return {name: self._settle(computed, bits, width[name])}
 
-    def _settle(self, value_range: Lanes, bits: KnownBits, width: int) -> Value:
+    def _settle(self, value_range: Lanes, bits: KnownBits, width: int) -> RangedValue:
         low, high = (int(b.flat[0]) for b in lanes.unsigned_bounds(value_range, width))
         if low == high:
-            return Value(value_range, known_bits.constant_bits(low, width))
-        return Value(value_range, known_bits.both(bits, known_bits.bounded_bits(high, width)))
+            return RangedValue(value_range, known_bits.constant_bits(low, width))
+        return RangedValue(value_range, known_bits.both(bits, known_bits.bounded_bits(high, width)))
 
-    def _sources(self, step: Step, state: State) -> list[Value] | None:
+    def _sources(self, step: Step, state: State) -> list[RangedValue] | None:
         opcode = step.instruction.opcode
         types = [m for m in opcode.modifiers if is_type(m)]
         width = min(64, type_bits(types[-1])) if types else 64
         wanted = (Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE)
-        sources: list[Value] = []
+        sources: list[RangedValue] = []
         for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=False):
             if role in wanted:
                 bits = 1 if role is Role.PREDICATE else source_bits(opcode, len(sources), width)
                 sources.append(self._operand(operand, bits, state))
         return sources
 
-    def _operand(self, operand: ptx.Operand, bits: int, state: State) -> Value:
+    def _operand(self, operand: ptx.Operand, bits: int, state: State) -> RangedValue:
         if isinstance(operand, ptx.Name):
             if operand.name in self.code.widths and operand.component is None:
                 value = state.get(operand.name)
                 if value is None:
                     return self._unknown(bits)
-                return Value(lanes.truncate(value.range, bits), value.bits)
+                return RangedValue(lanes.truncate(value.range, bits), value.bits)
             text = f"{operand.name}.{operand.component}" if operand.component else operand.name
             bounds = self.specials.get(text)
             if bounds is not None:
@@ -184,17 +184,17 @@ class ValueRanges:
                 return self._settle(lanes.scalar(number, bits), NOTHING, bits)
         return self._unknown(bits)
 
-    def _unknown(self, bits: int) -> Value:
-        return Value(lanes.unknown(bits, 0), NOTHING)
+    def _unknown(self, bits: int) -> RangedValue:
+        return RangedValue(lanes.unknown(bits, 0), NOTHING)
 
-    def _anything(self, name: str) -> Value:
+    def _anything(self, name: str) -> RangedValue:
         return self._unknown(self.code.widths.get(name, 64))
 
     # --- where states meet -------------------------------------------------------------------
 
-    def _join(self, name: str, left: Value, right: Value) -> Value:
+    def _join(self, name: str, left: RangedValue, right: RangedValue) -> RangedValue:
         width = self.code.widths.get(name, 64)
-        return Value(lanes.join(left.range, right.range, width), left.bits.join(right.bits))
+        return RangedValue(lanes.join(left.range, right.range, width), left.bits.join(right.bits))
 
     def _merge(self, entries: dict[int, State], target: int, out: State, visits: int) -> bool:
         """Add a state to a block's; whether that changed it."""
@@ -214,14 +214,14 @@ class ValueRanges:
         entries[target] = merged
         return changed
 
-    def _widened(self, name: str, old: Value, new: Value) -> Value:
+    def _widened(self, name: str, old: RangedValue, new: RangedValue) -> RangedValue:
         width = self.code.widths.get(name, 64)
         top = MASK[width] >> 1 if width in MASK else 0
         before, after = old.bounds(width), new.bounds(width)
         grows = before is not None and after is not None and before[0] == after[0] >= 0
         if grows and after is not None and after[1] < top:
-            return Value(lanes.between(after[0], top, width, 0), new.bits)
-        return Value(lanes.unknown(width, 0), new.bits)
+            return RangedValue(lanes.between(after[0], top, width, 0), new.bits)
+        return RangedValue(lanes.unknown(width, 0), new.bits)
 
     # --- branches ------------------------------------------------------------------------------
 
@@ -280,11 +280,13 @@ class ValueRanges:
         return None
 
 
-def _same(left: Value, right: Value) -> bool:
+def _same(left: RangedValue, right: RangedValue) -> bool:
     return lanes.equal(left.range, right.range) and left.bits == right.bits
 
 
-def _cut(value: Value, other: Value, sign: str, bits: int, signed: bool) -> Value | None:
+def _cut(
+    value: RangedValue, other: RangedValue, sign: str, bits: int, signed: bool
+) -> RangedValue | None:
     """A value for which `value sign other` can hold; None where it cannot."""
     bounds = lanes.biased_bounds if signed else lanes.unsigned_bounds
     low, high = (int(b.flat[0]) for b in bounds(value.range, bits))
@@ -306,7 +308,7 @@ def _cut(value: Value, other: Value, sign: str, bits: int, signed: bool) -> Valu
         return None
     build = lanes.from_biased if signed else lanes.from_bounds
     first, last = (np.array([[number]], dtype=np.uint64) for number in (low, high))
-    return Value(build(first, last, bits, 0), value.bits)
+    return RangedValue(build(first, last, bits, 0), value.bits)
 
 
 def _special_ranges(code: KernelCode) -> dict[str, tuple[int, int]]:

@@ -1,9 +1,9 @@
 """`elect.sync`: one thread of a warp goes on, and it is not known which.
 
 Nobody is sure to be elected, but somebody of every warp is. So a value that hangs on nothing but
-an election is kept twice (`lanes.Choice`): as an elected thread has it, and as another has it. A
-guard with such a value leaves, besides the threads that may be there, those that surely are if
-they are elected (`masks.Mask.elected`). If these are all threads of a warp, and all would access
+an election is kept twice (`lanes.ElectedValue`): as an elected thread has it, and as another has
+it. A guard with such a value leaves, besides the threads that may be there, those that surely are
+if they are elected (`masks.Mask.elected`). If these are all threads of a warp, and all would access
 the same bytes, then the access happens.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array, Choice, Lanes
+from tessera.passes.lane_values.lanes import U64, Array, ElectedValue, Lanes
 
 _WARP = 32
 _EVERYBODY = 0xFFFFFFFF
@@ -31,7 +31,9 @@ def elect(members: Lanes, sure: Array, may: Array, threads: int, election: int) 
     full = _by_warp(sure, threads).all(axis=-1) | ~_by_warp(may, threads).any(axis=-1)
     if whole and bool(full.all()):
         certain = np.ones((1, 1), dtype=U64)
-        elected.choice = Choice(election, certain, certain - certain, certain.astype(np.bool_))
+        elected.choice = ElectedValue(
+            election, certain, certain - certain, certain.astype(np.bool_)
+        )
     return elected
 
 
@@ -51,19 +53,19 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     chosen: list[Lanes] = []
     for result, hit, miss in zip(results, hits, misses, strict=True):
         copy = lanes.copied(result)
-        copy.choice = Choice(choices[0].election, hit.lo, miss.lo, valid)
+        copy.choice = ElectedValue(choices[0].election, hit.lo, miss.lo, valid)
         chosen.append(copy)
     return tuple(chosen)
 
 
-def merged_choice(strong: Array, new: Lanes, old: Lanes) -> Choice | None:
+def merged_choice(strong: Array, new: Lanes, old: Lanes) -> ElectedValue | None:
     """The choice of `new` in some threads; in the others `old` counts only where it is exact."""
     if new.choice is None:
         return None
     hit = np.where(strong, new.choice.hit, old.lo)
     miss = np.where(strong, new.choice.miss, old.lo)
     exact = lanes.spans(old) == U64(0)
-    return Choice(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
+    return ElectedValue(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
 
 
 def agreeing(elected: Array, values: Sequence[Array], threads: int) -> Array:

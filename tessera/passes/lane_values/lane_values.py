@@ -27,7 +27,7 @@ MASK = {1: 1, 8: 0xFF, 16: 0xFFFF, 32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
 MASKS = {bits: U64(mask) for bits, mask in MASK.items()}
 
 
-class Base:
+class LaneBase:
     """The numbers that some values share up to a distance; `sum` is the last one made of it."""
 
     __slots__ = ("array", "bounds", "sum")
@@ -35,19 +35,19 @@ class Base:
     def __init__(self, array: Array) -> None:
         self.array = array
         self.bounds: tuple[int, int] | None = None
-        self.sum: tuple[Base, Base] | None = None
+        self.sum: tuple[LaneBase, LaneBase] | None = None
 
-    def plus(self, other: Base) -> Base:
+    def plus(self, other: LaneBase) -> LaneBase:
         """The sums, modulo 2**64, of the numbers of two bases; loops ask for the same again."""
         for left, right in ((self, other), (other, self)):
             if left.sum is not None and left.sum[0] is right:
                 return left.sum[1]
-        total = Base(self.array + other.array)
+        total = LaneBase(self.array + other.array)
         self.sum, other.sum = (other, total), (self, total)
         return total
 
 
-class Choice(NamedTuple):
+class ElectedValue(NamedTuple):
     """A value that hangs on an election (`elections`): exact for a thread that was elected, and
     for one that was not. It says nothing of the threads outside `valid`. `election` is equal for
     values of one election."""
@@ -71,11 +71,11 @@ class Lanes:
         self, lo: Array, span: Array | None = None, why: int = -1, kind: int = NUMBER
     ) -> None:
         self._lo: Array | None = lo
-        self.base = Base(lo)
+        self.base = LaneBase(lo)
         self.shift = 0
         self.span = span
         self.why = why
-        self.choice: Choice | None = None
+        self.choice: ElectedValue | None = None
         self.kind = kind
         self.options: tuple[Lanes, ...] = ()
 

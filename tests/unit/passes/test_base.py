@@ -9,6 +9,7 @@ import pytest
 
 from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisError, AnalysisManager, Facts
+from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.dependences import Dependences
 from tests.helpers.traces import COPY, trace
 
@@ -74,10 +75,26 @@ def test_an_analysis_outside_the_package_uses_the_dependences(program: Program) 
     assert AnalysisManager(program).get(BusiestBuffer).buffer == "t"
 
 
-def test_each_analysis_is_computed_once_and_reported(program: Program) -> None:
+def test_each_analysis_is_computed_once_after_its_needs(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[str] = []
-    manager = AnalysisManager(program, lambda name, result, seconds: seen.append(name))
+
+    def watched(kind: type[Any]) -> classmethod[Any, Any, Any]:
+        compute = kind.compute.__func__
+
+        def noted(cls: type[Any], *arguments: Any) -> Any:
+            result = compute(cls, *arguments)
+            seen.append(cls.name)
+            return result
+
+        return classmethod(noted)
+
+    for kind in (AccessRegions, Dependences, BusiestBuffer):
+        monkeypatch.setattr(kind, "compute", watched(kind))
+    manager = AnalysisManager(program)
     assert manager.get(BusiestBuffer) is manager.get(BusiestBuffer)
+    manager.get(AccessRegions)
     assert seen == ["access-regions", "dependences", "busiest-buffer"]
 
 
