@@ -19,7 +19,13 @@ from tessera.ir.opcodes.records import (
 )
 from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_bits, type_width
 
-_WMMA_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+_MATRIX_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+
+
+def matrix_shape(modifier: str) -> tuple[int, int, int] | None:
+    """Rows, columns and depth that a modifier such as `m16n8k16` stands for; None for others."""
+    shape = _MATRIX_SHAPE.fullmatch(modifier)
+    return None if shape is None else (int(shape[1]), int(shape[2]), int(shape[3]))
 
 
 def extent_of(notation: str, modifiers: tuple[str, ...], words: list[str]) -> Extent:
@@ -58,12 +64,12 @@ def _matrix_rows(modifiers: tuple[str, ...]) -> Extent:
 
 
 def _wmma_matrix(modifiers: tuple[str, ...], words: list[str]) -> Extent:
-    shape = next(filter(None, map(_WMMA_SHAPE.fullmatch, modifiers)), None)
+    shape = next(filter(None, map(matrix_shape, modifiers)), None)
     part = next((m for m in modifiers if m in {"a", "b", "c", "d"}), None)
     types = [m for m in modifiers if is_type(m)]
     if shape is None or part is None or not types:
         return UnknownExtent()
-    m, n, k = map(int, shape.groups())
+    m, n, k = shape
     rows, columns = {"a": (m, k), "b": (k, n)}.get(part, (m, n))
     if "col" in modifiers:
         rows, columns = columns, rows

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.ir.opcodes import Kind, meaning_of
+from tessera.ir.opcodes.extents import matrix_shape
 from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_width
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.program.program import Launch, Scalar
@@ -28,7 +29,6 @@ _ENOUGH_STEPS = 8_000  # after so many in all, no further threads are walked
 _UNKNOWN_ROUNDS = 8
 _LOOK_AHEAD = 40
 _TYPE = re.compile(r"(?:([subf])(\d+)|pred)\Z")
-_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _MATRIX_UNITS = {
     "f16": "fp16",
     "bf16": "bf16",
@@ -316,8 +316,8 @@ def _matrix(opcode: ptx.Opcode) -> tuple[str, float]:
     ]
     unit = _MATRIX_UNITS.get(types[1] if len(types) > 1 else "", "fp16")
     for modifier in opcode.modifiers:
-        if shape := _SHAPE.match(modifier):
-            rows, columns, depth = (int(part) for part in shape.groups())
+        if shape := matrix_shape(modifier):
+            rows, columns, depth = shape
             threads = 128 if opcode.name == "wgmma" else 32
             return unit, 2.0 * rows * columns * depth / threads
     return unit, 0.0

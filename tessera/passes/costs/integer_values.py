@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tessera.ir.opcodes.comparisons import COMPARISON_TESTS
+
 Value = int | None
 Operation = Callable[[list[int], tuple[str, ...], int, bool], Value]
 
@@ -20,21 +22,10 @@ def fit(value: int, bits: int, signed: bool) -> int:
 
 def _compare(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
     left, right = (fit(value, bits, signed) for value in values[:2])
-    tests = {
-        "eq": left == right,
-        "ne": left != right,
-        "lt": left < right,
-        "le": left <= right,
-        "gt": left > right,
-        "ge": left >= right,
-        "lo": left < right,
-        "ls": left <= right,
-        "hi": left > right,
-        "hs": left >= right,
-    }
-    holds = tests.get(modifiers[0])
-    if holds is None:
+    test = COMPARISON_TESTS.get(modifiers[0])
+    if test is None:
         return None
+    holds = test(left, right)
     if len(values) > 2 and len(modifiers) > 2:
         joined = {"and": holds and values[2], "or": holds or values[2]}.get(modifiers[1])
         return None if joined is None else int(bool(joined))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tessera.ir.architecture import WARP
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Array, Lanes
@@ -24,7 +25,6 @@ from tessera.passes.lane_values.lanes import U64, Array, Lanes
 Triple = tuple[int, int, int]
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """First and last (exclusive) CTA along x, y and z."""
-WARP = 32
 _AXES = "xyz"
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.architecture import WARP
 from tessera.ir.opcodes import (
     Access,
     Bytes,
@@ -32,7 +33,7 @@ from tessera.ir.opcodes import (
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.pointer_steps import settled
-from tessera.passes.footprint.scene import WARP, Scene
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_access import (
     SharedSpace,
     load_address,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tessera.passes.footprint.scene import WARP
+from tessera.ir.architecture import WARP
 from tessera.passes.lane_values.lanes import Array
 from tessera.passes.lane_values.masks import ALL, Mask
 

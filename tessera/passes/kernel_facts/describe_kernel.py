@@ -17,36 +17,13 @@ from dataclasses import dataclass
 from tessera.ir.graph import expr
 from tessera.ir.graph.expr import Expression
 from tessera.ir.opcodes import Bytes, Flow
+from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, INVERSE_COMPARISONS
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import written_registers
 
-_INVERSE = {
-    "lt": "ge",
-    "le": "gt",
-    "gt": "le",
-    "ge": "lt",
-    "eq": "ne",
-    "ne": "eq",
-    "lo": "hs",
-    "ls": "hi",
-    "hi": "ls",
-    "hs": "lo",
-}
-_SIGNS = {
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-    "lo": "<",
-    "ls": "<=",
-    "hi": ">",
-    "hs": ">=",
-}
 _INFIX = {"div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "shr": ">>"}
 _LONGEST = 160
 _DEEPEST = 60
@@ -272,13 +249,15 @@ class Describer:
         block, step = written[0]
         instruction = step.instruction
         modifiers = instruction.opcode.modifiers
-        sign = next((m for m in modifiers if m in _SIGNS), None)
+        sign = next((m for m in modifiers if m in COMPARISON_SIGNS), None)
         plain = instruction.opcode.name == "setp" and not {"and", "or", "xor"} & set(modifiers)
         if not plain or sign is None or modifiers[-1].startswith(("f", "bf")):
             return unknown
         use = (block, step.index)
         left, right = (self._operand(o, use) for o in instruction.operands[1:3])
-        return Condition(left, _SIGNS[sign if positive else _INVERSE[sign]], right)
+        return Condition(
+            left, COMPARISON_SIGNS[sign if positive else INVERSE_COMPARISONS[sign]], right
+        )
 
     # --- what it comes to ------------------------------------------------------------------
 

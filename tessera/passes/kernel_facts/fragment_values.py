@@ -19,6 +19,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tessera.ir.opcodes.extents import matrix_shape
+
 JOINED = 0
 UNKNOWN = -1
 
@@ -95,20 +97,11 @@ def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[FragmentShape, ...]:
     """The fragments of an instruction: of `wmma.load.x` and `wmma.store.d` one; of `wmma.mma`
     those of D, A, B and C, in operand order."""
     layouts = [modifier for modifier in modifiers if modifier in ("row", "col")]
-    at = next(
-        (
-            n
-            for n, modifier in enumerate(modifiers)
-            if modifier[0] == "m" and modifier[1:2].isdigit()
-        ),
-        None,
-    )
+    at = next((n for n, modifier in enumerate(modifiers) if matrix_shape(modifier)), None)
     if at is None or not layouts:
         return ()
-    shape, types = (
-        modifiers[at],
-        [modifier for modifier in modifiers[at + 1 :] if _is_element(modifier)],
-    )
+    shape = modifiers[at]
+    types = [modifier for modifier in modifiers[at + 1 :] if _is_element(modifier)]
     if modifiers[0] in ("load", "store"):
         role, kind = modifiers[1], types[-1] if types else ""
         if role in ("a", "b"):

@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from tessera.ir.opcodes import Role, type_bits
+from tessera.ir.opcodes.comparisons import INVERSE_COMPARISONS, MIRRORED_COMPARISONS, UNSIGNED_NAMES
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
@@ -27,20 +28,6 @@ from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import MASK, Lanes
 
-_INVERSE = {
-    "lt": "ge",
-    "le": "gt",
-    "gt": "le",
-    "ge": "lt",
-    "eq": "ne",
-    "ne": "eq",
-    "lo": "hs",
-    "ls": "hi",
-    "hi": "ls",
-    "hs": "lo",
-}
-_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_MIRROR = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _SPECIALS = {
     "%tid.x": (0, 1023),
     "%tid.y": (0, 1023),
@@ -245,16 +232,19 @@ class ValueRanges:
         if test is None:
             return state
         modifiers = test.instruction.opcode.modifiers
-        name = next((m for m in modifiers if m in _INVERSE), None)
+        name = next((m for m in modifiers if m in INVERSE_COMPARISONS), None)
         kind = next((m for m in reversed(modifiers) if is_type(m)), "")
         if name is None or kind[:1] not in "sub" or {"and", "or", "xor"} & set(modifiers):
             return state
-        name = name if holds else _INVERSE[name]
+        name = name if holds else INVERSE_COMPARISONS[name]
         signed = kind.startswith("s")
         left, right = test.instruction.operands[1:3]
         narrowed = dict(state)
-        operator = _UNSIGNED.get(name, name)
-        for mine, other, sign in ((left, right, operator), (right, left, _MIRROR[operator])):
+        operator = UNSIGNED_NAMES.get(name, name)
+        for mine, other, sign in (
+            (left, right, operator),
+            (right, left, MIRRORED_COMPARISONS[operator]),
+        ):
             if not isinstance(mine, ptx.Name) or mine.name not in state or mine.component:
                 continue
             bits = type_bits(kind)

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tessera.ir.architecture import WARP
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Array, ElectedValue, Lanes
 
-_WARP = 32
 _EVERYBODY = 0xFFFFFFFF
 Results = tuple[Lanes, ...]
 
@@ -75,7 +75,7 @@ def agreeing(elected: Array, values: Sequence[Array], threads: int) -> Array:
     for value in values:
         rows = _by_warp(np.broadcast_to(value, shape), threads)
         good = good & (rows == rows[..., :1]).all(axis=-1, keepdims=True)
-    spread = np.repeat(good[..., 0], _WARP, axis=-1)
+    spread = np.repeat(good[..., 0], WARP, axis=-1)
     return spread[..., :threads]
 
 
@@ -83,5 +83,5 @@ def _by_warp(values: Array, threads: int) -> Array:
     """With warps and lanes as axes in place of threads; missing lanes repeat the last thread."""
     shape = np.broadcast_shapes(values.shape, (1, threads))
     wide = np.broadcast_to(values, shape)
-    places = np.minimum(np.arange(-(-threads // _WARP) * _WARP), threads - 1)
-    return wide[..., places].reshape(*shape[:-1], -1, _WARP)
+    places = np.minimum(np.arange(-(-threads // WARP) * WARP), threads - 1)
+    return wide[..., places].reshape(*shape[:-1], -1, WARP)

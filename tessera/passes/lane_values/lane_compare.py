@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tessera.ir.opcodes import type_bits
+from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, UNSIGNED_NAMES
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import MASK, U64, Array, Lanes
@@ -20,8 +21,6 @@ from tessera.passes.lane_values.lanes import MASK, U64, Array, Lanes
 Values = Sequence[Lanes]
 Pair = tuple[Array, Array]
 
-_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"}
-_UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 _FLOAT_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
@@ -35,7 +34,7 @@ _FLOAT_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
 
 def compare_function(opcode: ptx.Opcode, types: list[str]) -> Callable[[Values], Lanes] | None:
     """The function of `setp` or `set`, without its boolean operator; None where unknown."""
-    name = next((m for m in opcode.modifiers if m in _COMPARISONS), None)
+    name = next((m for m in opcode.modifiers if m in COMPARISON_SIGNS), None)
     if name is None or not types:
         return None
     kind = types[-1]
@@ -51,7 +50,7 @@ def _integer_test(name: str, kind: str) -> Callable[[Values], Lanes] | None:
     if kind[0] not in "bsu" or not kind[1:].isdigit():
         return None
     bits, signed = type_bits(kind), kind[0] == "s"
-    operator = _UNSIGNED_NAMES.get(name, name)
+    operator = UNSIGNED_NAMES.get(name, name)
     return lambda values: compare(operator, values[0], values[1], bits, signed)
 
 

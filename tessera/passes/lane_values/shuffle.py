@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.architecture import WARP
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Array, Lanes
-
-_WARP = 32
 
 
 def shuffle(
@@ -44,7 +43,7 @@ def shuffle(
 def _sources(lane: Array, clamp: int, modes: tuple[str, ...], threads: int) -> Array:
     """The thread that each thread reads, as the ISA's pseudo code has it."""
     thread = np.arange(threads, dtype=np.int64)
-    own = thread % _WARP
+    own = thread % WARP
     wanted = np.broadcast_to((lane.astype(np.int64) & 0x1F).reshape(1, -1), (1, threads))
     bound, segment = clamp & 0x1F, (clamp >> 8) & 0x1F
     most = (own & segment) | (bound & ~segment)
