@@ -107,12 +107,11 @@ def analysis_manager(
     They may be in a file below `data_root` that a link there leads to, or in what `open_data`
     opens. A file of contents that is missing or cannot be used is left to whoever needs it.
     """
-    from tessera.frontend.contents.open_contents import open_contents
     from tessera.passes.dependences.access_regions import AccessRegions
 
     manager = _remembering(program)
     tried: set[int] = set()
-    opener = open_data or partial(open_contents, program, folder, root=data_root)
+    opener = open_data or partial(_open_contents, program, folder, data_root)
     while program.resident is not None or open_data is not None:
         wanted = [b for b in manager.get(AccessRegions).wanted if b not in tried]
         tried.update(wanted)
@@ -122,6 +121,12 @@ def analysis_manager(
         program = replace(program, known=(*program.known, *found))
         manager = _remembering(program)
     return manager
+
+
+def _open_contents(program: Program, folder: str, data_root: str | None) -> Contents:
+    from tessera.frontend.contents.open_contents import open_contents
+
+    return open_contents(program, folder, root=data_root)
 
 
 def _remembering(program: Program) -> AnalysisManager:
@@ -259,8 +264,8 @@ def with_trace(report: Report) -> KernelGraph:
     if report.name == STDIN_NAME:
         return report.graph
     from tessera.ir.graph.graph import TraceReference
-    from tessera.ir.plan.plan import text_digest
     from tessera.ir.program.print_trace import print_program
+    from tessera.ir.text_digest import text_digest
 
     try:
         # Where links lead to: whoever reads a graph does not follow them.

@@ -33,9 +33,9 @@ from tessera.frontend.machine.gpus import Entry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.machine import Gpu
-from tessera.ir.plan.plan import text_digest
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Launch, LibraryCall, Program, Role, Work
+from tessera.ir.text_digest import text_digest
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 

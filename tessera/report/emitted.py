@@ -14,14 +14,17 @@ from tessera.ir.graph.print_graph import print_dot, print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
 from tessera.report.graph import why_text
-from tessera.report.graph_page import picture
 
 
 def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
     """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
     if form == "dot":
         return text_to_bytes(print_dot(graph))
-    return text_to_bytes(picture(graph, title) if form == "html" else print_graph(graph))
+    if form != "html":
+        return text_to_bytes(print_graph(graph))
+    from tessera.report.graph_page import picture  # few ask for a page
+
+    return text_to_bytes(picture(graph, title))
 
 
 def describe_kernels(report: Report) -> str:

@@ -9,6 +9,7 @@ import networkx
 import pytest
 
 from tessera.frontend.cache import analysis_cache, module_cache
+from tessera.frontend.cache.code_digest import files
 from tessera.frontend.text.grammar import PACKAGE
 
 ROOT = Path(__file__).parents[2]
@@ -60,5 +61,9 @@ def test_every_room_says_what_it_is_for() -> None:
 @pytest.mark.parametrize("cache", [module_cache, analysis_cache])
 def test_caches_know_the_code_that_decides_what_they_hold(cache: object) -> None:
     """A pattern that matches nothing would let old entries pass for new ones."""
-    for pattern in cache._SOURCES:  # type: ignore[attr-defined]
-        assert any(PACKAGE.glob(pattern)), pattern
+    for place in cache._SOURCES:  # type: ignore[attr-defined]
+        found = list(files(place))
+        assert found, place
+        below = PACKAGE / place.removesuffix("/**")
+        deep = sorted(below.rglob("*.py")) if place.endswith("/**") else sorted(below.glob("*.py"))
+        assert sorted(found) == [str(path) for path in deep or [below]]

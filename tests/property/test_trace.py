@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Severity, Source
-from tessera.frontend.trace import syntax as trace_syntax
+from tessera.frontend.trace import parse_record as trace_syntax
+from tessera.frontend.trace.grammar import parse_by_grammar, trace_parser
+from tessera.frontend.trace.parse_record import parse_record, parse_value, plain_argument
 from tessera.frontend.trace.read_trace import examine_trace, parse_trace
-from tessera.frontend.trace.syntax import (
-    AddressSyntax,
-    ScalarSyntax,
-    parse_record,
-    parse_value,
-    plain_argument,
-)
+from tessera.frontend.trace.syntax import AddressSyntax, ScalarSyntax, Token
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Program, Scalar
 from tessera.ir.program.scalar_text import scalar_bits, scalar_text
@@ -90,6 +86,54 @@ def test_an_argument_is_the_same_by_pattern_and_by_grammar(text: str) -> None:
     else:
         assert isinstance(syntax, ScalarSyntax)
         assert plain == (syntax.type, ":", syntax.value)
+
+
+VALUE_PIECES = ["0", "7", "64", "0x10", "-1", "007", "x", ",", "+", "a", "b.c", " ", "é", "//"]
+
+
+@given(
+    st.sampled_from(["integer", "triple", "shape", "address"]),
+    st.lists(st.sampled_from(VALUE_PIECES), max_size=6).map("".join),
+)
+def test_a_value_is_the_same_by_pattern_and_by_grammar(rule: str, text: str) -> None:
+    plain = trace_syntax._plain_value(rule, text)
+    if plain is not None:
+        slow = parse_by_grammar(text, rule)
+        assert plain == slow
+        assert _places(plain) == _places(slow)
+
+
+def _places(syntax: object) -> list[tuple[str, int, int]]:
+    if isinstance(syntax, Token):
+        return [(syntax.type, syntax.start_pos, syntax.end_pos)]
+    return [place for part in syntax for place in _places(part)] if syntax else []  # type: ignore[attr-defined]
+
+
+@given(
+    st.sampled_from(
+        ["buffer", "launch", "memcpy", "pointers", "resident", "tessera.trace", "wait"]
+    ),
+    st.lists(
+        st.sampled_from(["x", "y+6", "m.k", "1", "@{0:a}", "a=1", "b=[ c ]", "  ", "//", "="]),
+        max_size=5,
+    ),
+    st.sampled_from([" ", ""]),
+)
+def test_a_line_is_the_same_by_pattern_and_by_grammar(
+    word: str, rest: list[str], blank: str
+) -> None:
+    text = " " + " ".join([word, blank.join(rest)])
+    plain = trace_syntax._plain_record(text)
+    if plain is not None:
+        slow = trace_syntax._parse_record_by_grammar(text)
+        assert plain == slow
+        assert [_places(name) for name in plain[0]] == [_places(name) for name in slow[0]]
+
+
+def test_terminals_are_those_that_lark_reads() -> None:
+    ours = trace_syntax.terminals()
+    for name in ours.keys() - {"STRING"}:  # Lark turns its escapes into characters
+        assert trace_parser().get_terminal(name).pattern.to_regexp() == ours[name]
 
 
 @given(scalars)

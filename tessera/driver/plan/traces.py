@@ -19,9 +19,10 @@ from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.text.plain_files import file_digest, open_plain
 from tessera.frontend.text.readfile import STDIN, read_source, read_stream
 from tessera.ir.graph.graph import KernelGraph, TraceReference
-from tessera.ir.plan.plan import PlannedTrace, text_digest
+from tessera.ir.plan.plan import PlannedTrace
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import BufferId, Program, Role
+from tessera.ir.text_digest import text_digest
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses

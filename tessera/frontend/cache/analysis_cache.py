@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 from pathlib import Path
 
 from tessera import __version__
+from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import (
     CHECKSUM_BYTES,
     TRIMMER,
@@ -25,18 +25,17 @@ from tessera.frontend.cache.private_files import (
     read_private,
     write_whole,
 )
-from tessera.frontend.text.grammar import PACKAGE
 
 FORMAT = 1
 SUFFIX = ".regions"
 MAX_FILE_BYTES = 64 << 20
 # What decides how a text becomes accesses; two releases that differ here share no files.
 _SOURCES = (
-    "passes/**/*.py",
-    "ir/**/*.py",
-    "frontend/ptx/*.py",
-    "frontend/trace/*.py",
-    "frontend/text/*.py",
+    "passes/**",
+    "ir/**",
+    "frontend/ptx",
+    "frontend/trace",
+    "frontend/text",
     "diagnostics.py",
 )
 
@@ -44,11 +43,8 @@ _SOURCES = (
 @functools.cache
 def magic() -> bytes:
     """The first line of a file: format, release, and a digest of the code of the analysis."""
-    digest = hashlib.blake2b(digest_size=12)
-    for pattern in _SOURCES:
-        for path in sorted(PACKAGE.glob(pattern)):
-            digest.update(path.read_bytes())
-    return f"tessera-regions {FORMAT} {__version__} {digest.hexdigest()}\n".encode()
+    digest = code_digest(_SOURCES)
+    return f"tessera-regions {FORMAT} {__version__} {digest}\n".encode()
 
 
 class AnalysisCache:

@@ -30,6 +30,7 @@ from tessera.frontend.cache.cache_codec import (
     encode_body,
     encode_record,
 )
+from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import (
     CHECKSUM_BYTES,
     TRIMMER,
@@ -39,29 +40,26 @@ from tessera.frontend.cache.private_files import (
     write_whole,
 )
 from tessera.frontend.text.bulk import collector_paused
-from tessera.frontend.text.grammar import PACKAGE, grammar_text
+from tessera.frontend.text.grammar import grammar_text
 from tessera.ir.ptx import syntax as ptx
 
 FORMAT = 1
 SUFFIX = ".module"
 # What decides how a text becomes a module; two releases that differ here share no files.
 _SOURCES = (
-    "frontend/ptx/*.py",
-    "frontend/text/*.py",
-    "frontend/cache/*.py",
-    "ir/ptx/*.py",
-    "ir/opcodes/**/*.py",
+    "frontend/ptx",
+    "frontend/text",
+    "frontend/cache",
+    "ir/ptx",
+    "ir/opcodes/**",
 )
 
 
 @functools.cache
 def magic() -> bytes:
     """The first line of a file: format, release, and a digest of the code that reads PTX."""
-    digest = hashlib.blake2b(grammar_text("ptx").encode(), digest_size=12)
-    for pattern in _SOURCES:
-        for path in sorted(PACKAGE.glob(pattern)):
-            digest.update(path.read_bytes())
-    return f"tessera-module {FORMAT} {__version__} {digest.hexdigest()}\n".encode()
+    digest = code_digest(_SOURCES, grammar_text("ptx").encode())
+    return f"tessera-module {FORMAT} {__version__} {digest}\n".encode()
 
 
 def content_key(text: str) -> str:

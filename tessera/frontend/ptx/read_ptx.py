@@ -11,12 +11,9 @@ from collections.abc import Sequence
 
 from tessera.diagnostics import Diagnostic, Severity, Source, TesseraError, in_text_order
 from tessera.frontend.cache.module_cache import ModuleCache
-from tessera.frontend.ptx.scan import scan_module
-from tessera.frontend.ptx.statement_runs import RunSplitter
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import source_of_text
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.verify_module import verify_module
 
 
 def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
@@ -32,6 +29,9 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
 
 def _scan(source: Source) -> ptx.Module | None:
     """The module, read item by item, or None where that finds a fault."""
+    from tessera.frontend.ptx.scan import scan_module
+    from tessera.frontend.ptx.statement_runs import RunSplitter
+
     splitter = RunSplitter()
 
     def read_items(start: int, end: int) -> Sequence[ptx.Item] | None:
@@ -53,6 +53,9 @@ def load_module(
             module = cached.module()
     if module is not None and cached is not None and cached.is_clean:
         return module, ()
+    # Imported here, as the reader is above: what the cache has needs neither.
+    from tessera.ir.ptx.verify_module import verify_module
+
     is_new = module is None
     module = module or parse_source(source)
     diagnostics = in_text_order(verify_module(module))

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from lark import Token
-
 from tessera.diagnostics import Label, Span
 from tessera.frontend.trace.fields import Fields, read_fields
 from tessera.frontend.trace.findings import Findings, RecordAbandoned, did_you_mean
@@ -25,9 +23,10 @@ from tessera.frontend.trace.modules import (
     ParsePtx,
     variable_buffers,
 )
+from tessera.frontend.trace.parse_record import parse_record
 from tessera.frontend.trace.split import MARK, RECORD_KINDS, Indented, Line, Part, Segment
 from tessera.frontend.trace.steps import Steps
-from tessera.frontend.trace.syntax import SyntaxFault, parse_record
+from tessera.frontend.trace.syntax import SyntaxFault, Token
 from tessera.frontend.trace.values import MAX_BYTES, Values
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.print_trace import VERSION

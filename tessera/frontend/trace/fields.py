@@ -10,11 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lark import Token
-
 from tessera.frontend.trace.findings import Findings, RecordAbandoned, did_you_mean
 from tessera.frontend.trace.split import Line
-from tessera.frontend.trace.syntax import Field
+from tessera.frontend.trace.syntax import Field, Token
 from tessera.ir.program.program import DEFAULT_STREAM
 
 REQUIRED_KEYS: dict[str, tuple[str, ...]] = {

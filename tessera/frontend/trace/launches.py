@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lark import Token
-
 from tessera.diagnostics import Label
 from tessera.frontend.trace.check import (
     MAX_BLOCK,
@@ -25,6 +23,7 @@ from tessera.frontend.trace.fields import Fields, read_stream
 from tessera.frontend.trace.findings import did_you_mean
 from tessera.frontend.trace.modules import Modules, OpenModule, code_for
 from tessera.frontend.trace.steps import Steps
+from tessera.frontend.trace.syntax import Token
 from tessera.frontend.trace.values import Values
 from tessera.ir.program.program import Argument, Launch, LaunchVariant, Triple
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lark import Token
-
 from tessera.diagnostics import Label, Span
 from tessera.frontend.trace.fields import Fields, read_stream
 from tessera.frontend.trace.findings import Findings, did_you_mean
+from tessera.frontend.trace.syntax import Token
 from tessera.frontend.trace.values import MAX_BYTES, Values
-from tessera.ir.operators import table as operators
 from tessera.ir.program.program import (
     Buffer,
     Event,
@@ -146,6 +144,9 @@ class Steps:
     # --- parts -----------------------------------------------------------------------------
 
     def _check_operator(self, call: LibraryCall, start: int) -> None:
+        # Imported here because few traces call a library, and the table is large.
+        from tessera.ir.operators import table as operators
+
         place = (start, start + len(call.operator))
         if call.operator not in operators.table():
             near = " or ".join(f"`{name}`" for name in operators.near_names(call.operator))

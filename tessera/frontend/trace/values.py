@@ -14,10 +14,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lark import Token
-
 from tessera.diagnostics import Label
 from tessera.frontend.trace.findings import Findings, did_you_mean
+from tessera.frontend.trace.parse_record import parse_value, plain_argument
 from tessera.frontend.trace.syntax import (
     AddressSyntax,
     ArgumentSyntax,
@@ -26,9 +25,8 @@ from tessera.frontend.trace.syntax import (
     OperandSyntax,
     ScalarSyntax,
     SyntaxFault,
+    Token,
     WordSyntax,
-    parse_value,
-    plain_argument,
 )
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
@@ -82,8 +80,7 @@ class Values:
 
     def triple(self, text: str, at: int, what: str, high: Triple) -> Triple:
         """`X,Y,Z`, each from 1 to its part of `high`."""
-        known = self._triples.get((what, text))
-        if known is not None:
+        if known := self._triples.get((what, text)):
             return known
         x, y, z = (
             self._bounded(token, at, f"{what}.{axis}", 1, limit)
@@ -117,11 +114,9 @@ class Values:
 
     def buffer(self, name: str, at: int) -> Buffer:
         """A buffer that is declared above."""
-        buffer = self.buffers.get(name)
-        if buffer is None:
+        if name not in self.buffers:
             self._unknown_buffer(name, at)
-            raise AssertionError("unreachable")
-        return buffer
+        return self.buffers[name]
 
     def address(self, text: str, at: int) -> Pointer:
         """`BUFFER` or `BUFFER+BYTES`, inside the buffer or one past it."""
@@ -365,8 +360,8 @@ class Values:
 
     def _extents(self, tokens: Sequence[Token], at: int, what: str) -> tuple[int, ...]:
         if len(tokens) > MAX_RANK:
-            message = f"an operand has at most {MAX_RANK} dimensions"
-            self.findings.fail("TSR1161", message, _place(tokens[MAX_RANK], at))
+            place = _place(tokens[MAX_RANK], at)
+            self.findings.fail("TSR1161", f"an operand has at most {MAX_RANK} dimensions", place)
         return tuple(self._bounded(token, at, what, 0, MAX_BYTES) for token in tokens)
 
     def _attribute_key(self, entry: AttributeSyntax, known: dict[str, Any], at: int) -> str:
@@ -389,8 +384,7 @@ class Values:
             message = "an integer attribute does not fit in 64 bits"
             self.findings.fail("TSR1162", message, _place(value, at))
         if value.type == "NUMBER" and isinstance(number, float) and math.isinf(number):
-            message = "a float attribute is out of range"
-            self.findings.fail("TSR1162", message, _place(value, at))
+            self.findings.fail("TSR1162", "a float attribute is out of range", _place(value, at))
         return number
 
 

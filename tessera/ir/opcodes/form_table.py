@@ -59,6 +59,7 @@ class Unfit:
     reason: str
 
 
+@cache
 def _read_slot(text: str) -> Slot:
     bare = text[1:-1] if text[0] in "[(" else text
     for group in _GROUP.findall(bare):
@@ -67,40 +68,38 @@ def _read_slot(text: str) -> Slot:
     return Slot(choices, text[0] == "[", text[0] == "(", any(map(is_type, choices)))
 
 
-def _read_line(line: str) -> list[Form]:
-    names, modifiers, *rest = (column.strip() for column in line.split("|"))
+def _read_line(name: tuple[str, ...], line: str) -> Form:
+    _, modifiers, *rest = (column.strip() for column in line.split("|"))
     operands, needs = (*rest, "", "")[:2]
     words = _SLOT.findall(modifiers)
     plain = " ".join(word for word in needs.split() if ":" not in word).replace(" ", "/")
     special = [word.rpartition(":") for word in needs.split() if ":" in word]
-    return [
-        Form(
-            name=tuple(name.split(".")),
-            slots=tuple(_read_slot(word) for word in words if word != "*"),
-            is_open="*" in words,
-            operands=tuple(operands.split()),
-            needs=read_needs(plain),
-            needs_of=tuple((modifier, read_needs(text)) for modifier, _, text in special),
-        )
-        for name in names.split()
-    ]
+    return Form(
+        name=name,
+        slots=tuple(_read_slot(word) for word in words if word != "*"),
+        is_open="*" in words,
+        operands=tuple(operands.split()),
+        needs=read_needs(plain),
+        needs_of=tuple((modifier, read_needs(text)) for modifier, _, text in special),
+    )
 
 
-def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
-    groups: dict[tuple[str, ...], list[Form]] = defaultdict(list)
+def _load() -> dict[tuple[str, ...], tuple[str, ...]]:
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for table in forms.TABLES:
         joined = re.sub(r"\n +", " ", table)
         for line in joined.splitlines():
             content = line.partition("#")[0].strip()
-            for form in _read_line(content) if content else ():
-                groups[form.name].append(form)
+            for name in content.partition("|")[0].split():
+                groups[tuple(name.split("."))].append(content)
     return {name: tuple(group) for name, group in groups.items()}
 
 
-_FORMS = _load()
-_LONGEST = max(map(len, _FORMS))
+# The lines of each name. A line is read when an opcode asks for it: a module has few opcodes.
+_LINES = _load()
+_LONGEST = max(map(len, _LINES))
 _NEXT_WORDS: dict[str, set[str]] = defaultdict(set)
-for _name in _FORMS:
+for _name in _LINES:
     _NEXT_WORDS[_name[0]].update(_name[1:2])
 
 
@@ -108,9 +107,14 @@ def forms_of(opcode: ptx.Opcode) -> tuple[Form, ...]:
     """The forms of the longest name that an opcode starts with."""
     words = (opcode.name, *opcode.modifiers)
     for length in range(min(_LONGEST, len(words)), 0, -1):
-        if words[:length] in _FORMS:
-            return _FORMS[words[:length]]
+        if words[:length] in _LINES:
+            return _forms(words[:length])
     return ()
+
+
+@cache
+def _forms(name: tuple[str, ...]) -> tuple[Form, ...]:
+    return tuple(_read_line(name, line) for line in _LINES[name])
 
 
 @cache

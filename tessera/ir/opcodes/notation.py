@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tessera.ir.opcodes.records import Access, Flow, Kind, Role, Scope
 
@@ -80,6 +81,8 @@ _ASYNC = {
     Access.UPDATE: Access.ASYNC_UPDATE,
 }
 
+_FLOWS = {flow.name.lower(): flow for flow in Flow}
+_SCOPES = {scope.name.lower(): scope for scope in Scope}
 _FLAGS = frozenset({"side", "state", "aligned", "async"})
 
 _SHAPES = {"[": "address", "{": "vector", "(": "group"}
@@ -146,9 +149,9 @@ def _read_line(content: str) -> Iterator[Form]:
     if kind == "copy":
         kind, flags = "async_copy", flags | {"async"}
     specs = tuple(_read_operand(token, "async" in flags) for token in operands.split())
-    flows = [flow for flow in Flow if flow.name.lower() in flags]
-    scopes = [scope for scope in Scope if scope.name.lower() in flags]
-    extra = flags - {f.name.lower() for f in flows} - {s.name.lower() for s in scopes}
+    flows = [flow for name, flow in _FLOWS.items() if name in flags]
+    scopes = [scope for name, scope in _SCOPES.items() if name in flags]
+    extra = flags - _FLOWS.keys() - _SCOPES.keys()
     if extra - _FLAGS or len(rest) > 1:
         raise ValueError(f"unknown flags {sorted(extra)}")
     if kind not in {"arithmetic", "memory"}:
@@ -166,6 +169,7 @@ def _read_line(content: str) -> Iterator[Form]:
         )
 
 
+@cache
 def _read_operand(token: str, is_async: bool) -> OperandSpec:
     match = _match(token)
     shape = _SHAPES.get(match["open"], "")

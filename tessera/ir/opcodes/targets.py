@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 Version = tuple[int, int]
 
@@ -74,6 +75,7 @@ class Needs:
         return None
 
 
+@cache
 def read_needs(text: str) -> Needs:
     """`7.0/sm_80`, either part left out or in any order."""
     needs = Needs()

@@ -11,7 +11,6 @@ one file but for the contents of buffers.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -164,8 +163,3 @@ def memory_on(replicas: Iterable[Replica], device: str) -> int:
             else:
                 others += area.bytes * area.count
     return others + max(weights.values(), default=0)
-
-
-def text_digest(text: str) -> str:
-    """The digest of a trace's or machine's text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -33,7 +33,8 @@ from tessera.ir.plan.launch_program import (
     Send,
     Transfer,
 )
-from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica, text_digest
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica
+from tessera.ir.text_digest import text_digest
 
 LARGEST = (1 << 63) - 1
 """No size, offset or number is above this."""

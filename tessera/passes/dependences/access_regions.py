@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, Self, assert_never
 
 from tessera.ir.graph.access import Access, NeedKind, Pin
 from tessera.ir.graph.graph import ContentsDigest
@@ -20,7 +20,6 @@ from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes import findings
 from tessera.passes.base import Facts
-from tessera.passes.dependences.draws import agreed_footprint
 from tessera.passes.dependences.launch_needs import launch_needs
 from tessera.passes.dependences.launch_pattern import (
     Buffers,
@@ -46,11 +45,13 @@ from tessera.passes.dependences.plain_steps import (
     memset_accesses,
 )
 from tessera.passes.dependences.pointer_words import PointerWords, Written, grows, merged
-from tessera.passes.footprint.footprint import Footprint, find_footprint
 from tessera.passes.kernel_facts.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernel_facts.initial_pointers import initial_pointers
-from tessera.passes.kernel_facts.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.kernel_facts.kernel_memory import KernelFacts, KernelMemory, Store
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.footprint import Footprint
+    from tessera.passes.kernel_facts.kernel_code import KernelCode
 
 _WEIGHT = ir.Role.WEIGHT
 _Scene = tuple[ir.ModuleVariant, LaunchSetting]
@@ -281,6 +282,10 @@ class _Walker:
         footprint = self.footprints.get(key)
         if footprint is not None and (apart or key in self.agreed or not footprint.doubt):
             return footprint
+        # Imported here: kernels that the store remembers are not followed again.
+        from tessera.passes.dependences.draws import agreed_footprint
+        from tessera.passes.footprint.footprint import find_footprint
+
         code = self._code(step, variant)
 
         def find(draw: int) -> Footprint:
@@ -332,6 +337,8 @@ class _Walker:
         key = (int(step.module), variant.arch, step.kernel)
         code = self.codes.get(key)
         if code is None:
+            from tessera.passes.kernel_facts.kernel_code import prepare_kernel
+
             code = self.codes[key] = prepare_kernel(variant.ptx, _kernel(variant, step.kernel))
         return code
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.lane_values.lanes import Array
 
 Touch = tuple[int, int]
@@ -170,7 +171,7 @@ class _Segment:
         """Give these bytes new histories, made of the old ones."""
         inside = self._split(touched)
         new = np.arange(len(self.histories))
-        for kind in np.unique(self.places[inside]).tolist():
+        for kind in distinct(self.places[inside]).tolist():
             new[kind] = len(self.histories)
             self.histories.append(change(self.histories[kind]))
         self.places = np.where(inside, new[self.places], self.places)

@@ -6,11 +6,15 @@ clusters, or a cooperative one, has the need whatever the kernel does with it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Need, NeedKind
 from tessera.ir.program import program as ir
-from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.operand_names import registers_in
+
+if TYPE_CHECKING:
+    from tessera.passes.kernel_facts.kernel_code import KernelCode
 
 
 def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +30,11 @@ from tessera.passes.byte_sets.regions import (
 )
 from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
 from tessera.passes.dependences.launch_scene import LaunchSetting
-from tessera.passes.footprint.footprint import Footprint, FootprintEntry
-from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values.lanes import Array
+
+if TYPE_CHECKING:
+    from tessera.passes.footprint.footprint import Footprint, FootprintEntry
+    from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 # A launch with so many pieces in all gets fewer for each further access.
 _MANY_PIECES = 1 << 15

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph.region import Interval
-from tessera.ir.operators.records import Reach
-from tessera.ir.operators.table import reaches
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets.regions import may_region, must_region
 from tessera.passes.dependences.operand_bytes import operand_bytes
@@ -54,6 +52,10 @@ def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
 
     A library may leave padding between strides alone, and does.
     """
+    # Imported here because few traces call a library, and the table is large.
+    from tessera.ir.operators.records import Reach
+    from tessera.ir.operators.table import reaches
+
     read, written = reaches(step)
     uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
     uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.lane_values.lanes import U64, Array, Lanes
 
 _MOST = 1024
@@ -92,7 +93,7 @@ def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
     if not some.any():
         return
     length = np.where(start < end, end - start, U64(0))
-    for width in np.unique(length):
+    for width in distinct(length):
         chosen = some & (length == width)
         if width > 0 and chosen.any():
             yield SureWrite(write.index, write.effect, start, int(width), chosen)

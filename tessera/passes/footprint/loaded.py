@@ -10,10 +10,9 @@ there.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.contents import contents_value
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.slice_state import SliceState
@@ -66,7 +65,7 @@ def _known_word(
     zone = runner.common_zone(address)
     content = None if zone is None else runner.scene.contents.get(zone)
     if zone is None or content is None:
-        zones = np.unique(runner.scene.zones.decode(address.lo)[0]) if zone is None else [zone]
+        zones = distinct(runner.scene.zones.decode(address.lo)[0]) if zone is None else [zone]
         runner.recorder.asked.update(int(place) for place in zones if place)
         return None
     runner.recorder.looked_up.add(zone)

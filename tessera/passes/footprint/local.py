@@ -19,6 +19,7 @@ import numpy as np
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.pointer_steps import BITS
 from tessera.passes.footprint.scene import parameter_bytes
 from tessera.passes.footprint.slice_state import SliceState
@@ -94,7 +95,7 @@ def _parameter(runner: SliceState, offsets: Array, width: int) -> Lanes | None:
         return None
     words = runner.scene.pointer_words
     kind = NUMBER
-    for start in np.unique(offsets).tolist():
+    for start in distinct(offsets).tolist():
         if any(start < word + 8 and word < start + width for word in words):
             whole = width == 8 and start in words
             kind = max(kind, POINTER if whole else HARD)
@@ -159,7 +160,7 @@ def _local_word(runner: SliceState, offsets: Array, width: int, index: int) -> L
     if offsets.size == 1:
         return runner.registers.get((int(offsets.flat[0]), width))
     loaded: Lanes | None = None
-    places = np.unique(offsets).tolist()
+    places = distinct(offsets).tolist()
     if len(places) > _MOST_LOADS or len(places) * offsets.size > _MOST_ELEMENTS:
         return None
     runner.work += _PLACE_COST * len(places)
@@ -179,7 +180,7 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)
     values = [runner.value(element, 8 * width, step.index) for element in elements]
     runner.local_kind = max(runner.local_kind, *(value.kind for value in values))
-    places = np.unique(offsets)
+    places = distinct(offsets)
     known = address.span is None and bool((zones == LOCAL).all()) and width <= 8
     # Words side by side, or one: two that overlap would have to be forgotten for each other.
     apart = len(places) == 1 or bool((np.diff(places) % width == 0).all())

@@ -23,6 +23,7 @@ from tessera.ir.program.tensor_map import FIELDS, SIZE, replace_field
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
@@ -70,7 +71,7 @@ def _set_field(runner: SliceState, step: Step, mask: Mask) -> bool:
     if value.span is not None or ordinal is None:
         return False
     shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
-    numbers = np.unique(np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)])
+    numbers = distinct(np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)])
     if len(numbers) != 1:
         return False
     if made.first < 0:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Array, Lanes
@@ -186,7 +187,7 @@ class Recorder:
             return [(common[0], may, sure)]
         zone, offset = self.zones.decode(chosen)
         pieces: list[tuple[int, Array, Array]] = []
-        for place in np.unique(zone):
+        for place in distinct(zone):
             here = zone == place
             if place == 0:
                 self._note_nowhere(index, effect, chosen[here], certain, here)
@@ -214,7 +215,7 @@ class Recorder:
         run = self._runs.pop((index, effect), None)
         if run is None:
             return
-        moves = np.unique(np.array(run.moves, dtype=np.int64))
+        moves = distinct(np.array(run.moves, dtype=np.int64))
         for zone, may, sure in run.pieces:
             entry = self._entry(index, effect, zone)
             everywhere = _spread(may, moves)
@@ -250,7 +251,7 @@ class Recorder:
             return
         self.work += 16 * lo.size
         zone, offset = self.zones.decode(lo)
-        for place in np.unique(zone):
+        for place in distinct(zone):
             here = zone == place
             if place == 0:
                 self._note_open_nowhere(index, effect, lo[here], reach[here], address.why)

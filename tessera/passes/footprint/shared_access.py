@@ -15,6 +15,7 @@ import numpy as np
 from tessera.ir.opcodes import MemoryEffect, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_image import CELL
 from tessera.passes.footprint.slice_state import Follower, SliceState
@@ -75,7 +76,7 @@ def write_address(runner: SliceState, step: Step, effect: MemoryEffect, mask: Ma
     address = lanes.exact_in(runner.address(operand, step.index), mask.may)
     shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
     chosen = np.broadcast_to(mask.may, shape)
-    zones = np.unique(runner.scene.zones.decode(np.broadcast_to(address.lo, shape)[chosen])[0])
+    zones = distinct(runner.scene.zones.decode(np.broadcast_to(address.lo, shape)[chosen])[0])
     if len(zones) == 1 and zones[0] == SHARED and address.span is None:
         return lanes.truncate(_number(runner, address), 32)
     return lanes.unknown(32, step.index) if may_be_shared(zones) else None

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.shared_phases import Phase, Phases, SharedTrouble
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, U64, Array, Lanes
@@ -146,7 +147,7 @@ class SharedImage:
             self.part[places + half] = part
         self._hide_landing(places, width)
         if len(self.values) > _MOST_RECORDS:
-            used = set(np.unique(self.record).tolist())
+            used = set(distinct(self.record).tolist())
             self.values = {n: v for n, v in self.values.items() if n in used}
 
     def _hide_landing(self, places: Array, width: int) -> None:
@@ -218,7 +219,7 @@ class SharedImage:
         """The value that each cell names, of 8 bytes where the cell is half of one."""
         numbers, owners = self.record[places], self.lane[places]
         gathered: Lanes | None = None
-        for number in np.unique(numbers):
+        for number in distinct(numbers):
             value = self.values.get(int(number))
             cell_value = lanes.unknown(32, why) if value is None else _take(value, owners)
             gathered = (

@@ -23,6 +23,7 @@ import numpy as np
 
 from tessera.ir.opcodes import MemoryEffect, UnknownExtent, type_bits
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_access import (
@@ -221,7 +222,7 @@ def _zones(zones: Zones, value: Lanes, may: Array) -> list[int]:
     first = np.broadcast_to(value.lo, shape)[chosen]
     last = first + np.broadcast_to(near, shape)[chosen]
     start, end = zones.decode(first)[0], zones.decode(last)[0]
-    return [int(zone) for zone in np.unique(np.where(start == end, start, 0))]
+    return [int(zone) for zone in distinct(np.where(start == end, start, 0))]
 
 
 def _hull(left: Span, right: Span) -> Span:

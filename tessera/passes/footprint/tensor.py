@@ -23,6 +23,7 @@ from tessera.ir.opcodes import Access, MemoryEffect
 from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.footprint.zones import PARAMETER
@@ -51,7 +52,7 @@ def tensor_access(
         return "its tensor map is not known"
     shape = np.broadcast_shapes(at.lo.shape, mask.may.shape)
     chosen = np.broadcast_to(mask.may, shape)
-    addresses = np.unique(np.broadcast_to(at.lo, shape)[chosen])
+    addresses = distinct(np.broadcast_to(at.lo, shape)[chosen])
     made = runner.made_maps.content_at(at.lo, mask.may)
     if made is not None:
         _use_made(runner, step, addresses, at, mask)
@@ -74,7 +75,7 @@ def tensor_access(
 def _use_made(runner: SliceState, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
     """Note that a copy reads a map which the kernel made."""
     zones, offsets = runner.scene.zones.decode(addresses)
-    for zone in np.unique(zones):
+    for zone in distinct(zones):
         map_bytes = intervals.words(np.sort(offsets[zones == zone]), SIZE)
         runner.recorder.use_map(step.index, int(zone), map_bytes)
     runner.recorder.add(step.index, MAP_READ, at, SIZE, mask.may, NONE)

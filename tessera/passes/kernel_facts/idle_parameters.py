@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tessera.ir.opcodes import Bytes
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import size_bytes
-from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
+
+if TYPE_CHECKING:
+    from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 
 def idle_parameters(code: KernelCode) -> frozenset[str]:

@@ -13,8 +13,9 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.run.materials import Materials, read_materials
 from tessera.driver.run.open_plan import open_plan
 from tessera.driver.run.schedule import schedule
-from tessera.ir.plan.plan import Plan, text_digest
+from tessera.ir.plan.plan import Plan
 from tessera.ir.program import program as ir
+from tessera.ir.text_digest import text_digest
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.traces import COPY, trace
 

@@ -1,0 +1,204 @@
+"""Trace records and their values by `grammars/trace.lark`: what the patterns do not know.
+
+In: a text and the rule to read it by. Out: the syntax of `tessera.frontend.trace.syntax`, or a
+`SyntaxFault` that says where in the text something else was expected. Only a text that needs it
+imports this module: importing Lark and building its tables costs more than a small trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+import lark
+from lark import Lark, Transformer, UnexpectedInput, v_args
+
+from tessera.frontend.text.grammar import grammar_text
+from tessera.frontend.trace.syntax import (
+    AddressSyntax,
+    ArgumentSyntax,
+    AttributeSyntax,
+    ByValueSyntax,
+    OperandSyntax,
+    ScalarSyntax,
+    SyntaxFault,
+    Token,
+    WordSyntax,
+)
+
+_VALUE_RULES = (
+    "integer",
+    "triple",
+    "shape",
+    "address",
+    "pointers",
+    "argument",
+    "arguments",
+    "operands",
+    "attributes",
+)
+
+_HUMAN_NAMES = {
+    "VERSION": "the version `1`",
+    "NAME": "a name",
+    "KERNEL": "`MODULE.KERNEL`",
+    "ARCH": "an architecture such as `sm_80`",
+    "OPERATOR": "an operator such as `aten::mm.out`",
+    "ADDRESS": "an address, `BUFFER` or `BUFFER+BYTES`",
+    "POINTERS": "`@{OFFSET:ADDRESS, ...}`",
+    "FIELD": "`key=value`",
+    "INTEGER": "an integer",
+    "EXTENT": "an extent",
+    "BUFFER": "a name",
+    "VALUE": "a value",
+    "HEX": "hexadecimal digits",
+    "STRING": "a string",
+    "NUMBER": "a number",
+    "CONSTANT": "`true`, `false` or `null`",
+    "COMMA": "`,`",
+    "COLON": "`:`",
+    "PLUS": "`+`",
+    "AT": "`@`",
+    "X": "`x`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "$END": "the end",
+}
+_WORD = re.compile(r"[A-Za-z0-9_$.+%:-]+|\S")
+_FIELD_WITHOUT_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*=)([\[{])?")
+
+
+def parse_by_grammar(text: str, rule: str) -> Any:
+    """The syntax of a text; `rule` is one of the grammar's start rules."""
+    try:
+        return trace_parser().parse(text, start=rule)
+    except UnexpectedInput as problem:
+        raise _fault(text, problem) from None
+
+
+@cache
+def trace_parser() -> Lark:
+    """The parser of all start rules, built once."""
+    return Lark(
+        grammar_text("trace"),
+        parser="lalr",
+        start=["record", *_VALUE_RULES],
+        transformer=_Build(),
+        maybe_placeholders=True,
+    )
+
+
+def _with_own_tokens(
+    build: Callable[[list[Any]], Any], _rule: str, children: list[Any], _meta: object
+) -> Any:
+    """Call a method of `_Build` with tokens that do not depend on Lark."""
+    return build([_own(child) if isinstance(child, lark.Token) else child for child in children])
+
+
+def _own(token: lark.Token) -> Token:
+    return Token(token.type, str(token), token.start_pos or 0)
+
+
+@v_args(wrapper=_with_own_tokens)
+class _Build(Transformer[Token, Any]):
+    """One method per rule: what the LALR parser keeps when it reduces."""
+
+    def record(self, children: list[Token]) -> list[Token]:
+        return children
+
+    def integer(self, children: list[Token]) -> Token:
+        return children[0]
+
+    def triple(self, children: list[Token]) -> tuple[Token, ...]:
+        return tuple(children)
+
+    def shape(self, children: list[Token]) -> tuple[Token, ...]:
+        return tuple(children)
+
+    def address(self, children: list[Token | None]) -> AddressSyntax:
+        return AddressSyntax(cast(Token, children[0]), children[1])
+
+    def word(self, children: list[Any]) -> WordSyntax:
+        return WordSyntax(*children)
+
+    def pointers(self, children: list[WordSyntax | None]) -> tuple[WordSyntax, ...]:
+        return tuple(word for word in children if word is not None)
+
+    def pointer(self, children: list[AddressSyntax]) -> AddressSyntax:
+        return children[0]
+
+    def scalar(self, children: list[Token]) -> ScalarSyntax:
+        return ScalarSyntax(*children)
+
+    def by_value(self, children: list[Any]) -> ByValueSyntax:
+        kind, count, digits, words = children
+        return ByValueSyntax(kind, count, digits, words or ())
+
+    def arguments(self, children: list[ArgumentSyntax | None]) -> tuple[ArgumentSyntax, ...]:
+        return tuple(argument for argument in children if argument is not None)
+
+    def operands(self, children: list[OperandSyntax | None]) -> tuple[OperandSyntax, ...]:
+        return tuple(operand for operand in children if operand is not None)
+
+    def operand(self, children: list[Any]) -> OperandSyntax:
+        return OperandSyntax(*children)
+
+    def dimensions(self, children: list[Token | None]) -> tuple[Token, ...]:
+        return tuple(token for token in children if token is not None)
+
+    def strides(self, children: list[Token | None]) -> tuple[Token, ...]:
+        return tuple(token for token in children if token is not None)
+
+    def attributes(self, children: list[AttributeSyntax | None]) -> tuple[AttributeSyntax, ...]:
+        return tuple(entry for entry in children if entry is not None)
+
+    def attribute(self, children: list[Any]) -> AttributeSyntax:
+        return AttributeSyntax(*children)
+
+    def list(self, children: list[Any]) -> tuple[Any, ...]:
+        return tuple(child for child in children if child is not None)
+
+
+def _fault(text: str, problem: UnexpectedInput) -> SyntaxFault:
+    """Lark's exception as a place in the text and a sentence."""
+    token = getattr(problem, "token", None)
+    at_end = token is not None and token.type == "$END"
+    expected = _expected(problem)
+    if at_end:
+        end = len(_without_comment(text).rstrip())
+        return SyntaxFault(end, end + 1, f"expected {expected}", "the text ends here")
+    start = problem.pos_in_stream if problem.pos_in_stream is not None else len(text)
+    if field := _FIELD_WITHOUT_VALUE.match(text, start):
+        if field[2]:
+            closing = {"[": "]", "{": "}"}[field[2]]
+            message = f"no matching `{closing}` for the `{field[2]}` of `{field[1]}`"
+            return SyntaxFault(field.start(2), field.end(2), message)
+        if "FIELD" in _expected_terminals(problem):
+            return SyntaxFault(field.start(1), field.end(1), f"`{field[1]}` has no value")
+    word = _WORD.match(text, start)
+    end = word.end() if word else start + 1
+    return SyntaxFault(start, end, f"expected {expected}, found `{text[start:end][:40]}`")
+
+
+def _expected_terminals(problem: UnexpectedInput) -> set[str]:
+    names = getattr(problem, "accepts", None) or getattr(problem, "expected", None)
+    return set(names or getattr(problem, "allowed", None) or ())
+
+
+def _expected(problem: UnexpectedInput) -> str:
+    terminals = _expected_terminals(problem)
+    if len(terminals) > 1:
+        terminals.discard("$END")  # what may follow says more than that nothing has to
+    names = sorted(_HUMAN_NAMES.get(name, f"`{name}`") for name in terminals)
+    if len(names) < 2:
+        return names[0] if names else "something else"
+    return ", ".join(names[:-1]) + " or " + names[-1]
+
+
+def _without_comment(text: str) -> str:
+    """The text before a `//` that no value holds: good enough to place a caret."""
+    return re.split(r"(?:^|\s)//", text, maxsplit=1)[0]
