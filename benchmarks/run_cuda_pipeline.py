@@ -36,8 +36,8 @@ from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.run.outcome import overlap, spans_by_device, total
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.ir.plan.launch_program import HOST, LoweredReplica, Queue
-from tessera.ir.plan.plan import text_digest
 from tessera.ir.program.print_trace import print_program
+from tessera.ir.text_digest import text_digest
 
 SLOTS, REQUESTS = 8, 64
 BANDWIDTHS = {

@@ -17,11 +17,11 @@ from tessera.ir.plan.plan import (
     PlanDevice,
     PlannedTrace,
     Replica,
-    text_digest,
 )
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
+from tessera.ir.text_digest import text_digest
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.served import graph_of
 

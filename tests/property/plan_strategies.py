@@ -39,9 +39,9 @@ from tessera.ir.plan.plan import (
     PlannedTrace,
     PlannedTransfer,
     Replica,
-    text_digest,
 )
 from tessera.ir.program.program import BufferId, LaunchId
+from tessera.ir.text_digest import text_digest
 
 words = st.text(max_size=8)
 names = st.text(min_size=1, max_size=8).filter(lambda name: name != HOST)

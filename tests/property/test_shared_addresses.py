@@ -18,9 +18,9 @@ from tessera.ir.graph.access import AddressClass
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
-from tessera.passes.dependences import access_regions
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.footprint import footprint
 from tests.helpers.access_oracle import compare
 from tests.helpers.traces import trace
 
@@ -502,8 +502,8 @@ def test_pinned_where_anything_may_be_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*FOLLOWED, *JOINED])
 def test_one_row_of_threads_for_all_ctas(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    coarse = partial(access_regions.find_footprint, exact_budget=0)
-    monkeypatch.setattr(access_regions, "find_footprint", coarse)
+    coarse = partial(footprint.find_footprint, exact_budget=0)
+    monkeypatch.setattr(footprint, "find_footprint", coarse)
     given = program({**FOLLOWED, **JOINED}[name][0])
     step = analysed(given)
     assert not step.pins

@@ -15,8 +15,9 @@ from tessera.driver.analyze import read_program
 from tessera.frontend.cache import analysis_cache
 from tessera.frontend.cache.analysis_cache import AnalysisCache
 from tessera.ir.graph.print_graph import print_graph
-from tessera.passes.dependences import access_regions
 from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.footprint import footprint
+from tessera.passes.kernel_facts import kernel_code
 from tests.unit.passes.test_analysis_scale import trace
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,8 +44,8 @@ def files(folder: Path) -> list[Path]:
 
 
 def refuse_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("find_footprint", "prepare_kernel"):
-        monkeypatch.setattr(access_regions, name, lambda *_: pytest.fail("analysed again"))
+    for module, name in ((footprint, "find_footprint"), (kernel_code, "prepare_kernel")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("analysed again"))
 
 
 def test_the_second_time_nothing_is_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

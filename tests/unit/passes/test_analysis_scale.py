@@ -17,10 +17,10 @@ from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
-from tessera.passes.dependences import access_regions
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch
+from tessera.passes.footprint import footprint
 from tests.helpers.timing import cpu_seconds
 
 PTX = """
@@ -75,13 +75,13 @@ def graph_of(program: ir.Program) -> KernelGraph:
 def test_a_kernel_is_run_once_for_all_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other buffers and a parameter that no access hangs on make no new scene."""
     runs: list[object] = []
-    find = access_regions.find_footprint
+    find = footprint.find_footprint
 
     def counted(*args: object) -> object:
         runs.append(args)
         return find(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(access_regions, "find_footprint", counted)
+    monkeypatch.setattr(footprint, "find_footprint", counted)
     steps = AnalysisManager(trace(60)).get(AccessRegions).steps
     assert len(runs) == 1
     assert all(len(step.accesses) == 2 for step in steps)
@@ -230,9 +230,9 @@ L:
 def test_a_loop_without_end_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.passes.footprint.footprint.EXACT_BUDGET", 20_000_000)
     monkeypatch.setattr("tessera.passes.footprint.footprint.COARSE_BUDGET", 20_000_000)
-    find = access_regions.find_footprint
+    find = footprint.find_footprint
     monkeypatch.setattr(
-        access_regions, "find_footprint", lambda code, scene: find(code, scene, 20_000_000)
+        footprint, "find_footprint", lambda code, scene: find(code, scene, 20_000_000)
     )
     found = AnalysisManager(read_program(Source("t.ptx", LOOP.strip() + "\n"))[0]).get(Dependences)
     assert [d.code for d in found.diagnostics] == ["TSR2006"]
