@@ -144,8 +144,10 @@ class Driver:
 
     def peers(self, source: int, target: int) -> bool:
         """Whether one GPU can reach the memory of another."""
-        one, other = (self.call("cuDeviceGet", ordinal) for ordinal in (source, target))
-        return bool(int(self.call("cuDeviceCanAccessPeer", one, other)))
+        source_device, target_device = (
+            self.call("cuDeviceGet", ordinal) for ordinal in (source, target)
+        )
+        return bool(int(self.call("cuDeviceCanAccessPeer", source_device, target_device)))
 
     def free_memory(self) -> int:
         """Free bytes on the GPU of the current context."""
@@ -167,10 +169,10 @@ class Driver:
 
     def is_current(self, context: Handle) -> bool:
         """Whether a context is current in this thread."""
-        found = self._current()
-        if found[0]:
-            self.check("cuCtxGetCurrent", found[0])
-        return int(found[1]) == int(context)
+        answer = self._current()
+        if answer[0]:
+            self.check("cuCtxGetCurrent", answer[0])
+        return int(answer[1]) == int(context)
 
     def using(self, context: Handle) -> _Using:
         """Make a context current for a while; what was current before is so again then."""

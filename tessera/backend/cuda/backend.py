@@ -219,18 +219,18 @@ class CudaBackend:
         """The requests that are done; waits for one at most that long. Those of a slot in order."""
         if timeout_s:
             self.wait(timeout_s)
-        found: tuple[Completion, ...] = ()
+        completions: tuple[Completion, ...] = ()
         for flights in self._flights:
             while flights and self._done[flights[0].ready.stage][0]:
-                found += (self._completion(flights.popleft()),)
+                completions += (self._completion(flights.popleft()),)
                 if not flights:
                     self._busy -= 1
-        if not found:
+        if not completions:
             if not timeout_s:
                 self._look_for_faults()
             if self._broken is not None:
                 raise self._what_broke(*self._broken)
-        return found
+        return completions
 
     def _look_for_faults(self) -> None:
         failed = self._failed()
@@ -311,18 +311,18 @@ class CudaBackend:
     def stalled(self, request: int, seconds: float) -> ServiceFault:
         """How far the devices have come in a request that does not get on, and in the others."""
         reached = self._reached()
-        own = [one for one in reached if one.request == request]
-        devices = {one.device for one in own}
+        own = [place for place in reached if place.request == request]
+        devices = {place.device for place in own}
         steps = own[0].steps if len(own) == 1 and len(own[0].steps) == 1 else ()
-        others = [one.text() for one in reached if one.request != request]
-        found = error(
+        others = [place.text() for place in reached if place.request != request]
+        diagnostic = error(
             "TSR5052",
             f"nothing has happened on the GPUs for request {request} for {seconds:.1f} s",
-            notes=(*(one.text() for one in own), *others),
+            notes=(*(place.text() for place in own), *others),
             hint="a kernel that never ends, or a limit that is too short for this plan",
         )
         return ServiceFault(
-            found,
+            diagnostic,
             device=devices.pop() if len(devices) == 1 else None,
             request=request,
             step=steps[0].id if steps else None,
@@ -335,7 +335,7 @@ class CudaBackend:
 
     def _reached(self) -> list[Reached]:
         """How far the devices have come in the requests they may be at."""
-        found = []
+        places = []
         for flight in [flights[0] for flights in self._flights if flights]:
             ready, request = flight.ready, flight.request
             work = tuple(self.model.traces[request.trace].program.work())
@@ -343,8 +343,8 @@ class CudaBackend:
             possible = self.replica.trail.possible(ready.stage, ready.trail_every, order)
             for device, steps in possible.items():
                 here = tuple(work[number] for number in steps)
-                found.append(Reached(request.number, device, here))
-        return found
+                places.append(Reached(request.number, device, here))
+        return places
 
     def _fault(self, problem: DriverError) -> ServiceFault:
         reached, requests = self._reached(), self._under_way()
@@ -358,12 +358,12 @@ class CudaBackend:
                 name=step_name(step),
                 span=step.span,
             )
-        notes = tuple(one.text() for one in reached)
+        notes = tuple(place.text() for place in reached)
         if any(flights and flights[0].ready.trail_every > 1 for flights in self._flights):
             notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)
-        devices = {one.device for one in reached} or set(self.replica.devices)
+        devices = {place.device for place in reached} or set(self.replica.devices)
         return run_fault(
             problem,
             device=devices.pop() if len(devices) == 1 else None,

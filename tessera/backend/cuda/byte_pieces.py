@@ -30,8 +30,8 @@ def pieces_of(ranges: Bytes) -> tuple[Piece, ...]:
     for start, end in ranges:
         if end > start:
             by_width.setdefault(end - start, []).append(start)
-    found = [piece for width, starts in by_width.items() for piece in _rows(width, starts)]
-    return tuple(sorted(found, key=lambda piece: piece.start))
+    pieces = [piece for width, starts in by_width.items() for piece in _rows(width, starts)]
+    return tuple(sorted(pieces, key=lambda piece: piece.start))
 
 
 def _rows(width: int, starts: list[int]) -> Iterator[Piece]:

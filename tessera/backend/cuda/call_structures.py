@@ -45,15 +45,17 @@ def launch_config(
     identifiers = driver.cu.CUlaunchAttributeID
     attributes = []
     if cluster is not None:
-        one = driver.cu.CUlaunchAttribute()
-        one.id = identifiers.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = cluster
-        attributes.append(one)
+        attribute = driver.cu.CUlaunchAttribute()
+        attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = (
+            cluster
+        )
+        attributes.append(attribute)
     if cooperative:
-        one = driver.cu.CUlaunchAttribute()
-        one.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        one.value.cooperative = 1
-        attributes.append(one)
+        attribute = driver.cu.CUlaunchAttribute()
+        attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        attributes.append(attribute)
     config.attrs = attributes
     config.numAttrs = len(attributes)
     return config

@@ -98,15 +98,15 @@ class Contents:
         self, host: HostMemory, trace: int, slot: int, lane: int
     ) -> list[tuple[str, int, int, int]]:
         """Copies to make first: device, target, pinned source, bytes."""
-        found = []
+        copies = []
         for place in self._model.lowered.places:
             if place.trace != trace or not self._is_rewritten(place):
                 continue
             base = self._address(place, slot, lane)
             for offset, content in self._rewritten(place, slot, lane):
                 source = host.copy_of(content)
-                found.append((place.device, base + offset, source, content.nbytes))
-        return found
+                copies.append((place.device, base + offset, source, content.nbytes))
+        return copies
 
     def _is_rewritten(self, place: Place) -> bool:
         if place.kind is AreaKind.SLOT:
@@ -127,8 +127,8 @@ class Contents:
 
     def _kind_of(self, place: Place, buffer: int) -> AreaKind | None:
         key = (place.trace, place.device, self._program(place).buffers[buffer].id)
-        found = self._memory.places.get(key)
-        return None if found is None else found.kind
+        home = self._memory.places.get(key)
+        return None if home is None else home.kind
 
     def _rewritten(self, place: Place, slot: int, lane: int) -> Iterator[tuple[int, Bytes]]:
         buffer, table = self._buffer(place), self._table(place)
@@ -154,12 +154,12 @@ class Contents:
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane, from their homes; words for addresses as `address_words` says."""
-        found: dict[str, Bytes] = {}
+        states: dict[str, Bytes] = {}
         for trace, served in enumerate(self._model.traces):
             for buffer in served.program.buffers:
-                if buffer.role is Role.STATE and buffer.name not in found:
-                    found[buffer.name] = self._read_state(trace, buffer, lane)
-        return found
+                if buffer.role is Role.STATE and buffer.name not in states:
+                    states[buffer.name] = self._read_state(trace, buffer, lane)
+        return states
 
     def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
         content = _flat(self._model.states[lane][buffer.name]).copy()
@@ -236,9 +236,9 @@ def _flat(content: Bytes) -> Bytes:
 
 def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     """What is left of `size` bytes; ranges may overlap."""
-    found, at = [], 0
+    gaps, at = [], 0
     for start, end in [*sorted(ranges), (size, size)]:
         if start > at:
-            found.append((at, start))
+            gaps.append((at, start))
         at = max(at, end)
-    return found
+    return gaps

@@ -47,9 +47,9 @@ class Arrivals:
         self._driver = driver
         self._contexts = {device.gpu.ordinal: device.context for device in devices}
         self._reachable = {
-            one.gpu.ordinal
-            for one in devices
-            if all(have_peers(driver, one, other) for other in devices)
+            device.gpu.ordinal
+            for device in devices
+            if all(have_peers(driver, device, other) for other in devices)
         }
         self._lock = threading.Lock()
         self._streams: dict[int, Handle] = {}

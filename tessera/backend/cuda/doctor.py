@@ -61,8 +61,8 @@ def check_machine(driver: Driver | None = None) -> Checkup:
             packages=packages,
         )
     except TesseraError as failure:
-        found = failure.diagnostics[0]
-        problem = "; ".join((found.headline, *found.notes))
+        diagnostic = failure.diagnostics[0]
+        problem = "; ".join((diagnostic.headline, *diagnostic.notes))
     except DriverError as failure:
         problem = explain(failure)
     return Checkup(
@@ -104,10 +104,10 @@ def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
 def driver_version() -> str:
     """The version of the driver as the kernel says it; empty where it does not."""
     try:
-        found = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
+        match = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
     except OSError:
         return ""
-    return found[0] if found else ""
+    return match[0] if match else ""
 
 
 def _package(name: str) -> str | None:

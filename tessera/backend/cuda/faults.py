@@ -54,7 +54,7 @@ def run_fault(
 ) -> ServiceFault:
     """A run that a GPU or the driver ended."""
     if problem.name in KERNEL_FAULTS:
-        found = error(
+        diagnostic = error(
             "TSR5106",
             KERNEL_FAULTS[problem.name],
             span,
@@ -63,22 +63,24 @@ def run_fault(
             hint="the CPU backend names the PTX line: run the plan with `--backend cpu`",
         )
     else:
-        found = error("TSR5107", f"the CUDA driver failed: {explain(problem)}", span, notes=notes)
-    return ServiceFault(found, device=device, request=request, step=step, name=name)
+        diagnostic = error(
+            "TSR5107", f"the CUDA driver failed: {explain(problem)}", span, notes=notes
+        )
+    return ServiceFault(diagnostic, device=device, request=request, step=step, name=name)
 
 
 def start_failed(problem: DriverError, what: str, span: Span | None = None) -> TesseraError:
     """Something could not be set up."""
     if problem.name == "CUDA_ERROR_OUT_OF_MEMORY":
-        found = error(
+        diagnostic = error(
             "TSR5102",
             f"the GPU has too little memory for {what}",
             span,
             hint="end other programs on the GPU, or plan with less memory (`--memory`) or slots",
         )
-        return TesseraError(found, ExitCode.FAULT)
-    found = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}", span)
-    return TesseraError(found, ExitCode.FAULT)
+        return TesseraError(diagnostic, ExitCode.FAULT)
+    diagnostic = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}", span)
+    return TesseraError(diagnostic, ExitCode.FAULT)
 
 
 def missing(code: str, headline: str, *, notes: tuple[str, ...] = (), hint: str) -> TesseraError:

@@ -54,10 +54,10 @@ class Links:
         self._host = host
         self._rate = throttle_bytes_per_s
         self._direct = {
-            (one, other): allow_peers and have_peers(driver, devices[one], devices[other])
-            for one in devices
-            for other in devices
-            if one != other
+            (source, target): allow_peers and have_peers(driver, devices[source], devices[target])
+            for source in devices
+            for target in devices
+            if source != target
         }
         self._free_at: dict[tuple[str, str], int] = {}
         self._ends: dict[tuple[int, str, str], int] = {}

@@ -87,8 +87,8 @@ class Memory:
         for (device, kind), block in self.blocks.items():
             self._driver.use(self._devices[device].context)
             size = block.stride * block.area.count
-            found = self._driver.download(block.base, size).reshape(block.area.count, block.stride)
-            for copy, row in enumerate(found):
+            copies = self._driver.download(block.base, size).reshape(block.area.count, block.stride)
+            for copy, row in enumerate(copies):
                 for start, end in block.guards:
                     wrong = np.flatnonzero(row[start:end] != GUARD_PATTERN)
                     if wrong.size:
@@ -97,10 +97,10 @@ class Memory:
 
     def check_guards(self) -> None:
         """Raise if a guard was overwritten."""
-        found = tuple(self.broken_guards())
-        if found:
+        broken = tuple(self.broken_guards())
+        if broken:
             raise TesseraError(
-                error("TSR5109", "a kernel wrote outside its buffers", notes=found[:8]), 6
+                error("TSR5109", "a kernel wrote outside its buffers", notes=broken[:8]), 6
             )
 
     def close(self) -> None:

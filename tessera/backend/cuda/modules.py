@@ -120,7 +120,7 @@ class DeviceModules:
     ) -> TesseraError:
         gpu = self._device.gpu
         notes = tuple(line.strip() for line in problem.log.splitlines() if line.strip())[:8]
-        found = error(
+        diagnostic = error(
             "TSR5104",
             f"the driver cannot load module `{module.name}` ({variant.arch}) on {gpu.name} "
             f"({gpu.arch})",
@@ -130,17 +130,17 @@ class DeviceModules:
             if problem.name in _NO_CODE
             else None,
         )
-        return TesseraError(found, 4 if problem.name in _NO_CODE else 1)
+        return TesseraError(diagnostic, 4 if problem.name in _NO_CODE else 1)
 
 
 def _log_span(variant: ModuleVariant, log: str) -> Span | None:
     """The line that the compiler's first message is about."""
-    found = _LOG_LINE.search(log)
+    match = _LOG_LINE.search(log)
     source = variant.ptx.source
-    if found is None or source is None:
+    if match is None or source is None:
         return variant.span
     lines = source.text.splitlines(keepends=True)
-    number = min(max(int(found[1]) - 1, 0), max(len(lines) - 1, 0))
+    number = min(max(int(match[1]) - 1, 0), max(len(lines) - 1, 0))
     start = sum(map(len, lines[:number]))
     text = lines[number].strip() if lines else ""
     return Span(source, start, start + len(text)) if text else variant.span

@@ -213,20 +213,20 @@ class CudaReplica:
                 continue
             needed = self.model.lowered.memory_bytes(device)
             if needed > limit:
-                found = error(
+                diagnostic = error(
                     "TSR5102",
                     f"device `{device}` may use {limit} bytes, and the plan needs {needed} bytes",
                 )
-                raise TesseraError(found, ExitCode.FAULT)
+                raise TesseraError(diagnostic, ExitCode.FAULT)
 
     def _module_arches(self) -> dict[tuple[int, str, int], str]:
         """Which variant of a module a device runs, by trace, device and module."""
-        found: dict[tuple[int, str, int], str] = {}
+        arches: dict[tuple[int, str, int], str] = {}
         for device in self.devices:
             for trace, step, arch in steps_on(self.model, device):
                 if isinstance(step, Launch):
-                    found[trace, device, int(step.module)] = arch
-        return found
+                    arches[trace, device, int(step.module)] = arch
+        return arches
 
     def _load_modules(self) -> None:
         for name, device in self.devices.items():
@@ -341,14 +341,14 @@ class CudaReplica:
         if step is None:
             return run_fault(refused.problem, device=device, request=request)
         size = _sizes(step, self.model.traces[trace].arches[step.id])
-        found = error(
+        diagnostic = error(
             "TSR5108",
             f"the driver refuses the launch of `{step_name(step)}`: {refused.problem.name}",
             step.span,
             notes=(size,) if size else (),
         )
         return ServiceFault(
-            found, device=device, request=request, step=LaunchId(step.id), name=step_name(step)
+            diagnostic, device=device, request=request, step=LaunchId(step.id), name=step_name(step)
         )
 
     # --- the end ------------------------------------------------------------------------------

@@ -87,9 +87,9 @@ def _made(
 ) -> tuple[tuple[Any, int], ...]:
     with ExitStack() as kept, ExitStack() as made:
         cut = _cut(gpu, sms, flags, kept)
-        found = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
+        contexts = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
         made.pop_all()  # they are the caller's now
-    return found
+    return contexts
 
 
 def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
@@ -99,13 +99,13 @@ def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any
     others, and what nobody has, are cut off.
     """
     order = sorted(range(len(sms)), key=lambda index: sms[index] % _GROUP_SMS != 0)
-    found: list[Any] = [None for _ in sms]
+    pieces: list[Any] = [None for _ in sms]
     left = gpu.whole
     for index in order:
         is_last = index == order[-1]
-        found[index], rest = _cut_one(gpu, left, sms[index], flags, is_last=is_last)
+        pieces[index], rest = _cut_one(gpu, left, sms[index], flags, is_last=is_last)
         left = None if is_last else gpu.to_be_cut(rest, kept)
-    return found
+    return pieces
 
 
 def _cut_one(gpu: _Gpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:

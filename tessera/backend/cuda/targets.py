@@ -71,14 +71,14 @@ def open_driver(driver: Driver | None = None) -> Driver:
 
 def parse_target(text: str) -> Target:
     """`cuda:0` or `cuda:0:84sm`."""
-    found = _TARGET.match(text)
-    if found is None or (found[2] is not None and not int(found[2])):
+    match = _TARGET.match(text)
+    if match is None or (match[2] is not None and not int(match[2])):
         raise missing(
             "TSR5101",
             f"`{text}` is no CUDA device",
             hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
         )
-    return Target(int(found[1]), None if found[2] is None else int(found[2]))
+    return Target(int(match[1]), None if match[2] is None else int(match[2]))
 
 
 def open_devices(
@@ -133,9 +133,9 @@ def close_devices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
         driver.release(ordinal)
 
 
-def have_peers(driver: Driver, one: OpenDevice, other: OpenDevice) -> bool:
+def have_peers(driver: Driver, source: OpenDevice, target: OpenDevice) -> bool:
     """Whether two devices copy to each other directly."""
-    pair = (one.gpu.ordinal, other.gpu.ordinal)
+    pair = (source.gpu.ordinal, target.gpu.ordinal)
     return pair[0] == pair[1] or (driver.peers(*pair) and driver.peers(pair[1], pair[0]))
 
 
@@ -181,10 +181,10 @@ def _open_on(
 
 def _join(driver: Driver, contexts: Mapping[int, Handle]) -> None:
     """Peer access between all GPUs that can have it."""
-    for one, context in contexts.items():
+    for source, context in contexts.items():
         driver.use(context)
-        for other, peer in contexts.items():
-            if one != other and driver.peers(one, other):
+        for target, peer in contexts.items():
+            if source != target and driver.peers(source, target):
                 driver.enable_peer(peer)
 
 

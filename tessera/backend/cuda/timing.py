@@ -84,19 +84,19 @@ class Clock:
     ) -> tuple[TimelineEvent, ...]:
         """What a finished request did, by time."""
         times = words.tolist()
-        found = [
+        events = [
             TimelineEvent(
-                device=one.device,
-                queue=one.queue,
+                device=timed.device,
+                queue=timed.queue,
                 slot=slot,
                 request=request,
-                name=one.name,
-                start_ns=times[one.start] + self._ahead[one.clock],
-                end_ns=times[one.end] + self._ahead[one.clock],
-                step=one.step,
-                bytes=one.bytes,
-                peer=one.peer,
+                name=timed.name,
+                start_ns=times[timed.start] + self._ahead[timed.clock],
+                end_ns=times[timed.end] + self._ahead[timed.clock],
+                step=timed.step,
+                bytes=timed.bytes,
+                peer=timed.peer,
             )
-            for one in operations
+            for timed in operations
         ]
-        return tuple(sorted(found, key=lambda event: event.start_ns))
+        return tuple(sorted(events, key=lambda event: event.start_ns))

@@ -68,8 +68,8 @@ def prepare_call(
     try:
         bound = bind(call)
     except OperatorMismatch as reason:
-        found = error("TSR5022", f"`{call.operator}` cannot be called: {reason}", call.span)
-        raise ServiceFault(found, step=call.id, name=call.operator) from None
+        diagnostic = error("TSR5022", f"`{call.operator}` cannot be called: {reason}", call.span)
+        raise ServiceFault(diagnostic, step=call.id, name=call.operator) from None
     caller = _Caller(torch, address_of, ordinal)
     operator = caller.find(bound.operator.name)
     placed, named, results = caller.arguments(operator, bound, call)
@@ -81,7 +81,7 @@ def prepare_call(
                 made = operator(*placed, **named)
                 if results:
                     given = made if isinstance(made, tuple | list) else (made,)
-                    tensors = [one for one in given if isinstance(one, torch.Tensor)]
+                    tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
                     for target, value in zip(results, tensors, strict=False):
                         target.copy_(value)
         except RuntimeError as problem:
@@ -107,31 +107,31 @@ class _Caller:
     ) -> tuple[list[Any], dict[str, Any], list[Any]]:
         """Arguments by place and by name, and tensors that results have to be copied to."""
         given = dict(call.attributes)
-        kinds = {one.name: one.kind for one in bound.operator.attributes}
+        kinds = {attribute.name: attribute.kind for attribute in bound.operator.attributes}
         results = [self.tensor(operand) for _, operand in bound.writes]
         outs = iter(results)
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         has_outs = False
         for argument in operator._schema.arguments:
             name = argument.name
             operands = bound.operands(name)
             if argument.is_out:
-                found[name] = next(outs)
+                named[name] = next(outs)
                 has_outs = True
             elif operands:
                 spec = next(spec for spec, _ in bound.reads if spec.name == name)
                 tensors = [self.tensor(operand) for operand in operands]
-                found[name] = tensors if spec.is_list else tensors[0]
+                named[name] = tensors if spec.is_list else tensors[0]
             elif name in given and given[name] is not None:
-                found[name] = self.value(given[name], kinds.get(name))
+                named[name] = self.value(given[name], kinds.get(name))
             elif not argument.has_default_value():
-                found[name] = None
+                named[name] = None
         placed: list[Any] = []
         for argument in operator._schema.arguments:
-            if argument.kwarg_only or argument.name not in found:
+            if argument.kwarg_only or argument.name not in named:
                 break
-            placed.append(found.pop(argument.name))
-        return placed, found, [] if has_outs or bound.operator.is_in_place else results
+            placed.append(named.pop(argument.name))
+        return placed, named, [] if has_outs or bound.operator.is_in_place else results
 
     def tensor(self, operand: Operand) -> Any:
         """A view of device memory."""

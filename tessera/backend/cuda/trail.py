@@ -50,18 +50,18 @@ class Trail:
         seen = {device: view[0] - 1 for device, view in self.views.get(stage, {}).items()}
         earlier = _earlier(order)
         done = {step for at in seen.values() if at >= 0 for step in earlier[at]}
-        found = {}
+        possible = {}
         for device, at in seen.items():
             own = steps_of(order, device)
             reached = own[own.index(at) :] if at >= 0 else own
             steps = reached if every > 1 else [at] * (at >= 0)
-            found[device] = [step for step in steps if step not in done]
-        return {device: steps for device, steps in found.items() if steps}
+            possible[device] = [step for step in steps if step not in done]
+        return {device: steps for device, steps in possible.items() if steps}
 
 
 def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
     """The steps that are done when a step begins, by what queues and events order."""
-    found: dict[int, frozenset[int]] = {}
+    earlier: dict[int, frozenset[int]] = {}
     queues: dict[tuple[str, Queue], frozenset[int]] = {}
     events: dict[tuple[str, int], frozenset[int]] = {}
 
@@ -72,7 +72,7 @@ def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
         match action:
             case Do(device, Run(step)):
                 place = device, Queue.COMPUTE
-                found[int(step)] = behind(place)
+                earlier[int(step)] = behind(place)
                 queues[place] = behind(place) | {int(step)}
             case Do():
                 continue
@@ -86,7 +86,7 @@ def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
                 queues.update({end: both for end in ends if end[0] != HOST})
             case _:
                 assert_never(action)
-    return found
+    return earlier
 
 
 @dataclass(frozen=True, slots=True)

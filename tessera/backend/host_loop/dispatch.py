@@ -233,13 +233,13 @@ class Dispatcher:
                 return None
             self._ending = problem
             running = list(self._running.values())
-            waiting = [one for one in self._waiting if one not in running]
+            waiting = [handle for handle in self._waiting if handle not in running]
             self._running.clear()
             self._waiting.clear()
             self._line.clear()
             self._ended.notify_all()
         self._called.set()
-        return fail_all([*running, *(one for one in waiting if one.begin())], problem)
+        return fail_all([*running, *(handle for handle in waiting if handle.begin())], problem)
 
     # --- who collects -------------------------------------------------------------------------
 
@@ -316,9 +316,9 @@ class Dispatcher:
         """Raise if some request does not get on."""
         marks = self.backend.progress()
         with self._books:
-            found = self._watchdog.look({one: marks.get(one) for one in self._running})
-        if found is not None:
-            raise self.backend.stalled(found.request, found.seconds)
+            stalled = self._watchdog.look({number: marks.get(number) for number in self._running})
+        if stalled is not None:
+            raise self.backend.stalled(stalled.request, stalled.seconds)
 
     def _end_here(self, problem: BaseException) -> None:
         """End, for a problem in this thread; an interrupt is for whoever waits or submits here."""

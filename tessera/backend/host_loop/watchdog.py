@@ -47,16 +47,16 @@ class Watchdog:
         now_s = self._clock()
         passed_s = min(now_s - self._looked_s, _AWAY_S)
         self._looked_s = now_s
-        found: dict[int, tuple[object, float]] = {}
+        seen: dict[int, tuple[object, float]] = {}
         excused = False
         for number, (mark, waited_s) in self._seen.items():
             excused = excused or number not in marks or marks[number] != mark
             if number in marks:
-                found[number] = marks[number], 0.0 if excused else waited_s + passed_s
+                seen[number] = marks[number], 0.0 if excused else waited_s + passed_s
         for number, mark in marks.items():
-            found.setdefault(number, (mark, 0.0))
-        self._seen = found
-        for number, (_, waited_s) in found.items():
+            seen.setdefault(number, (mark, 0.0))
+        self._seen = seen
+        for number, (_, waited_s) in seen.items():
             if waited_s > self._limit_s:
                 return Stalled(request=number, seconds=waited_s)
         return None

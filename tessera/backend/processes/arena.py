@@ -74,9 +74,9 @@ class Arena:
         for lowered in self.model.lowered.traces:
             work = list(self.model.traces[lowered.trace].program.work())
             for program in lowered.programs:
-                for one in program.operations if program.device == self.name else ():
-                    if isinstance(one.operation, Run):
-                        step = work[one.operation.step]
+                for queued in program.operations if program.device == self.name else ():
+                    if isinstance(queued.operation, Run):
+                        step = work[queued.operation.step]
                         if isinstance(step, ir.Launch):
                             yield lowered.trace, step
 
@@ -86,9 +86,9 @@ class Arena:
         if place is None:
             return self.device.space.base + _NOWHERE + (int(buffer) << 20)
         if place.kind is AreaKind.MODULE:
-            found = self.modules[seat.trace].variable(self._buffer(seat.trace, buffer))
-            assert found is not None, "a variable has a place only where its module runs"
-            return found.address
+            variable = self.modules[seat.trace].variable(self._buffer(seat.trace, buffer))
+            assert variable is not None, "a variable has a place only where its module runs"
+            return variable.address
         return self._copies[place.kind][_copy(seat, place)] + place.offset
 
     def view(self, seat: Seat, buffer: ir.BufferId) -> Array:
@@ -167,21 +167,23 @@ class Arena:
                 shown[-1] = Allocation(shown[-1].address, size, f"{shown[-1].name} or {name}")
             else:
                 shown.append(Allocation(address, size, name))
-        self.device.space.show(sorted([*shown, *self._fixed], key=lambda one: one.address))
+        self.device.space.show(
+            sorted([*shown, *self._fixed], key=lambda allocation: allocation.address)
+        )
 
     def states(self, lane: int) -> dict[str, list[tuple[int, Array]]]:
         """The bytes of a lane's states that are current here: starts and bytes, by buffer name.
 
         Words for addresses read as `address_words` says.
         """
-        found: dict[str, list[tuple[int, Array]]] = {}
+        states: dict[str, list[tuple[int, Array]]] = {}
         for home in self.model.lowered.homes:
             buffer = self._buffer(home.trace, home.buffer)
             if home.device == self.name and buffer.role is ir.Role.STATE:
                 content = self._without_addresses(home.trace, home.buffer, lane)
                 parts = [(start, content[start:end].copy()) for start, end in home.bytes]
-                found.setdefault(buffer.name, parts)
-        return found
+                states.setdefault(buffer.name, parts)
+        return states
 
     def _without_addresses(self, trace: int, buffer: ir.BufferId, lane: int) -> Array:
         content = self.view(Seat(trace, 0, lane), buffer).copy()

@@ -129,7 +129,7 @@ class Engine:
             t.trace: {transfer.id: transfer for transfer in t.transfers}
             for t in model.lowered.traces
         }
-        self._work = [list(one.program.work()) for one in model.traces]
+        self._work = [list(served.program.work()) for served in model.traces]
         self._queues: dict[int, dict[Queue, tuple[Operation, ...]]] = {}
         self._sight: dict[int, dict[ir.LaunchId, frozenset[ir.BufferId]]] = {}
         for trace, lowered in self._lowered.items():
@@ -137,7 +137,7 @@ class Engine:
 
     def _prepare(self, trace: int, lowered: LoweredTrace) -> None:
         program = next(
-            (one for one in lowered.programs if one.device == self.name),
+            (own for own in lowered.programs if own.device == self.name),
             DeviceProgram(device=self.name, operations=()),
         )
         places = {int(b): p for (t, b), p in self.arena.places.items() if t == trace}
@@ -297,7 +297,7 @@ class Engine:
 
     def waits(self) -> tuple[Wait, ...]:
         """What each request waits for, in words."""
-        found = []
+        waits = []
         for number, visit in sorted(self.visits.items()):
             step = self._next_step(visit)
             at = None if step is None else step.id
@@ -306,13 +306,17 @@ class Engine:
                 operation = self._head(visit, queue)
                 if operation is not None:
                     text = f"the {queue.value} queue {self._waits_for(visit, operation)}"
-                    found.append(Wait(request=number, text=text, step=at, name=name))
-        return tuple(found)
+                    waits.append(Wait(request=number, text=text, step=at, name=name))
+        return tuple(waits)
 
     def _next_step(self, visit: Visit) -> ir.Work | None:
         """The step that a request has come to here, or comes to next."""
         left = visit.queues[Queue.COMPUTE][visit.at[Queue.COMPUTE] :]
-        steps = (self._work[visit.seat.trace][one.step] for one in left if isinstance(one, Run))
+        steps = (
+            self._work[visit.seat.trace][operation.step]
+            for operation in left
+            if isinstance(operation, Run)
+        )
         return next(steps, None)
 
     def _waits_for(self, visit: Visit, operation: Operation) -> str:

@@ -90,29 +90,29 @@ class Host:
     def take_outputs(self, trace: int, slot: int) -> dict[str, Bytes]:
         """The outputs of a request that is done on every device; words for addresses are zero."""
         buffers = self._model.traces[trace].program.buffers
-        found = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
+        outputs = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
         for transfer in self._lowered[trace].transfers:
-            if transfer.target == HOST and transfer.buffer in found:
+            if transfer.target == HOST and transfer.buffer in outputs:
                 region = self._exchange.region(trace, slot, transfer.id)
-                unpack(transfer, region, found[transfer.buffer])
+                unpack(transfer, region, outputs[transfer.buffer])
         for table in self._model.traces[trace].program.pointer_tables:
-            for word in table.words if table.buffer in found else ():
-                found[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
-        return {buffers[number].name: content for number, content in found.items()}
+            for word in table.words if table.buffer in outputs else ():
+                outputs[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
+        return {buffers[number].name: content for number, content in outputs.items()}
 
     def join_states(self, lane: int, devices: Iterable[Parts]) -> dict[str, Bytes]:
         """A lane's states: what it began with, and over it what the devices say is current."""
-        found = {
+        states = {
             name: np.array(given, np.uint8) for name, given in self._model.states[lane].items()
         }
         for served in self._model.traces:
             for table in served.program.pointer_tables:
-                content = found.get(served.program.buffers[table.buffer].name)
+                content = states.get(served.program.buffers[table.buffer].name)
                 for word in table.words if content is not None else ():
                     assert content is not None
                     content[word.offset : word.offset + ir.POINTER_BYTES] = 0
         for parts in devices:
             for name, pieces in parts.items():
                 for start, piece in pieces:
-                    found[name][start : start + len(piece)] = piece
-        return found
+                    states[name][start : start + len(piece)] = piece
+        return states

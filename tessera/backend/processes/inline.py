@@ -148,14 +148,14 @@ class InlineBackend:
 
 def join_printed(visits: list[Visit]) -> str:
     """What the launches of a request printed, in the order of the trace."""
-    return "".join(text for _, text in sorted(one for visit in visits for one in visit.printed))
+    return "".join(text for _, text in sorted(line for visit in visits for line in visit.printed))
 
 
 def stall_fault(
     waits: Sequence[tuple[str, tuple[Wait, ...]]], request: int | None, how_long: str
 ) -> ServiceFault:
     """A request that waits for what does not come; None: the first of all."""
-    rows = [(device, wait) for device, found in waits for wait in found]
+    rows = [(device, wait) for device, own in waits for wait in own]
     rows.sort(
         key=lambda row: (row[1].request != request, row[1].request, "transfer" not in row[1].text)
     )

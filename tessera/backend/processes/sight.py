@@ -40,9 +40,9 @@ def buffers_in_sight(
     carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
     present: set[int] = set()
     filled: set[int] = set()
-    found: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
-    for one in _in_order(device.operations):
-        match one.operation:
+    in_sight: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
+    for queued in _in_order(device.operations):
+        match queued.operation:
             case Receive(transfer):
                 filled.add(carried[transfer])
                 present.add(carried[transfer])
@@ -59,11 +59,11 @@ def buffers_in_sight(
                 # whom they were received or filled for, and to nobody who was only used.
                 used -= {b for b in used - present if _covered(b, filled, served, places)}
                 shown = (always | present | used) & places.keys()
-                found[step.id] = frozenset(ir.BufferId(b) for b in shown)
+                in_sight[step.id] = frozenset(ir.BufferId(b) for b in shown)
                 present |= used - always
             case _:
                 pass
-    return found
+    return in_sight
 
 
 def _in_order(operations: Sequence[Queued]) -> Iterator[Queued]:
@@ -79,11 +79,11 @@ def _in_order(operations: Sequence[Queued]) -> Iterator[Queued]:
         moves = False
         for queue in waiting.values():
             while queue and not _waits(queue[0].operation, recorded):
-                one = queue.popleft()
+                queued = queue.popleft()
                 moves = True
-                if isinstance(one.operation, Record):
-                    recorded.add(one.operation.event)
-                yield one
+                if isinstance(queued.operation, Record):
+                    recorded.add(queued.operation.event)
+                yield queued
     assert not any(waiting.values()), "a program that was proved does not wait for ever"
 
 
@@ -126,7 +126,7 @@ def _used(program: ir.Program, step: ir.Work, arch: str) -> Iterator[int]:
         case ir.Memcpy():
             first += [int(step.target.buffer), int(step.source.buffer)]
         case ir.LibraryCall():
-            first += [int(one.pointer.buffer) for one in (*step.reads, *step.writes)]
+            first += [int(tensor.pointer.buffer) for tensor in (*step.reads, *step.writes)]
     tables = {int(table.buffer): table for table in program.pointer_tables}
     seen: set[int] = set()
     while first:

@@ -68,9 +68,9 @@ class Worker:
             self._set_up(setup)
             self._tell(Ready())
             while True:
-                for found in wait([self._host, *self._peers.values()]):
-                    assert isinstance(found, Connection)
-                    self._hear(found)
+                for connection in wait([self._host, *self._peers.values()]):
+                    assert isinstance(connection, Connection)
+                    self._hear(connection)
         except BaseException as problem:
             self._fail(problem)
 
@@ -203,18 +203,18 @@ class Worker:
     def _fail(self, problem: BaseException) -> None:
         match problem:
             case ServiceFault():
-                found = Faulted(
+                faulted = Faulted(
                     problem.diagnostics[0], problem.exit_code, problem.request, problem.step
                 )
             case TesseraError():
-                found = Faulted(problem.diagnostics[0], problem.exit_code)
+                faulted = Faulted(problem.diagnostics[0], problem.exit_code)
             case MemoryError():
-                found = Faulted(error("TSR5020", "the machine is out of memory"), 6)
+                faulted = Faulted(error("TSR5020", "the machine is out of memory"), 6)
             case RuntimeError() if str(problem) == "can't start new thread":
-                found = Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
+                faulted = Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
             case _:
-                found = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
-        self._tell(found)
+                faulted = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
+        self._tell(faulted)
 
 
 def main() -> None:

@@ -147,8 +147,8 @@ class CpuBackend:
         names = self.model.lowered.devices
         ends: dict[str, dict[str, Connection]] = {name: {} for name in names}
         try:
-            for one, other in combinations(names, 2):
-                ends[one][other], ends[other][one] = Pipe()
+            for left, right in combinations(names, 2):
+                ends[left][right], ends[right][left] = Pipe()
             for index, name in enumerate(names):
                 status = Status(shared, index, self.model.lowered.slots)
                 here, there = host_pipe(_START_S)
@@ -197,10 +197,10 @@ class CpuBackend:
             if left <= 0:
                 return ()
             self._pump(left)
-        found = tuple(self._finished)
-        for _ in found:
+        completions = tuple(self._finished)
+        for _ in completions:
             self._finished.popleft()
-        return found
+        return completions
 
     def _pump(self, timeout_s: float) -> None:
         """Take messages; after a fault all that are there, so that what is done counts."""
@@ -217,8 +217,8 @@ class CpuBackend:
             for device in self._devices.values()
             if not device.connection.closed
         }
-        found = wait(list(by_connection), timeout_s)
-        for connection in found:
+        ready = wait(list(by_connection), timeout_s)
+        for connection in ready:
             device = by_connection[connection]
             try:
                 self._hear(device, device.connection.recv())
@@ -228,7 +228,7 @@ class CpuBackend:
             except (EOFError, OSError):
                 device.connection.close()
                 self._fault = self._fault or self._lost(device)
-        return bool(found)
+        return bool(ready)
 
     def _hear(
         self, device: DeviceProcess, message: Ready | Done | States | Waits | Faulted
@@ -249,7 +249,7 @@ class CpuBackend:
     def _complete(self, underway: _Underway) -> Completion:
         request = underway.request
         reports = underway.done.values()
-        printed = sorted(one for report in reports for one in report.printed)
+        printed = sorted(line for report in reports for line in report.printed)
         return Completion(
             request=request.number,
             outputs=self._host.take_outputs(request.trace, request.slot),
@@ -308,8 +308,11 @@ class CpuBackend:
         """When devices last did something for each request, and how many are done with it."""
         devices = self._devices.values()
         return {
-            number: (len(one.done), *(d.status.got_on_ns(one.request.slot) for d in devices))
-            for number, one in list(self._underway.items())
+            number: (
+                len(underway.done),
+                *(d.status.got_on_ns(underway.request.slot) for d in devices),
+            )
+            for number, underway in list(self._underway.items())
         }
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
@@ -345,19 +348,19 @@ class CpuBackend:
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane in which no request runs."""
         parts = self._ask(AskStates(lane), None)
-        found = [reply.parts for reply in parts.values() if isinstance(reply, States)]
-        return self._host.join_states(lane, found)
+        current = [reply.parts for reply in parts.values() if isinstance(reply, States)]
+        return self._host.join_states(lane, current)
 
     def _ask(self, message: object, limit_s: float | None) -> dict[str, States | Waits]:
         """Every device's answer; those that come within the limit."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         for device in self._devices.values():
             self._send(device, message)
-        found: dict[str, States | Waits] = {}
-        while len(found) < len(self._devices):
+        answers: dict[str, States | Waits] = {}
+        while len(answers) < len(self._devices):
             for name, replies in self._replies.items():
-                if replies and name not in found:
-                    found[name] = replies.popleft()
+                if replies and name not in answers:
+                    answers[name] = replies.popleft()
             if self._fault is not None:
                 raise self._fault
             if deadline is not None and time.monotonic() > deadline:
@@ -365,9 +368,9 @@ class CpuBackend:
             for device in self._devices.values():
                 if deadline is None and device.status.silent_s > _START_S:
                     raise self._silent(device, device.status.silent_s)
-            if len(found) < len(self._devices):
+            if len(answers) < len(self._devices):
                 self._pump(0.02)
-        return found
+        return answers
 
     def close(self) -> None:
         """End the processes, now."""

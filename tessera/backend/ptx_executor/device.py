@@ -226,8 +226,8 @@ class LoadedModule:
         return kernel
 
     def _load_variables(self, prefix: str, shared: Mapping[str, DeviceArray]) -> None:
-        found = self._definitions()
-        for variable in found.values():
+        definitions = self._definitions()
+        for variable in definitions.values():
             if variable.linkage == "extern":
                 continue
             known = shared.get(variable.name)
@@ -239,7 +239,7 @@ class LoadedModule:
             )
             shape = (allocation.size,)
             self.variables[variable.name] = DeviceArray(self.device, allocation, np.uint8, shape)
-        for variable in found.values():
+        for variable in definitions.values():
             array = self.variables.get(variable.name)
             if array is None or array is shared.get(variable.name):
                 continue
@@ -250,13 +250,13 @@ class LoadedModule:
 
     def _definitions(self) -> dict[str, ptx.Variable]:
         """Variables by name; a definition wins over an `.extern` declaration."""
-        found: dict[str, ptx.Variable] = {}
+        definitions: dict[str, ptx.Variable] = {}
         for variable in self._declared():
             if variable.space not in ("global", "const"):
                 continue
-            if variable.linkage != "extern" or variable.name not in found:
-                found[variable.name] = variable
-        return found
+            if variable.linkage != "extern" or variable.name not in definitions:
+                definitions[variable.name] = variable
+        return definitions
 
     def _declared(self) -> list[ptx.Variable]:
         """Variables of the module, and those that function bodies declare."""
@@ -372,10 +372,10 @@ class Kernel:
         return Watch(device.checks, device.shadow, block[0] * block[1] * block[2])
 
     def _symbols(self, program: KernelProgram) -> list[Array]:
-        found: list[Array] = []
+        addresses: list[Array] = []
         for name in program.symbols:
             variable = self.module.variables.get(name)
             if variable is None:
                 raise refuse("TSR5018", f"`{name}` is declared `.extern` and defined nowhere")
-            found.append(np.array([[variable.address]], dtype=np.uint64))
-        return found
+            addresses.append(np.array([[variable.address]], dtype=np.uint64))
+        return addresses

@@ -59,9 +59,9 @@ class Launch:
 
     def parameter(self, offset: int, width: int) -> Array:
         """A parameter word as a value that all lanes share."""
-        found = self.parameters.get((offset, width))
-        if found is None:
+        word = self.parameters.get((offset, width))
+        if word is None:
             raw = self.parameter_bytes[offset : offset + width]
-            found = raw.copy().view(UNSIGNED[width]).reshape(1, 1)
-            self.parameters[offset, width] = found
-        return found
+            word = raw.copy().view(UNSIGNED[width]).reshape(1, 1)
+            self.parameters[offset, width] = word
+        return word

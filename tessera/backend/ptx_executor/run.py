@@ -112,9 +112,9 @@ class OneDevice:
 
     def _place(self, buffer: ir.Buffer) -> DeviceArray:
         if buffer.role is ir.Role.VARIABLE:
-            found = self.modules.variable(buffer)
-            if found is not None:
-                return found
+            variable = self.modules.variable(buffer)
+            if variable is not None:
+                return variable
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
     def poison(self) -> None:
@@ -148,17 +148,17 @@ class OneDevice:
             for table in self.program.pointer_tables
             if self.program.buffers[table.buffer].role is ir.Role.STATE
         )
-        found: dict[str, frozenset[int]] = {}
+        moved: dict[str, frozenset[int]] = {}
         for table in states:
             raw = self.buffers[table.buffer].numpy().tobytes()
             name = self.program.buffers[table.buffer].name
-            found[name] = found.get(name, frozenset()) | {
+            moved[name] = moved.get(name, frozenset()) | {
                 word.offset
                 for word in table.words
                 if int.from_bytes(raw[word.offset : word.offset + ir.POINTER_BYTES], "little")
                 != self.steps.address(word.target)
             }
-        return found
+        return moved
 
     def kept(self) -> dict[str, Array]:
         """The bytes that outlive the request."""
@@ -172,14 +172,14 @@ class OneDevice:
         """Words of `pointers` records by buffer and offset, as `address_words` says."""
         buffers = self.program.buffers
         homes = [(b.name, self.buffers[b.id].address, b.bytes) for b in buffers]
-        found: dict[str, dict[int, bytes]] = {}
+        plain: dict[str, dict[int, bytes]] = {}
         for table in self.program.pointer_tables:
             raw = self.buffers[table.buffer].numpy().tobytes()
-            words = found.setdefault(buffers[table.buffer].name, {})
+            words = plain.setdefault(buffers[table.buffer].name, {})
             for word in table.words:
                 held = raw[word.offset : word.offset + ir.POINTER_BYTES]
                 words[word.offset] = plain_word(held, self.steps.address(word.target), homes)
-        return found
+        return plain
 
     def step(self, step: ir.Step) -> LaunchResult | None:
         """Do one record."""

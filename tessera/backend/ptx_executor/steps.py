@@ -35,7 +35,7 @@ class LoadedModules:
             variant = named.variant(arch)
             if variant is None:
                 raise KeyError(f"module `{named.name}` has no variant for {arch}")
-            first = next((one for (m, _), one in self._loaded.items() if m == module), None)
+            first = next((loaded for (m, _), loaded in self._loaded.items() if m == module), None)
             shared = {} if first is None else first.variables
             self._loaded[key] = LoadedModule(
                 self.device, variant.ptx, prefix=f"{named.name}.", shared=shared

@@ -87,14 +87,14 @@ class _Emitter:
 
     def files(self) -> dict[str, str]:
         """All files, in the order in which to read them."""
-        found = {f"{self.names[d]}.py": self._device(d) for d in self.lowered.devices}
-        found["run.py"] = self._run()
-        found["common.py"] = _COMMON.read_text("utf-8")
-        found["slices.py"] = _SLICES.read_text("utf-8")
-        found |= self.modules
+        files = {f"{self.names[d]}.py": self._device(d) for d in self.lowered.devices}
+        files["run.py"] = self._run()
+        files["common.py"] = _COMMON.read_text("utf-8")
+        files["slices.py"] = _SLICES.read_text("utf-8")
+        files |= self.modules
         return {
             name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
-            for name, text in found.items()
+            for name, text in files.items()
         }
 
     # --- a device ----------------------------------------------------------------------------
@@ -140,7 +140,11 @@ class _Emitter:
             f'    """The {queue.value} queue, for one request of trace `{label}`."""',
         ]
         operations = tuple(program.on(queue)) if program is not None else ()
-        body = [line for one in operations for line in self._operation(one, queue, trace, device)]
+        body = [
+            line
+            for operation in operations
+            for line in self._operation(operation, queue, trace, device)
+        ]
         body.append("yield from ()")  # a generator also where nothing waits
         return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
 
@@ -231,7 +235,7 @@ class _Emitter:
 
     def _module_files(self, device: str) -> dict[str, str]:
         """The modules that a device runs, and the files with their PTX."""
-        found: dict[str, str] = {}
+        files: dict[str, str] = {}
         for trace in self.lowered.traces:
             served = self.traces[trace.trace]
             work = tuple(served.program.work())
@@ -243,8 +247,8 @@ class _Emitter:
                     if isinstance(step, Launch):
                         module = served.program.modules[step.module]
                         arch = served.arches[step.id]
-                        found[f"{trace.trace}:{module.name}"] = self._ptx(module, arch)
-        return found
+                        files[f"{trace.trace}:{module.name}"] = self._ptx(module, arch)
+        return files
 
     def _ptx(self, module: Module, arch: str) -> str:
         variant = module.variant(arch)
@@ -374,8 +378,8 @@ def _at(program: Program, pointer: Pointer) -> str:
 
 
 def _pieces(ranges: Bytes) -> str:
-    found = [(p.start, p.width, p.pitch, p.rows) for p in pieces_of(ranges)]
-    return repr(found)
+    pieces = [(p.start, p.width, p.pitch, p.rows) for p in pieces_of(ranges)]
+    return repr(pieces)
 
 
 def _said(name: str) -> str:

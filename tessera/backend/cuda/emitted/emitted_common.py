@@ -216,15 +216,19 @@ class Device:
         config.sharedMemBytes, config.hStream = shared, stream
         attributes = []
         if cluster is not None:
-            one = cuda.CUlaunchAttribute()
-            one.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = cluster
-            attributes.append(one)
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            (
+                attribute.value.clusterDim.x,
+                attribute.value.clusterDim.y,
+                attribute.value.clusterDim.z,
+            ) = cluster
+            attributes.append(attribute)
         if cooperative:
-            one = cuda.CUlaunchAttribute()
-            one.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            one.value.cooperative = 1
-            attributes.append(one)
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
         config.attrs, config.numAttrs = attributes, len(attributes)
         check(cuda.cuLaunchKernelEx(config, function, at, 0))
 
@@ -261,9 +265,11 @@ class Device:
         size: int,
     ) -> None:
         """Copy bytes between two buffers on the compute queue."""
-        one = self.address(r.trace, r.slot, r.lane, target) + target_offset
-        other = self.address(r.trace, r.slot, r.lane, source) + source_offset
-        self._copy(self.streams[r.slot, "compute"], one, other, [(0, size, 0, 1)])
+        target_address = self.address(r.trace, r.slot, r.lane, target) + target_offset
+        source_address = self.address(r.trace, r.slot, r.lane, source) + source_offset
+        self._copy(
+            self.streams[r.slot, "compute"], target_address, source_address, [(0, size, 0, 1)]
+        )
 
     def fill(self, r: Request, name: str, ranges: list[tuple[int, int]]) -> None:
         """What a buffer holds before anything writes it."""
@@ -299,8 +305,8 @@ class Device:
         other, stream = Device.all[target], self.streams[r.slot, "out"]
         ready = other.marks + 8 * (r.slot * self.transfers + transfer)
         yield from self._await(stream, ready, r)
-        one = other.address(r.trace, r.slot, r.lane, name)
-        self._copy(stream, one, self.address(r.trace, r.slot, r.lane, name), pieces)
+        target_address = other.address(r.trace, r.slot, r.lane, name)
+        self._copy(stream, target_address, self.address(r.trace, r.slot, r.lane, name), pieces)
         self._write(stream, ready + 4, r)
 
     def receive(self, r: Request, transfer: int) -> Iterator[tuple[int, int]]:
@@ -389,10 +395,10 @@ def open_devices(targets: dict[str, str], transfers: int, split_gpu: SplitGpu) -
     check(cuda.cuInit(0))
     slices: dict[int, dict[str, int]] = {}
     for name in Device.all:
-        found = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
-        if found is None or (found[2] and not int(found[2])):
+        match = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
+        if match is None or (match[2] and not int(match[2])):
             raise SystemExit(f"{targets[name]} is no CUDA device")
-        slices.setdefault(int(found[1]), {})[name] = int(found[2] or 0)
+        slices.setdefault(int(match[1]), {})[name] = int(match[2] or 0)
     for ordinal, sms in slices.items():
         gpu = check(cuda.cuDeviceGet(ordinal))
         context = check(cuda.cuDevicePrimaryCtxRetain(gpu))
@@ -455,13 +461,13 @@ def load(path: str | None, known: set[str]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        found = dict(np.load(path, allow_pickle=False))
+        arrays = dict(np.load(path, allow_pickle=False))
     except (OSError, ValueError, TypeError, zipfile.BadZipFile) as problem:
         raise SystemExit(f"{path} is no .npz file that can be read: {problem}") from None
-    for name in found:
+    for name in arrays:
         if name not in known and name.rpartition("@")[0] not in known:
             raise SystemExit(f"`{name}` in {path} is no buffer of the plan")
-    return found
+    return arrays
 
 
 def bytes_of(given: dict[str, Any], name: str, which: int, size: int) -> Any:
@@ -593,7 +599,7 @@ def write_words(
     differ from request to request.
     """
     for name, words in plan["pointers"][trace].items():
-        fixed = plan["slots"] == 1 and sum(name in one for one in plan["traces"]) == 1
+        fixed = plan["slots"] == 1 and sum(name in buffers for buffers in plan["traces"]) == 1
         for device in Device.all.values():
             place = device.places[trace].get(name)
             if place is None or place[0] not in kinds or (again and fixed and place[0] == "lane"):
@@ -607,7 +613,7 @@ def write_words(
 
 def read_states(plan: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """The states of every lane, from the devices that have them."""
-    found = {}
+    states = {}
     for trace, buffers in enumerate(plan["traces"]):
         for name, (role, size) in buffers.items():
             if role != "state":
@@ -617,5 +623,5 @@ def read_states(plan: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
                 for device, start, end in plan["homes"][trace].get(name, ()):
                     base = Device.all[device].address(trace, 0, lane, name)
                     content[start:end] = Device.all[device].read(base + start, end - start)
-                found[f"{name}@{lane}"] = content
-    return found
+                states[f"{name}@{lane}"] = content
+    return states

@@ -149,17 +149,17 @@ class Profiler:
         self.watch.finish(self.stream)
         clock = self.neighbours.clock_mhz()
         self._overhead_ns = self._measure_overhead()
-        found = []
+        steps = []
         for step in self._steps():
-            found.append(step)
+            steps.append(step)
             if on_step is not None:
-                on_step(len(found), len(self.work))
+                on_step(len(steps), len(self.work))
         self.watch.what = "the whole trace"
         return DeviceTimes(
             sms=device.sms,
             clock_mhz=clock,
             whole_ns=self._whole_ns(),
-            steps=tuple(sorted(found, key=lambda one: one.step)),
+            steps=tuple(sorted(steps, key=lambda timed: timed.step)),
             transfers=tuple(self._transfers()),
         )
 
@@ -168,11 +168,15 @@ class Profiler:
     def _whole_ns(self) -> float:
         """The median of all steps in a row, inputs in place; states are put back in between."""
         order = self.backend.replica.orders[0]
-        moves = [one for one in order if _is_input(one)]
-        held = [i for i, one in enumerate(order) if isinstance(one, Hold) and one.queue is Queue.IN]
+        moves = [action for action in order if _is_input(action)]
+        held = [
+            i
+            for i, action in enumerate(order)
+            if isinstance(action, Hold) and action.queue is Queue.IN
+        ]
         # An input that has to wait for its place belongs to what is timed.
-        early = not held or all(order.index(one) < held[0] for one in moves)
-        timed = [one for one in order if isinstance(one, Do)] if early else list(order)
+        early = not held or all(order.index(action) < held[0] for action in moves)
+        timed = [action for action in order if isinstance(action, Do)] if early else list(order)
         bring = self._tape(moves if early else (), prologue=True)
         tape, stream = self._tape(timed)
         graph = self._captured(tape, stream, 1)
@@ -242,8 +246,8 @@ class Profiler:
         memory = self.backend.replica.memory
         assert memory is not None
         accesses = self.graph.nodes[number].accesses
-        reads = {one.buffer for one in accesses if one.kind.reads}
-        writes = {one.buffer for one in accesses if one.kind.writes}
+        reads = {access.buffer for access in accesses if access.kind.reads}
+        writes = {access.buffer for access in accesses if access.kind.writes}
         return [
             (memory.address(0, self.device, buffer, 0, 0), self.graph.buffers[buffer].bytes)
             for buffer in sorted(reads & writes)
@@ -264,7 +268,7 @@ class Profiler:
                 self.neighbours.pause(work.pause_ns, self.stream)
             times.append(self._timed(work.run) / work.launches)
         middle = statistics.median(times)
-        away = statistics.fmean(abs(one - middle) for one in times)
+        away = statistics.fmean(abs(duration - middle) for duration in times)
         return middle, away / middle if middle else 0.0
 
     def _cold(self, tape: Tape) -> float:
@@ -306,11 +310,11 @@ class Profiler:
             wanted = int(patience * seconds * 1e9) + _LEAST_BUSY_NS
             self.neighbours.start(load, min(wanted, _MOST_BUSY_NS), self.beside.sms, stream)
             self.driver.record(self.ended, stream)
-            found = measure()
+            pair = measure()
             was_busy = not self.driver.is_done(self.ended)
             self.watch.wait(self.ended)
             if was_busy:
-                return found
+                return pair
         return None
 
     # --- tapes ----------------------------------------------------------------------------------
@@ -330,7 +334,7 @@ class Profiler:
         tape, device, queue = writer.write(actions, first, tell=False)
         if all(isinstance(action, Do) for action in actions):
             # One queue needs no events; they would be timed too.
-            tape.calls = [one for one in tape.calls if one[0] != "cuEventRecord"]
+            tape.calls = [call for call in tape.calls if call[0] != "cuEventRecord"]
         return tape, backend.replica.streams.stream(device, 0, queue)
 
     def _play(self, tape: Tape, stream: Handle) -> None:

@@ -24,8 +24,8 @@ def _emit_cp(e: Emitter, i: ptx.Instruction) -> None:
     elif "mbarrier" in modifiers:
         if "noinc" in modifiers:
             address, _ = e.address(i.operands[0], "shared")
-            one = e.program.constant(1, Kind("u", 4))
-            e.line(f"mbarrier.arrive(cx, {e.site}, {address}, {one}, None, False, {e.guard})")
+            arrivals = e.program.constant(1, Kind("u", 4))
+            e.line(f"mbarrier.arrive(cx, {e.site}, {address}, {arrivals}, None, False, {e.guard})")
     else:
         _emit_small(e, i)
 
@@ -41,8 +41,8 @@ def _emit_small(e: Emitter, i: ptx.Instruction) -> None:
     from_size = ignore = "None"
     for operand in extra:
         name = operand.operand if isinstance(operand, ptx.Not) else operand
-        found = e.layout.registers.get(name.name) if isinstance(name, ptx.Name) else None
-        if found is not None and found[1].form == "p":
+        register = e.layout.registers.get(name.name) if isinstance(name, ptx.Name) else None
+        if register is not None and register[1].form == "p":
             ignore = e.value(operand, "pred")
         else:
             from_size = e.value(operand, "u32")
@@ -52,10 +52,10 @@ def _emit_small(e: Emitter, i: ptx.Instruction) -> None:
 
 def _spaces_of(i: ptx.Instruction) -> tuple[str, str]:
     """Where a bulk copy writes and reads."""
-    found = [_SPACES[m] for m in i.opcode.modifiers if m in _SPACES]
-    if len(found) < 2:
+    named = [_SPACES[m] for m in i.opcode.modifiers if m in _SPACES]
+    if len(named) < 2:
         raise Unsupported("bulk copy without two state spaces")
-    return found[0], found[1]
+    return named[0], named[1]
 
 
 def _emit_bulk(e: Emitter, i: ptx.Instruction) -> None:
@@ -162,13 +162,13 @@ def _emit_arrive(e: Emitter, i: ptx.Instruction) -> None:
     operands = list(i.operands)
     target = operands.pop(0) if not isinstance(operands[0], ptx.Address) else None
     address, _ = e.address(operands[0], _barrier_space(i))
-    one = e.program.constant(1, Kind("u", 4))
+    single = e.program.constant(1, Kind("u", 4))
     extra = e.value(operands[1], "u32") if len(operands) > 1 else None
     drop = i.opcode.modifiers[0] == "arrive_drop"
     if "expect_tx" in i.opcode.modifiers:
-        count, expect = one, extra or "None"
+        count, expect = single, extra or "None"
     else:
-        count, expect = extra or one, "None"
+        count, expect = extra or single, "None"
     text = f"mbarrier.arrive(cx, {e.site}, {address}, {count}, {expect}, {drop}, {e.guard})"
     if target is None or isinstance(target, ptx.Sink):
         e.line(text)

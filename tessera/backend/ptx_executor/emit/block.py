@@ -86,10 +86,10 @@ class Emitter:
 
     def register(self, name: str) -> tuple[int, Kind]:
         """The number of a register and how it is held."""
-        found = self.layout.registers.get(name)
-        if found is None:
+        register = self.layout.registers.get(name)
+        if register is None:
             raise Unsupported(f"operand `{name}`: not a register")
-        return found
+        return register
 
     def read_number(self, number: int, kind: Kind) -> str:
         """A variable with the value of a register, in a form of its own width."""
@@ -173,9 +173,9 @@ class Emitter:
     def name_value(self, operand: ptx.Name, kind: Kind) -> str:
         """A register, special register, or the address of a symbol."""
         name = operand.name if operand.component is None else f"{operand.name}.{operand.component}"
-        found = self.layout.registers.get(operand.name)
-        if found is not None and operand.component is None:
-            return self.register_value(found, kind)
+        register = self.layout.registers.get(operand.name)
+        if register is not None and operand.component is None:
+            return self.register_value(register, kind)
         if name in SPECIAL_WIDTHS:
             return self.special(name, kind)
         if name == "WARP_SZ":
@@ -184,9 +184,9 @@ class Emitter:
             return self.program.constant(0, kind)
         return self.symbol(operand.name, kind)
 
-    def register_value(self, found: tuple[int, Kind], kind: Kind) -> str:
+    def register_value(self, register: tuple[int, Kind], kind: Kind) -> str:
         """A register in the form of a type, cut or zero-extended if need be."""
-        number, held = found
+        number, held = register
         if held.form == "p" or kind.form == "p":
             if held.form != kind.form:
                 raise Unsupported("predicate and value mixed")
@@ -293,9 +293,9 @@ class Emitter:
 
     def base_address(self, name: str, moved: int, space: str) -> tuple[str, str]:
         """A register or symbol plus a constant."""
-        found = self.layout.registers.get(name)
-        if found is not None:
-            number, held = found
+        register = self.layout.registers.get(name)
+        if register is not None:
+            number, held = register
             kind = Kind("u", 8 if space in ("generic", "global", "const") else held.width)
             base = self.register_value((number, held), kind)
             if moved == 0:

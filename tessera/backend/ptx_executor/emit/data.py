@@ -37,9 +37,9 @@ _ADDRESS = Kind("u", 8)
 def space_of(i: ptx.Instruction) -> str:
     """The state space that the modifiers name, or generic."""
     for modifier in i.opcode.modifiers:
-        found = _SPACES.get(modifier.split("[")[0])
-        if found is not None:
-            return found
+        space = _SPACES.get(modifier.split("[")[0])
+        if space is not None:
+            return space
     return "generic"
 
 
@@ -136,18 +136,18 @@ def old_values(e: Emitter, targets: tuple[ptx.Operand, ...], kind: Kind) -> list
     """The present values of the targets of a guarded vector load, as raw bits."""
     if e.guard is None:
         return None
-    found: list[str] = []
+    values: list[str] = []
     for target in targets:
         if isinstance(target, ptx.Sink):
-            found.append(e.program.constant(0, Kind("u", kind.width)))
+            values.append(e.program.constant(0, Kind("u", kind.width)))
             continue
         if not isinstance(target, ptx.Name):
             raise Unsupported("destination of a load")
         number, held = e.register(target.name)
         if held.width != kind.width:
             raise Unsupported("guarded vector load into registers of another width")
-        found.append(e.read_number(number, Kind("u", kind.width)))
-    return found
+        values.append(e.read_number(number, Kind("u", kind.width)))
+    return values
 
 
 def load_one(e: Emitter, i: ptx.Instruction, target: ptx.Operand, address: str, space: str) -> None:

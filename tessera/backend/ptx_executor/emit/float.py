@@ -55,9 +55,9 @@ def options(i: ptx.Instruction, *allowed: str) -> str:
     modifiers = i.opcode.modifiers
     parts: list[str] = []
     if "rounding" in allowed:
-        found = next((m for m in ROUNDING if m in modifiers), None)
-        if found is not None and found != "rn":
-            parts.append(f"rounding={found!r}")
+        rounding = next((m for m in ROUNDING if m in modifiers), None)
+        if rounding is not None and rounding != "rn":
+            parts.append(f"rounding={rounding!r}")
     parts.extend(f"{flag}=True" for flag in allowed if flag != "rounding" and flag in modifiers)
     return "".join(f", {part}" for part in parts)
 
@@ -76,9 +76,9 @@ def emit_arithmetic(count: int, *allowed: str) -> Handler:
     """add, sub, mul, fma of one type."""
 
     def emit(e: Emitter, i: ptx.Instruction) -> None:
-        found = types_of(i)
-        if len(found) > 1:
-            emit_mixed(e, i, found)
+        types = types_of(i)
+        if len(types) > 1:
+            emit_mixed(e, i, types)
             return
         t = last_type(i)
         sources = ", ".join(raw(e, i, *(t,) * count))
@@ -88,9 +88,9 @@ def emit_arithmetic(count: int, *allowed: str) -> Handler:
     return emit
 
 
-def emit_mixed(e: Emitter, i: ptx.Instruction, found: list[str]) -> None:
+def emit_mixed(e: Emitter, i: ptx.Instruction, types: list[str]) -> None:
     """add.f32.bf16 and the like: the narrow source is widened exactly first."""
-    wide, narrow = found
+    wide, narrow = types
     name = "fma" if i.opcode.name == "mad" else i.opcode.name
     narrow_count = 2 if name == "fma" else 1
     sources = []
@@ -235,8 +235,8 @@ def _emit_setp_x2(e: Emitter, i: ptx.Instruction, t: str) -> None:
 
 
 def _emit_set(e: Emitter, i: ptx.Instruction) -> None:
-    found = types_of(i)
-    result, t = found[-2], found[-1]
+    types = types_of(i)
+    result, t = types[-2], types[-1]
     extra = combining(e, i, 3)
     tail = "" if extra is None else f" {extra[0]} {extra[1]}"
     if t in ("f16x2", "bf16x2"):
@@ -273,8 +273,8 @@ def _emit_cvt(e: Emitter, i: ptx.Instruction) -> None:
     if "pack" in modifiers:
         _emit_cvt_pack(e, i)
         return
-    found = types_of(i)
-    to, source = found[0], found[1]
+    types = types_of(i)
+    to, source = types[0], types[1]
     if to in _PLAIN and source in _PLAIN and "sat" not in modifiers:
         emit_cvt_integer(e, i, to, source)
         return
@@ -328,8 +328,8 @@ def emit_cvt_integer(e: Emitter, i: ptx.Instruction, to: str, source: str) -> No
 
 
 def _emit_cvt_pack(e: Emitter, i: ptx.Instruction) -> None:
-    found = [m for m in i.opcode.modifiers if m not in ("pack", "sat")]
-    to, source = found[0], found[1]
+    types = [m for m in i.opcode.modifiers if m not in ("pack", "sat")]
+    to, source = types[0], types[1]
     sources = ", ".join(raw(e, i, *("b32",) * (len(i.operands) - 1)))
     call(e, i, f"convert.cvt_pack({to!r}, {source!r}, {sources})", "b32")
 

@@ -36,10 +36,10 @@ def types_of(instruction: ptx.Instruction) -> list[str]:
 
 def last_type(instruction: ptx.Instruction) -> str:
     """The type of the operation: the last modifier that is one."""
-    found = types_of(instruction)
-    if not found:
+    types = types_of(instruction)
+    if not types:
         raise Unsupported("no type among the modifiers")
-    return found[-1]
+    return types[-1]
 
 
 def bits(type_name: str) -> str:

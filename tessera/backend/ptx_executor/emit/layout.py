@@ -81,11 +81,11 @@ class FunctionLayout:
 def function_addresses(module: ptx.Module) -> dict[str, int]:
     """The addresses of the functions of a module, the same for each of its kernels."""
     names = dict.fromkeys(f.name for f in module.functions() if not f.is_entry)
-    found = {name: FUNCTION_BASE + i * FUNCTION_STEP for i, name in enumerate(names)}
+    addresses = {name: FUNCTION_BASE + i * FUNCTION_STEP for i, name in enumerate(names)}
     for item in module.items:
-        if isinstance(item, ptx.Alias) and item.aliasee in found:
-            found[item.name] = found[item.aliasee]
-    return found
+        if isinstance(item, ptx.Alias) and item.aliasee in addresses:
+            addresses[item.name] = addresses[item.aliasee]
+    return addresses
 
 
 def align(offset: int, boundary: int) -> int:
@@ -118,14 +118,14 @@ def place_in_order(
     variables: Iterable[ptx.Variable], start: int = 0
 ) -> tuple[dict[str, tuple[int, int]], int]:
     """Offsets and sizes of variables one after the other, and where they end."""
-    found: dict[str, tuple[int, int]] = {}
+    placed: dict[str, tuple[int, int]] = {}
     offset = start
     for variable in variables:
         offset = align(offset, variable_align(variable))
         size = variable_size(variable)
-        found[variable.name] = (offset, size)
+        placed[variable.name] = (offset, size)
         offset += size
-    return found, offset
+    return placed, offset
 
 
 def formal_offsets(

@@ -36,12 +36,12 @@ def fragment(e: Emitter, operand: ptx.Operand) -> str:
 
 def kinds(e: Emitter, operand: ptx.Operand) -> tuple[str, ...]:
     """The NumPy types of the registers of a fragment."""
-    found: list[str] = []
+    types: list[str] = []
     for element in registers(operand):
         known = isinstance(element, ptx.Name) and element.name in e.layout.registers
         width = e.register(element.name)[1].width if known else 4  # type: ignore[union-attr]
-        found.append(f"u{width}")
-    return tuple(found)
+        types.append(f"u{width}")
+    return tuple(types)
 
 
 def write_fragment(e: Emitter, operand: ptx.Operand, results: str) -> None:
@@ -57,10 +57,10 @@ def write_fragment(e: Emitter, operand: ptx.Operand, results: str) -> None:
 
 def shape_of(i: ptx.Instruction) -> str:
     """The modifier like m16n8k16."""
-    found = next((m for m in i.opcode.modifiers if m[0] == "m" and m[1:2].isdigit()), None)
-    if found is None:
+    shape = next((m for m in i.opcode.modifiers if m[0] == "m" and m[1:2].isdigit()), None)
+    if shape is None:
         raise Unsupported("no shape among the modifiers")
-    return found
+    return shape
 
 
 def formats_of(i: ptx.Instruction) -> list[str]:

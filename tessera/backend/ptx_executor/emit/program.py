@@ -121,8 +121,8 @@ class ProgramBuilder:
         if form in self.probed or _TEMPORARY.search(form):
             return
         self.probed.add(form)
-        found = {m.group(0): m for m in _REGISTER.finditer(expression)}
-        values = {name: self._zero(match) for name, match in found.items()}
+        registers = {m.group(0): m for m in _REGISTER.finditer(expression)}
+        values = {name: self._zero(match) for name, match in registers.items()}
         try:
             with quiet():
                 eval(expression, self.namespace, values)
@@ -188,8 +188,8 @@ class ProgramBuilder:
 
     def carry(self, layout: FunctionLayout) -> int:
         """The number of the carry flag of a function."""
-        found = layout.registers.get("%cc")
-        return found[0] if found else self._add_register(layout, "%cc", "pred")
+        flag = layout.registers.get("%cc")
+        return flag[0] if flag else self._add_register(layout, "%cc", "pred")
 
     def _place_variables(self, layout: FunctionLayout) -> None:
         function = layout.flat.function

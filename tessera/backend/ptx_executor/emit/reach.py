@@ -41,14 +41,14 @@ class Reached:
 
 def functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:
     """Definitions win over declarations; an alias is the function that it stands for."""
-    found: dict[str, ptx.Function] = {}
+    functions: dict[str, ptx.Function] = {}
     for function in module.functions():
-        if function.body is not None or function.name not in found:
-            found[function.name] = function
+        if function.body is not None or function.name not in functions:
+            functions[function.name] = function
     for item in module.items:
-        if isinstance(item, ptx.Alias) and item.aliasee in found:
-            found[item.name] = found[item.aliasee]
-    return found
+        if isinstance(item, ptx.Alias) and item.aliasee in functions:
+            functions[item.name] = functions[item.aliasee]
+    return functions
 
 
 def reach(module: ptx.Module, kernel: ptx.Function) -> Reached:
@@ -74,29 +74,29 @@ def _callees(
     used = dict.fromkeys(name for i in flat.instructions for name in names_in(i))
     if any(_is_indirect_call(i, functions) for i in flat.instructions):
         used |= _functions_with_addresses(module)
-    found = (functions[name] for name in used if name in functions)
-    return [f.name for f in found if f.body is not None and not f.is_entry]
+    called = (functions[name] for name in used if name in functions)
+    return [f.name for f in called if f.body is not None and not f.is_entry]
 
 
 def _functions_with_addresses(module: ptx.Module) -> dict[str, None]:
     """Names whose address some initialiser, instruction or list of targets takes."""
-    found: dict[str, None] = {}
+    taken: dict[str, None] = {}
     pending: list[Any] = [v.initializer for v in module.variables() if v.initializer]
     while pending:
         item = pending.pop()
         if isinstance(item, ptx.InitializerList):
             pending.extend(item.elements)
         elif isinstance(item, ptx.Name):
-            found[item.name] = None
+            taken[item.name] = None
         elif isinstance(item, ptx.Generic | ptx.MaskedByte):
             pending.append(item.operand)
     for function in module.functions():
         for statement in ptx.walk_statements(function.body or ()):
             if isinstance(statement, ptx.Instruction) and statement.opcode.name == "mov":
-                found.update(dict.fromkeys(names_in(statement)))
+                taken.update(dict.fromkeys(names_in(statement)))
             elif isinstance(statement, ptx.TargetList) and statement.kind == "calltargets":
-                found.update(dict.fromkeys(statement.targets))
-    return dict.fromkeys(sorted(found))
+                taken.update(dict.fromkeys(statement.targets))
+    return dict.fromkeys(sorted(taken))
 
 
 def _is_indirect_call(instruction: ptx.Instruction, functions: dict[str, ptx.Function]) -> bool:

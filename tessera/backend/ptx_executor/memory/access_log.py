@@ -133,8 +133,8 @@ class Direction:
         padded[1:-1] = flags
         flags[:] = False
         edges = np.diff(padded)
-        found = np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], axis=1)
-        return (found + first) * width
+        runs = np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], axis=1)
+        return (runs + first) * width
 
 
 class AccessLog:
@@ -160,14 +160,14 @@ class AccessLog:
     def _by_allocation(
         self, ranges: list[tuple[int, int]]
     ) -> dict[int, tuple[tuple[int, int], ...]]:
-        found: dict[int, list[tuple[int, int]]] = {}
+        by_allocation: dict[int, list[tuple[int, int]]] = {}
         for start, end in ranges:
             allocation = self.space.find(self.space.base + start)
             if allocation is None:
                 continue  # the kernel has freed it
             offset = allocation.address - self.space.base
-            found.setdefault(allocation.address, []).append((start - offset, end - offset))
-        return {address: tuple(parts) for address, parts in found.items()}
+            by_allocation.setdefault(allocation.address, []).append((start - offset, end - offset))
+        return {address: tuple(parts) for address, parts in by_allocation.items()}
 
     def forget(self, allocation: Allocation) -> None:
         """The kernel frees an allocation: what it touched there is not reported."""

@@ -27,10 +27,10 @@ def is_in_space(cx: Lanes, space: str, address: Array, own: bool) -> Array:
     """isspacep: whether generic addresses fall into the window of a space."""
     if space == "const":
         starts = [a for a in cx.chunk.launch.space.table if a.read_only]
-        found = np.zeros(address.shape, dtype=np.bool_)
+        inside = np.zeros(address.shape, dtype=np.bool_)
         for a in starts:
-            found |= (address >= np.uint64(a.address)) & (address < np.uint64(a.address + a.size))
-        return found
+            inside |= (address >= np.uint64(a.address)) & (address < np.uint64(a.address + a.size))
+        return inside
     if space == "global":
         return address >= np.uint64(WINDOWS_END)
     base = _BASES[space]

@@ -19,8 +19,8 @@ _CACHED = frozenset({"active_file", "inactive_file"})
 
 def available_bytes() -> int | None:
     """Free memory of the machine and of the process's control group; None if unknown."""
-    found = [room for room in (_of_machine(), *map(_of_group, _GROUPS)) if room is not None]
-    return min(found, default=None)
+    rooms = [room for room in (_of_machine(), *map(_of_group, _GROUPS)) if room is not None]
+    return min(rooms, default=None)
 
 
 def _of_machine() -> int | None:

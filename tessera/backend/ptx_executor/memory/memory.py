@@ -106,8 +106,8 @@ class AddressSpace:
     def show(self, allocations: list[Allocation]) -> None:
         """Make these, sorted and apart, the allocations that launches may touch."""
         self.table = allocations
-        self.starts = [one.address for one in allocations]
-        self.ends = [one.address + one.size for one in allocations]
+        self.starts = [allocation.address for allocation in allocations]
+        self.ends = [allocation.address + allocation.size for allocation in allocations]
         self._start_array = None
 
     def _check_host(self, size: int, name: str) -> None:

@@ -138,14 +138,14 @@ class Watch:
         """The history of a chunk's shared memory, which ends with the chunk."""
         if cx.chunk.shared_history is None:
             cx.chunk.shared_history = History(cx.chunk.shared.bytes.size)
-        found: History = cx.chunk.shared_history
-        return found
+        history: History = cx.chunk.shared_history
+        return history
 
     def _history(self, key: int, size: int) -> History:
-        found = self.histories.get(key)
-        if found is None:
-            found = self.histories[key] = History(size)
-        return found
+        history = self.histories.get(key)
+        if history is None:
+            history = self.histories[key] = History(size)
+        return history
 
     def _race_global(
         self,

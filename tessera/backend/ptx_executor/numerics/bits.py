@@ -132,7 +132,7 @@ def blocked(function: Callable[..., Bits], *operands: NDArray[Any]) -> Bits:
     parts = []
     for start in range(0, count, BLOCK):
         chunk = slice(start, start + BLOCK)
-        parts.append(function(*(one if one.size == 1 else one[chunk] for one in flat)))
+        parts.append(function(*(row if row.size == 1 else row[chunk] for row in flat)))
     return np.concatenate(parts).reshape(shape)
 
 

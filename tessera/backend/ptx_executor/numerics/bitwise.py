@@ -179,8 +179,8 @@ def bfind(t: str, a: Operand, *, shiftamt: bool = False) -> Bits:
     if is_signed:
         x = x ^ unsigned(signed(x) >> (width - 1))
     leading = clz(t, x)
-    found = leading if shiftamt else np.uint32(width - 1) - leading
-    return np.where(leading == width, np.uint32(0xFFFFFFFF), found)
+    position = leading if shiftamt else np.uint32(width - 1) - leading
+    return np.where(leading == width, np.uint32(0xFFFFFFFF), position)
 
 
 def brev(t: str, a: Operand) -> Bits:

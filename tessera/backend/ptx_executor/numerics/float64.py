@@ -40,11 +40,11 @@ def finish_f64(values: F64, *operands: F64) -> Bits:
     if not values.size or (top := values.max()) == top:
         return raw
     lost = np.nonzero(values != values)
-    found = np.full(lost[0].shape, _DEFAULT_NAN, np.uint64)
+    payloads = np.full(lost[0].shape, _DEFAULT_NAN, np.uint64)
     for operand in reversed(operands):
         lanes = np.broadcast_to(operand, values.shape)[lost]
-        found = np.where(lanes != lanes, lanes.view(np.uint64) | _QUIET, found)
-    raw[lost] = found
+        payloads = np.where(lanes != lanes, lanes.view(np.uint64) | _QUIET, payloads)
+    raw[lost] = payloads
     return raw
 
 
@@ -99,8 +99,8 @@ def step_f64(nearest: F64, error: F64, rounding: str) -> F64:
         inwards, outwards = (error < 0) & ~negative, (error < 0) & negative
     else:
         inwards, outwards = (error > 0) & negative, (error > 0) & ~negative
-    one = np.uint64(1)
-    return (raw - inwards * one + outwards * one).view(np.float64)
+    unit = np.uint64(1)
+    return (raw - inwards * unit + outwards * unit).view(np.float64)
 
 
 def add(a: Operand, b: Operand, rounding: str) -> Bits:

@@ -77,14 +77,14 @@ def _directed(nearest: NDArray[Any], nearest_value: F64, exact: F64, rounding: s
 def step_directed(nearest: NDArray[Any], below: Bools, above: Bools, rounding: str) -> NDArray[Any]:
     """Directed rounding from the nearest one and whether that lies below or above the truth."""
     raw = nearest.view(UNSIGNED[nearest.dtype.itemsize * 8])
-    one = raw.dtype.type(1)
+    unit = raw.dtype.type(1)
     negative = (raw >> raw.dtype.type(raw.dtype.itemsize * 8 - 1)) != 0
     if rounding == "rz":
         back = np.where(negative, below, above)
-        return (raw - back * one).view(nearest.dtype)
+        return (raw - back * unit).view(nearest.dtype)
     if rounding == "rm":
-        return (raw + (above & negative) * one - (above & ~negative) * one).view(nearest.dtype)
-    return (raw + (below & ~negative) * one - (below & negative) * one).view(nearest.dtype)
+        return (raw + (above & negative) * unit - (above & ~negative) * unit).view(nearest.dtype)
+    return (raw + (below & ~negative) * unit - (below & negative) * unit).view(nearest.dtype)
 
 
 def odd_f32(values: F64) -> Bits:

@@ -99,10 +99,10 @@ def log1p(x: Array) -> Array:
 
 def log2(x: Array) -> Array:
     """The logarithm to base 2; exact for powers of two."""
-    found = log(x) * (1.0 / float(_LN2_DIGITS))
-    near = np.rint(found)
-    exact = np.isfinite(found) & (np.abs(near) < 1000)
-    return np.where(exact & (_whole_power(near, exact) == x), near, found)
+    logarithm = log(x) * (1.0 / float(_LN2_DIGITS))
+    near = np.rint(logarithm)
+    exact = np.isfinite(logarithm) & (np.abs(near) < 1000)
+    return np.where(exact & (_whole_power(near, exact) == x), near, logarithm)
 
 
 def _whole_power(exponent: Array, usable: Array) -> Array:
@@ -143,7 +143,7 @@ def _circular(x: Array, shift: int, exact: Any) -> Array:
     value = np.where(turn & 2, -value, value)
     if large.any():
         chosen = x[large].tolist()
-        value[large] = [exact(one) if math.isfinite(one) else math.nan for one in chosen]
+        value[large] = [exact(far) if math.isfinite(far) else math.nan for far in chosen]
     return value
 
 

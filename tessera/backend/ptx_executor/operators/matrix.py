@@ -34,9 +34,9 @@ def product(left: Array, right: Array) -> Array:
     step = max(1, _BLOCK // max(1, n))
     rows = a.reshape(-1, m, depth)
     matrices, results = b.reshape(-1, depth, n), total.reshape(-1, m, n)
-    for one, other, result in zip(rows, matrices, results, strict=True):
+    for row_block, matrix, result in zip(rows, matrices, results, strict=True):
         for first in range(0, m, step):
-            _multiply_into(one[first : first + step], other, result[first : first + step])
+            _multiply_into(row_block[first : first + step], matrix, result[first : first + step])
     return total
 
 
@@ -127,14 +127,14 @@ def _convolution(call: Call) -> list[Array]:
 def _attention(call: Call) -> list[Array]:
     query, key, value = (call[name].astype(np.float64) for name in ("query", "key", "value"))
     heads = query.shape[-3] // key.shape[-3]
-    key, value = (np.repeat(one, heads, axis=-3) for one in (key, value))
+    key, value = (np.repeat(tensor, heads, axis=-3) for tensor in (key, value))
     scale = call.bound.attribute("scale")
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else call.number("scale")
     scores = product(query, np.swapaxes(key, -1, -2)) * factor
     scores = _masked(call, scores)
     sums = log_sum_exp(scores, (scores.ndim - 1,))
     made = [product(softmax_of(scores, -1), value), sums[..., 0]]
-    made += [np.zeros(one.shape, np.int64) for one in call.results[2:]]
+    made += [np.zeros(result.shape, np.int64) for result in call.results[2:]]
     return made[: len(call.results)]
 
 

@@ -65,7 +65,7 @@ def _copy_into(call: Call) -> list[Array]:
 
 
 def _cat(call: Call) -> list[Array]:
-    parts = [one for one in call.all("tensors") if one.shape != (0,)]
+    parts = [part for part in call.all("tensors") if part.shape != (0,)]
     if not parts:
         return [np.zeros(call.results[0].shape)]
     return [np.concatenate(parts, axis=call.bound.integer("dim") % max(parts[0].ndim, 1))]
@@ -171,7 +171,7 @@ def _gather(call: Call) -> list[Array]:
 
 def _source(call: Call, places: tuple[Array, ...]) -> Array:
     """What goes to the chosen places: the part of `src` that `index` covers, or a number."""
-    shape = np.broadcast_shapes(*(one.shape for one in places))
+    shape = np.broadcast_shapes(*(place.shape for place in places))
     name = "src" if call.bound.has("src") else "value"
     values = call[name]
     if name == "value":

@@ -128,8 +128,8 @@ def _best_along(largest: bool) -> Function:
         values = np.atleast_1d(call["self"])
         axis = call.bound.integer("dim") % values.ndim
         places = np.expand_dims(_best(values, axis, largest), axis)
-        found = np.take_along_axis(values, places, axis)
-        return [_shaped(call, found), _shaped(call, places)]
+        best = np.take_along_axis(values, places, axis)
+        return [_shaped(call, best), _shaped(call, places)]
 
     return apply
 
@@ -255,7 +255,7 @@ REDUCTIONS: dict[str, Function] = {
     "max_dim": _best_along(True),
     "min_dim": _best_along(False),
     "var": lambda call: [_shaped(call, _variance(call)[0])],
-    "var_mean": lambda call: [_shaped(call, one) for one in _variance(call)],
+    "var_mean": lambda call: [_shaped(call, moment) for moment in _variance(call)],
     "logsumexp": lambda call: [
         _shaped(call, log_sum_exp(call["self"].astype(np.float64), _axes(call)))
     ],

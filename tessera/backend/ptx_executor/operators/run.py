@@ -43,8 +43,8 @@ def check(call: ir.LibraryCall) -> Bound:
         raise _refused(call, "it has no code on the CPU")
     if _moves_bits(bound):
         return bound
-    used = [(spec.name, one.dtype) for spec, found in bound.reads for one in found]
-    for name, dtype in (*used, *((spec.name, one.dtype) for spec, one in bound.writes)):
+    used = [(spec.name, tensor.dtype) for spec, tensors in bound.reads for tensor in tensors]
+    for name, dtype in (*used, *((spec.name, tensor.dtype) for spec, tensor in bound.writes)):
         if dtype in COMPLEX:
             raise _refused(call, f"`{name}` has elements of type `{dtype.value}`")
     return bound
@@ -68,9 +68,9 @@ def _moves_bits(bound: Bound) -> bool:
     if given.get("accumulate") or given.get("value") is not None:
         return False
     moved = [
-        one.dtype
-        for spec, found in bound.reads
-        for one in found
+        tensor.dtype
+        for spec, tensors in bound.reads
+        for tensor in tensors
         if spec.reach is not Reach.NONE and spec.kinds is not Kinds.INTEGER
     ]
     return all(dtype is bound.writes[0][1].dtype for dtype in moved)
@@ -80,7 +80,10 @@ def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchRe
     """Do a call; the result is that of a launch of one step."""
     bound = check(call)
     places = _Places(device, address_of)
-    bits = {spec.name: [np.array(places.view(one)) for one in found] for spec, found in bound.reads}
+    bits = {
+        spec.name: [np.array(places.view(tensor)) for tensor in tensors]
+        for spec, tensors in bound.reads
+    }
     given = Call(bound, bits, moves_bits=_moves_bits(bound))
     try:
         with quiet():
@@ -150,8 +153,8 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _log_reads(places: _Places, call: Call, record: ir.LibraryCall) -> None:
-    for spec, found in call.bound.reads:
-        for operand in found:
+    for spec, tensors in call.bound.reads:
+        for operand in tensors:
             for chosen in _chosen_reads(call, spec):
                 _log(places.device.log.reads, places.ranges(operand, chosen))
                 _need_written(places, operand, chosen, record)

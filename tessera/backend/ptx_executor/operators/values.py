@@ -83,9 +83,10 @@ class Call:
         if not moves_bits:
             self.values = {
                 spec.name: [
-                    decode(one.dtype, raw) for one, raw in zip(found, bits[spec.name], strict=True)
+                    decode(tensor.dtype, raw)
+                    for tensor, raw in zip(tensors, bits[spec.name], strict=True)
                 ]
-                for spec, found in bound.reads
+                for spec, tensors in bound.reads
             }
         self.results = [operand for _, operand in bound.writes]
 
@@ -95,9 +96,9 @@ class Call:
 
     def __getitem__(self, name: str) -> Array:
         """A tensor, or the number that stands for it."""
-        found = self.values.get(name)
-        if found:
-            return found[0]
+        tensors = self.values.get(name)
+        if tensors:
+            return tensors[0]
         return np.asarray(self.number(name))
 
     def has(self, name: str) -> bool:
@@ -114,7 +115,7 @@ class Call:
     @property
     def is_float(self) -> bool:
         """Whether the arithmetic is that of floats."""
-        kinds = [one.dtype for spec, found in self.bound.reads for one in found]
+        kinds = [tensor.dtype for spec, tensors in self.bound.reads for tensor in tensors]
         numbers = (value for _, value in self.bound.attributes)
         return (
             any(kind.is_float for kind in kinds)
@@ -125,8 +126,8 @@ class Call:
     @property
     def wide(self) -> np.dtype[Any]:
         """The type of elementwise arithmetic: float32, float64 or 64-bit integers."""
-        kinds = [one.dtype for _, found in self.bound.reads for one in found]
-        kinds += [one.dtype for one in self.results]
+        kinds = [tensor.dtype for _, tensors in self.bound.reads for tensor in tensors]
+        kinds += [tensor.dtype for tensor in self.results]
         if self.is_float:
             return np.dtype(np.float64 if DataType.F64 in kinds else np.float32)
         return np.dtype(np.uint64 if DataType.U64 in kinds else np.int64)

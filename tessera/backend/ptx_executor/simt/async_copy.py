@@ -117,13 +117,13 @@ def spread(
     if masks is None:
         return [(target, barrier)]
     low = (1 << RANK_SHIFT) - 1
-    found: list[tuple[int, int | None]] = []
+    copies: list[tuple[int, int | None]] = []
     for rank in range(16):
         if int(masks[place]) >> rank & 1:
             base = (rank + 1) << RANK_SHIFT
             there = None if barrier is None else base | barrier & low
-            found.append((base | target & low, there))
-    return found
+            copies.append((base | target & low, there))
+    return copies
 
 
 def complete(cx: Lanes, site: int, barrier: int, count: int, place: int) -> None:

@@ -46,8 +46,8 @@ def step_of(op: str, t: str, ftz: bool) -> Step:
     if op == "inc":
         return lambda old, b, c: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
     if op == "dec":
-        one = np.uint32(1)
-        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - one)
+        unit = np.uint32(1)
+        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - unit)
     if op in ("and", "or", "xor"):
         function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
         return lambda old, b, c: function(old, b)

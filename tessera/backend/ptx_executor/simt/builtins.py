@@ -39,15 +39,15 @@ def _lanes_of(cx: Lanes) -> Array:
 
 def _read_string(cx: Lanes, site: int, address: int, lane: int) -> bytes:
     """A string that ends with a zero byte, read through the lane's generic address."""
-    found = bytearray()
+    text = bytearray()
     who = np.array([lane])
-    while len(found) < _LONGEST:
-        at = np.array([address + len(found)], dtype=np.uint64)
+    while len(text) < _LONGEST:
+        at = np.array([address + len(text)], dtype=np.uint64)
         byte = int(gather_generic(cx, site, at, 1, who)[0])
         if byte == 0:
             break
-        found.append(byte)
-    return bytes(found)
+        text.append(byte)
+    return bytes(text)
 
 
 def builtin_vprintf(cx: Lanes, site: int, form: Array, values: Array) -> Array:
@@ -146,11 +146,11 @@ def builtin_malloc(cx: Lanes, site: int, size: Array) -> Array:
     """Memory from the device for each lane, in lane order."""
     launch = cx.chunk.launch
     sizes = np.broadcast_to(size, cx.shape).reshape(-1)
-    found = np.zeros(cx.shape, dtype=np.uint64)
+    addresses = np.zeros(cx.shape, dtype=np.uint64)
     for lane in _lanes_of(cx):
         allocation = launch.space.allocate(int(sizes[lane]), "malloc")
-        found.reshape(-1)[lane] = allocation.address
-    return found
+        addresses.reshape(-1)[lane] = allocation.address
+    return addresses
 
 
 def builtin_free(cx: Lanes, site: int, address: Array) -> Array:

@@ -43,5 +43,5 @@ def refuse(
     exit_code: int = 1,
 ) -> TesseraError:
     """An error that carries one diagnostic."""
-    found = error(code, headline, span, label, notes=notes, hint=hint)
-    return TesseraError(found, exit_code)
+    diagnostic = error(code, headline, span, label, notes=notes, hint=hint)
+    return TesseraError(diagnostic, exit_code)

@@ -87,9 +87,9 @@ def multiply(
 def _accumulator(cx: Lanes, t: str, registers: Sequence[Array], rows: int) -> Array:
     """The bits of C [row, column, warp]; a sum is usually added to once, by the next product."""
     sums: dict[Any, tuple[Any, Array]] = cx.chunk.fragments.sums
-    found = sums.pop((t, rows, id(cx), *map(id, registers)), None)
-    if found is not None:
-        return found[1]
+    kept = sums.pop((t, rows, id(cx), *map(id, registers)), None)
+    if kept is not None:
+        return kept[1]
     return elements.accumulator_of(t, [cx.to_warps(x) for x in registers], rows)
 
 
@@ -102,9 +102,9 @@ def _remembered(
     """The prepared form of a fragment."""
     kept: dict[Any, tuple[Any, list[Factor]]] = cx.chunk.fragments.factors
     key = (kind, id(cx), *map(id, registers))
-    found = kept.get(key)
-    if found is not None:
-        return found[1]
+    fragment = kept.get(key)
+    if fragment is not None:
+        return fragment[1]
     made = prepare([cx.to_warps(register) for register in registers])
     if len(kept) >= _KEPT:
         del kept[next(iter(kept))]

@@ -342,8 +342,8 @@ def wgmma_mma(
     right = operand_tile(cx, site, b, bt, n, k, bool(transposes[1]))
     keep: Any = scale_d
     if isinstance(scale_d, np.ndarray):
-        one = scale_d.size == 1
-        keep = bool(scale_d.item()) if one else cx.to_warps(scale_d).reshape(-1)
+        is_uniform = scale_d.size == 1
+        keep = bool(scale_d.item()) if is_uniform else cx.to_warps(scale_d).reshape(-1)
     made = wgmma.mma(
         shape,
         dt,

@@ -230,5 +230,5 @@ def _gather_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Arra
 
 def pending_count(state: Array) -> Array:
     """mbarrier.pending_count of a state token."""
-    found: Array = (state & np.uint64(_COUNT)).astype(np.uint32)
-    return found
+    pending: Array = (state & np.uint64(_COUNT)).astype(np.uint32)
+    return pending

@@ -130,13 +130,13 @@ class ChunkRunner:
         if self.endless.is_found:
             number = min(self.waiting)
             return report.endless(self.chunk, self.blocks[number], self.waiting[number].flags())
-        found: report.Waiters = [] if self._barriers is None else self._barriers.waiters()
+        waiters: report.Waiters = [] if self._barriers is None else self._barriers.waiters()
         if self._cluster is not None and self._cluster.waiting.any():
-            found.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
+            waiters.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
         polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
-        found += report.standing(self.blocks, "other lanes of their warps", self.parked)
-        found += report.standing(self.blocks, "memory that no thread will change", polling)
-        return report.deadlock(self.chunk, found)
+        waiters += report.standing(self.blocks, "other lanes of their warps", self.parked)
+        waiters += report.standing(self.blocks, "memory that no thread will change", polling)
+        return report.deadlock(self.chunk, waiters)
 
     def _pick(self) -> int | None:
         """The lowest block where lanes stand, those that stepped back last."""
@@ -279,11 +279,11 @@ class ChunkRunner:
             return False
         together = np.logical_or.reduce([self.parked[n] for n in numbers])
         alive = self._living()
-        found = {
+        meeting = {
             n: self.parked[n] & split_members(self.chunk, together, alive, self._members(n))
             for n in numbers
         }
-        for number, ready in found.items():
+        for number, ready in meeting.items():
             if not ready.any():
                 continue
             self.parked[number] &= ~ready

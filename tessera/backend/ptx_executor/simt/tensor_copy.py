@@ -34,31 +34,31 @@ def read_map(cx: Lanes, site: int, space: str, address: int, place: int) -> Tens
     """The map at an address, checked for what can be copied."""
     content = read_bytes(cx, site, space, address, tensor_map.SIZE, place).tobytes()
     try:
-        found = tensor_map.decode(content)
+        tensor = tensor_map.decode(content)
     except tensor_map.BadTensorMap as reason:
         raise Fault("TSR5023", f"bad tensor map: {reason}", site, place) from None
-    if found.interleave:
+    if tensor.interleave:
         raise Fault("TSR5023", "tensor map with interleaved layout is not supported", site, place)
-    return found
+    return tensor
 
 
-def box_elements(found: TensorMap, start: Sequence[int]) -> tuple[Array, Array]:
+def box_elements(tensor: TensorMap, start: Sequence[int]) -> tuple[Array, Array]:
     """Addresses of the elements of a box in packed order, and which are inside the tensor."""
-    address = np.array([found.address], dtype=np.int64)
+    address = np.array([tensor.address], dtype=np.int64)
     inside = np.ones(1, dtype=np.bool_)
-    steps = (found.element_bytes, *found.strides)
-    for axis in range(len(found.dims)):
-        index = start[axis] + np.arange(found.counts[axis]) * found.element_strides[axis]
-        good = (index >= 0) & (index < found.dims[axis])
+    steps = (tensor.element_bytes, *tensor.strides)
+    for axis in range(len(tensor.dims)):
+        index = start[axis] + np.arange(tensor.counts[axis]) * tensor.element_strides[axis]
+        good = (index >= 0) & (index < tensor.dims[axis])
         address = (index[:, None] * steps[axis] + address).reshape(-1)
         inside = (good[:, None] & inside).reshape(-1)
     return address, inside
 
 
-def packed_offsets(found: TensorMap, base: int, count: int) -> Array:
+def packed_offsets(tensor: TensorMap, base: int, count: int) -> Array:
     """Where the 16-byte pieces of a packed box go in shared memory."""
     offsets = base + np.arange(0, count, 16, dtype=np.int64)
-    mask = _SWIZZLE_BITS[found.swizzle]
+    mask = _SWIZZLE_BITS[tensor.swizzle]
     return offsets ^ ((offsets >> 7 & mask) << 4)
 
 
@@ -83,19 +83,19 @@ def load_tensor(
     starts = _coordinates(cx, coordinates)
     for place, _ in mbarrier.lanes_at(cx, target, guard):
         to, at, bar = (int(x[place]) for x in flat)
-        found = read_map(cx, site, space, at, place)
-        data = _read_box(cx, site, found, [int(s[place]) for s in starts], place)
+        tensor = read_map(cx, site, space, at, place)
+        data = _read_box(cx, site, tensor, [int(s[place]) for s in starts], place)
         for rank_target, rank_bar in spread(to, bar, masks, place):
-            _write_packed(cx, site, found, rank_target, data, place)
+            _write_packed(cx, site, tensor, rank_target, data, place)
             assert rank_bar is not None
             complete(cx, site, rank_bar, len(data), place)
 
 
-def _read_box(cx: Lanes, site: int, found: TensorMap, start: Sequence[int], place: int) -> Array:
+def _read_box(cx: Lanes, site: int, tensor: TensorMap, start: Sequence[int], place: int) -> Array:
     """The bytes of a box, packed, out-of-bounds elements filled."""
-    address, inside = box_elements(found, start)
-    width = found.element_bytes
-    fill = _NAN.get(width, 0) if found.fill_nan else 0
+    address, inside = box_elements(tensor, start)
+    width = tensor.element_bytes
+    fill = _NAN.get(width, 0) if tensor.fill_nan else 0
     values = np.full(len(address), fill, dtype=UNSIGNED[width])
     if inside.any():
         chosen = address[inside].astype(np.uint64)
@@ -105,14 +105,14 @@ def _read_box(cx: Lanes, site: int, found: TensorMap, start: Sequence[int], plac
 
 
 def _write_packed(
-    cx: Lanes, site: int, found: TensorMap, target: int, data: Array, place: int
+    cx: Lanes, site: int, tensor: TensorMap, target: int, data: Array, place: int
 ) -> None:
     base = int(mbarrier.shared_offset(np.array([target], dtype=np.uint64))[0])
     if base % 16 or len(data) % 16:
         raise Fault(
             "TSR5003", "tensor copy to shared memory that is not 16-byte aligned", site, place
         )
-    offsets = packed_offsets(found, base, len(data)).astype(np.uint64)
+    offsets = packed_offsets(tensor, base, len(data)).astype(np.uint64)
     who = np.full(len(offsets), place)
     SPACES["shared"][1](cx, site, offsets, 16, data.view(np.complex128), who)
 
@@ -132,35 +132,35 @@ def store_tensor(
     starts = _coordinates(cx, coordinates)
     for place, _ in mbarrier.lanes_at(cx, source, guard):
         base, at = (int(x[place]) for x in flat)
-        found = read_map(cx, site, space, at, place)
+        tensor = read_map(cx, site, space, at, place)
         base = int(mbarrier.shared_offset(np.array([base], dtype=np.uint64))[0])
-        address, inside = box_elements(found, [int(s[place]) for s in starts])
-        count = len(address) * found.element_bytes
-        offsets = packed_offsets(found, base, count).astype(np.uint64)
+        address, inside = box_elements(tensor, [int(s[place]) for s in starts])
+        count = len(address) * tensor.element_bytes
+        offsets = packed_offsets(tensor, base, count).astype(np.uint64)
         who = np.full(len(offsets), place)
         words = SPACES["shared"][0](cx, site, offsets, 16, who)
         values = np.ascontiguousarray(words).view(np.uint8)[:count]
-        elements = values.view(UNSIGNED[found.element_bytes])[inside]
+        elements = values.view(UNSIGNED[tensor.element_bytes])[inside]
         targets = address[inside].astype(np.uint64)
         if len(targets):
-            _store_elements(cx, site, found, op, targets, elements, place)
+            _store_elements(cx, site, tensor, op, targets, elements, place)
 
 
 def _store_elements(
     cx: Lanes,
     site: int,
-    found: TensorMap,
+    tensor: TensorMap,
     op: str | None,
     targets: Array,
     values: Array,
     place: int,
 ) -> None:
     who = np.full(len(targets), place)
-    width = found.element_bytes
+    width = tensor.element_bytes
     if op is None:
         SPACES["global"][1](cx, site, targets, width, values, who)
         return
-    step = step_of(op, _REDUCED_TYPES[found.type_code], False)
+    step = step_of(op, _REDUCED_TYPES[tensor.type_code], False)
     with mbarrier.unordered(cx):
         old = SPACES["global"][0](cx, site, targets, width, who)
         SPACES["global"][1](cx, site, targets, width, step(old, values, None), who)

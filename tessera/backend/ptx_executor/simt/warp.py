@@ -97,17 +97,17 @@ def vote(cx: Lanes, mode: str, predicate: Array, mask: Array) -> Array:
     if cx.warp_active is not None:
         flags = flags & cx.warp_active
     members = cx.to_warps(mask) if mask.size > 1 else mask
-    found = ballot_of(np.ascontiguousarray(flags)) & members
+    ballot = ballot_of(np.ascontiguousarray(flags)) & members
     present = running(cx) & members
     result: Array
     if mode == "ballot":
-        result = found
+        result = ballot
     elif mode == "any":
-        result = found != 0
+        result = ballot != 0
     elif mode == "all":
-        result = found == present
+        result = ballot == present
     else:
-        result = (found == 0) | (found == present)
+        result = (ballot == 0) | (ballot == present)
     return cx.from_warps(np.ascontiguousarray(np.broadcast_to(result, (cx.warp_count, WARP))))
 
 
@@ -123,15 +123,15 @@ def match_any(cx: Lanes, value: Array, mask: Array) -> Array:
     same = wide[:, :, None] == wide[:, None, :]
     if cx.warp_active is not None:
         same = same & cx.warp_active[:, None, :]
-    found = np.packbits(same, axis=2, bitorder="little").view(np.uint32)[:, :, 0]
-    return cx.from_warps(found & cx.to_warps(np.broadcast_to(mask, cx.shape)))
+    matching = np.packbits(same, axis=2, bitorder="little").view(np.uint32)[:, :, 0]
+    return cx.from_warps(matching & cx.to_warps(np.broadcast_to(mask, cx.shape)))
 
 
 def match_all(cx: Lanes, value: Array, mask: Array) -> tuple[Array, Array]:
     """match.all: the member mask and true if all named lanes hold the same value, else zero."""
     members = cx.to_warps(np.broadcast_to(mask, cx.shape)) & running(cx)
-    found = cx.to_warps(match_any(cx, value, mask))
-    every = found & members == members
+    matching = cx.to_warps(match_any(cx, value, mask))
+    every = matching & members == members
     result = np.where(every, cx.to_warps(np.broadcast_to(mask, cx.shape)), np.uint32(0))
     return cx.from_warps(result), cx.from_warps(every)
 

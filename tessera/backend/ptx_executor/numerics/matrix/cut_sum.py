@@ -98,10 +98,10 @@ def factor(values: Values, lowest: int) -> Factor:
 
 def _exponents(values: Values) -> Values:
     """The biased exponents of contiguous float32 values."""
-    found = aligned.empty(values.shape, np.int16)
-    np.copyto(found, values.view(np.uint32) >> np.uint32(23), casting="unsafe")
-    found &= np.int16(0xFF)
-    return found
+    exponents = aligned.empty(values.shape, np.int16)
+    np.copyto(exponents, values.view(np.uint32) >> np.uint32(23), casting="unsafe")
+    exponents &= np.int16(0xFF)
+    return exponents
 
 
 def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
@@ -210,12 +210,12 @@ class _Scratch(threading.local):
 
     def space(self, depth: int, shape: tuple[int, ...]) -> _Space:
         """Arrays for a block of this shape, their contents left from before."""
-        found = self._spaces.get((depth, shape))
-        if found is None:
+        space = self._spaces.get((depth, shape))
+        if space is None:
             if len(self._spaces) >= _SPACES:
                 self._spaces.clear()
-            found = self._spaces[depth, shape] = _Space(depth, shape)
-        return found
+            space = self._spaces[depth, shape] = _Space(depth, shape)
+        return space
 
 
 _SCRATCH = _Scratch()
