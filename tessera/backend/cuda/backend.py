@@ -28,9 +28,9 @@ from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import Arrivals
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
-from tessera.backend.cuda.replica import CudaOptions, CudaReplica, Ready, Root
+from tessera.backend.cuda.replica import CudaOptions, CudaReplica, ReadyTrace, Root
 from tessera.backend.cuda.tape import Refused
-from tessera.backend.cuda.trail import Reached, step_name
+from tessera.backend.cuda.trail import DevicePosition, step_name
 from tessera.backend.service import (
     BackendOptions,
     Completion,
@@ -53,7 +53,7 @@ class _Flight:
     """A request under way."""
 
     request: Request
-    ready: Ready
+    ready: ReadyTrace
     pace: Pace
     begun_ns: int
     looked_ns: int = 0
@@ -147,7 +147,7 @@ class CudaBackend:
         self._paces[trace, slot, busy] = pace = Pace(is_alone=busy == 1)
         return pace
 
-    def _keep_apart(self, request: Request, ready: Ready, root: Root) -> None:
+    def _keep_apart(self, request: Request, ready: ReadyTrace, root: Root) -> None:
         """Begin when the request before is past its gate: those that go together wait together.
 
         That is the last to begin in another slot, which stands no further back in line there.
@@ -333,7 +333,7 @@ class CudaBackend:
         """The requests that the devices may be at: the first of every slot."""
         return [flights[0].request.number for flights in self._flights if flights]
 
-    def _reached(self) -> list[Reached]:
+    def _reached(self) -> list[DevicePosition]:
         """How far the devices have come in the requests they may be at."""
         places = []
         for flight in [flights[0] for flights in self._flights if flights]:
@@ -343,7 +343,7 @@ class CudaBackend:
             possible = self.replica.trail.possible(ready.stage, ready.trail_every, order)
             for device, steps in possible.items():
                 here = tuple(work[number] for number in steps)
-                places.append(Reached(request.number, device, here))
+                places.append(DevicePosition(request.number, device, here))
         return places
 
     def _fault(self, problem: DriverError) -> ServiceFault:

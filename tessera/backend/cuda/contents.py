@@ -17,7 +17,7 @@ import numpy as np
 from tessera.backend.address_words import Home, plain_word
 from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.host_memory import HostMemory
-from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
 from tessera.ir.plan.launch_program import AreaKind, Place
@@ -31,11 +31,11 @@ from tessera.ir.program.program import (
 )
 
 
-class Contents:
+class ReplicaContents:
     """Writes and reads the memory of a replica."""
 
     def __init__(
-        self, driver: Driver, model: Model, devices: Mapping[str, OpenDevice], memory: Memory
+        self, driver: Driver, model: Model, devices: Mapping[str, OpenDevice], memory: ReplicaMemory
     ) -> None:
         self._driver = driver
         self._model = model

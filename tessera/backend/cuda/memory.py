@@ -35,7 +35,7 @@ VariableAddress = Callable[[int, str, BufferId], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class PlacedArea:
     """An area in memory. `offsets` are by offset in the plan; `guards` are ranges of each copy."""
 
     area: Area
@@ -45,7 +45,7 @@ class Block:
     guards: tuple[tuple[int, int], ...]
 
 
-class Memory:
+class ReplicaMemory:
     """All areas of a replica."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Memory:
         self.places: dict[tuple[int, str, BufferId], Place] = {
             (place.trace, place.device, place.buffer): place for place in lowered.places
         }
-        self.blocks: dict[tuple[str, AreaKind], Block] = {}
+        self.blocks: dict[tuple[str, AreaKind], PlacedArea] = {}
         self._check_room(guard_bytes)
         for area in lowered.areas:
             if area.kind is not AreaKind.MODULE:
@@ -130,7 +130,7 @@ class Memory:
                     "or fewer slots",
                 )
 
-    def _allocate(self, area: Area, guard_bytes: int) -> Block:
+    def _allocate(self, area: Area, guard_bytes: int) -> PlacedArea:
         offsets, stride, guards = self._layout(area, guard_bytes)
         self._driver.use(self._devices[area.device].context)
         try:
@@ -142,7 +142,7 @@ class Memory:
         for copy in range(area.count):
             for start, end in guards:
                 self._driver.fill(base + copy * stride + start, GUARD_PATTERN, end - start)
-        return Block(area=area, base=base, stride=stride, offsets=offsets, guards=guards)
+        return PlacedArea(area=area, base=base, stride=stride, offsets=offsets, guards=guards)
 
     def _layout(
         self, area: Area, guard_bytes: int

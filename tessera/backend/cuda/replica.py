@@ -1,6 +1,6 @@
 """A replica on its GPUs: everything loaded, allocated and captured, ready to run.
 
-In: a model and options. Out: a `Ready` per trace, stage and lane: a graph, or the calls that would
+In: a model and options. Out: a `ReadyTrace` per trace, stage and lane: a graph, or the calls that would
 make one. What a replica holds is given back by `release`.
 
 A stage is what a request under way has on the host: pinned inputs and outputs, a word that says
@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
-from tessera.backend.cuda.contents import Contents
+from tessera.backend.cuda.contents import ReplicaContents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
 from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
 from tessera.backend.cuda.links import Links
-from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
@@ -61,7 +61,7 @@ class CudaOptions:
 
 
 @dataclass(slots=True)
-class Ready:
+class ReadyTrace:
     """A trace in a stage and lane, ready to be begun."""
 
     stage: int
@@ -92,7 +92,7 @@ class CudaReplica:
         self.options = options
         self.cuda = cuda or CudaOptions(graphs=read_settings().use_graphs)
         self.driver = open_driver(driver)
-        self.ready: dict[tuple[int, int, int, tuple[str, ...]], Ready] = {}
+        self.ready: dict[tuple[int, int, int, tuple[str, ...]], ReadyTrace] = {}
         opened = open_devices(self.driver, model.lowered.devices, options.targets)
         self.devices = {device.name: device for device in opened}
         self._arches = self._module_arches()
@@ -102,7 +102,7 @@ class CudaReplica:
         self._helpers = Helpers(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
         self._links: Links | None = None
-        self.memory: Memory | None = None
+        self.memory: ReplicaMemory | None = None
         try:
             self._start()
         except DriverError as problem:
@@ -117,7 +117,7 @@ class CudaReplica:
         self._check_limits()
         self._load_modules()
         programs = [served.program for served in self.model.traces]
-        self.memory = Memory(
+        self.memory = ReplicaMemory(
             self.driver,
             lowered,
             programs,
@@ -125,7 +125,7 @@ class CudaReplica:
             self._variable_address,
             self.cuda.guard_bytes,
         )
-        self.contents = Contents(self.driver, self.model, self.devices, self.memory)
+        self.contents = ReplicaContents(self.driver, self.model, self.devices, self.memory)
         self.contents.write_all()
         self._links = Links(
             self.driver,
@@ -259,7 +259,9 @@ class CudaReplica:
                     trail.add(stage, device, *self.host.allocate(4))
         return trail
 
-    def prepare(self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()) -> Ready:
+    def prepare(
+        self, trace: int, stage: int, lane: int, in_place: tuple[str, ...] = ()
+    ) -> ReadyTrace:
         """The tape, and the graph captured from it, of a trace in a stage and lane."""
         slot = stage % self.model.lowered.slots
         buffers, stamps = self.buffers[trace, stage], self.stamps[trace, stage]
@@ -292,7 +294,7 @@ class CudaReplica:
                     writer, tape, root = write(False)
         except Refused as refused:
             raise self.refused(refused, trace) from None
-        ready = Ready(
+        ready = ReadyTrace(
             stage=stage,
             trail_every=trail_every,
             tape=tape if graph is None else Tape(),

@@ -26,7 +26,7 @@ class TooFewSms(RuntimeError):
     """A GPU does not have such slices."""
 
 
-class Driver(Protocol):
+class SliceDriver(Protocol):
     """The driver's functions as `cu` has them, and a way to call them by name.
 
     A call that fails raises `failure`.
@@ -40,7 +40,7 @@ class Driver(Protocol):
 
 
 def split_gpu(
-    driver: Driver, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
+    driver: SliceDriver, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
 ) -> tuple[tuple[Any, int], ...]:
     """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
 
@@ -59,7 +59,7 @@ def split_gpu(
 class _Gpu:
     """What is cut."""
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: SliceDriver, ordinal: int) -> None:
         self.driver = driver
         self._device = driver.call("cuDeviceGet", ordinal)
         self._kind = driver.cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM

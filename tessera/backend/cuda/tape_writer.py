@@ -14,7 +14,7 @@ from typing import Any
 from tessera.backend.cuda.api import Driver, Handle
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.issue_order import Action
-from tessera.backend.cuda.memory import Memory
+from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Tape
@@ -32,7 +32,7 @@ class Surroundings:
 
     driver: Driver
     devices: Mapping[str, OpenDevice]
-    memory: Memory
+    memory: ReplicaMemory
     streams: Streams
     helpers: Helpers
     timeline: bool

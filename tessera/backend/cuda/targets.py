@@ -25,7 +25,7 @@ _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class GpuTarget:
     """A GPU by ordinal, or so many SMs of it."""
 
     ordinal: int
@@ -69,7 +69,7 @@ def open_driver(driver: Driver | None = None) -> Driver:
     return driver
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> GpuTarget:
     """`cuda:0` or `cuda:0:84sm`."""
     match = _TARGET.match(text)
     if match is None or (match[2] is not None and not int(match[2])):
@@ -78,7 +78,7 @@ def parse_target(text: str) -> Target:
             f"`{text}` is no CUDA device",
             hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
         )
-    return Target(int(match[1]), None if match[2] is None else int(match[2]))
+    return GpuTarget(int(match[1]), None if match[2] is None else int(match[2]))
 
 
 def open_devices(
@@ -89,7 +89,7 @@ def open_devices(
     # Devices of other replicas too: slices of one GPU must be apart, whoever opens them.
     every = {name: parse_target(text) for name, text in targets.items()}
     for index, name in enumerate(names):
-        every.setdefault(name, Target(index))
+        every.setdefault(name, GpuTarget(index))
         if every[name].ordinal >= len(gpus):
             raise _not_there(name, every[name].ordinal, gpus)
     ordinals = dict.fromkeys(every[name].ordinal for name in names)
@@ -101,7 +101,7 @@ def open_devices(
 
 
 def _open(
-    driver: Driver, gpus: Sequence[GpuFacts], every: Mapping[str, Target], names: Sequence[str]
+    driver: Driver, gpus: Sequence[GpuFacts], every: Mapping[str, GpuTarget], names: Sequence[str]
 ) -> tuple[OpenDevice, ...]:
     """The devices `names` on these GPUs, or an error and nothing left open."""
     opened: dict[str, OpenDevice] = {}
@@ -143,7 +143,7 @@ def _open_on(
     driver: Driver,
     gpu: GpuFacts,
     context: Handle,
-    here: Mapping[str, Target],
+    here: Mapping[str, GpuTarget],
     names: Sequence[str],
 ) -> dict[str, OpenDevice]:
     """The devices `names` on one GPU: one whole one, or slices that leave each other alone."""
@@ -199,7 +199,7 @@ def _not_there(name: str, ordinal: int, gpus: Sequence[GpuFacts]) -> Exception:
     )
 
 
-def _shared(gpu: GpuFacts, here: Mapping[str, Target]) -> Exception:
+def _shared(gpu: GpuFacts, here: Mapping[str, GpuTarget]) -> Exception:
     names = ", ".join(f"`{name}`" for name in here)
     return missing(
         "TSR5101",

@@ -90,7 +90,7 @@ def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class DevicePosition:
     """A device in a request, and the steps that it may be at."""
 
     request: int

@@ -22,7 +22,7 @@ _AWAY_S = 5 * LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stalled:
+class StalledRequest:
     """A request that does not get on, and for how long it has not."""
 
     request: int
@@ -42,7 +42,7 @@ class Watchdog:
         """Whether it is time to look."""
         return self._clock() - self._looked_s >= LOOK_S
 
-    def look(self, marks: Mapping[int, object]) -> Stalled | None:
+    def look(self, marks: Mapping[int, object]) -> StalledRequest | None:
         """Compare with what was seen before; `marks` are in the order of the requests' begin."""
         now_s = self._clock()
         passed_s = min(now_s - self._looked_s, _AWAY_S)
@@ -58,5 +58,5 @@ class Watchdog:
         self._seen = seen
         for number, (_, waited_s) in seen.items():
             if waited_s > self._limit_s:
-                return Stalled(request=number, seconds=waited_s)
+                return StalledRequest(request=number, seconds=waited_s)
         return None

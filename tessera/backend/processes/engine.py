@@ -22,7 +22,7 @@ from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.ptx_executor.steps import StepRunner
+from tessera.backend.ptx_executor.steps import StepExecutor
 from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
 from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import (
@@ -79,7 +79,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class QueueWait:
     """What a queue does or waits for in a request, and the step that comes next on the device."""
 
     request: int
@@ -89,7 +89,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ReadyOperation:
     """The operation at the head of a queue, ready to run."""
 
     visit: Visit
@@ -166,7 +166,7 @@ class Engine:
         else:
             visit.arrived.add(transfer)
 
-    def next_task(self, queue: Queue, most_bytes: int | None = None) -> Task | None:
+    def next_task(self, queue: Queue, most_bytes: int | None = None) -> ReadyOperation | None:
         """Take the oldest request's next operation on a queue that can run now.
 
         With `most_bytes`, only one that moves no more than that.
@@ -180,7 +180,7 @@ class Engine:
                 continue
             if most_bytes is None or self._size(visit, operation) <= most_bytes:
                 visit.taken.add(queue)
-                return Task(visit, queue, operation)
+                return ReadyOperation(visit, queue, operation)
         return None
 
     def _head(self, visit: Visit, queue: Queue) -> Operation | None:
@@ -216,7 +216,7 @@ class Engine:
             case _:
                 return 0
 
-    def run(self, task: Task) -> None:
+    def run(self, task: ReadyOperation) -> None:
         """Do a task; the fault of a launch says where it happened."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
@@ -259,7 +259,7 @@ class Engine:
             )
         )
 
-    def finish(self, task: Task) -> Visit | None:
+    def finish(self, task: ReadyOperation) -> Visit | None:
         """A task has run; the request, if that was its last one here."""
         visit = task.visit
         visit.taken.discard(task.queue)
@@ -295,7 +295,7 @@ class Engine:
             return isinstance(operation, Run)
         return operation is not None and not self._blocked(visit, operation)
 
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[QueueWait, ...]:
         """What each request waits for, in words."""
         waits = []
         for number, visit in sorted(self.visits.items()):
@@ -306,7 +306,7 @@ class Engine:
                 operation = self._head(visit, queue)
                 if operation is not None:
                     text = f"the {queue.value} queue {self._waits_for(visit, operation)}"
-                    waits.append(Wait(request=number, text=text, step=at, name=name))
+                    waits.append(QueueWait(request=number, text=text, step=at, name=name))
         return tuple(waits)
 
     def _next_step(self, visit: Visit) -> ir.Work | None:
@@ -343,7 +343,7 @@ class Engine:
         seat = visit.seat
         served = self.model.traces[seat.trace]
         modules = self.arena.modules[seat.trace]
-        runner = StepRunner(
+        runner = StepExecutor(
             self.device,
             lambda buffer: self.arena.address(seat, buffer),
             lambda launch: modules.load(launch.module, served.arches[launch.id]),

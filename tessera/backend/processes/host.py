@@ -62,7 +62,7 @@ class MemoryExchange:
         self._notify(request, transfer)
 
 
-class Host:
+class HostSide:
     """What the host does for every request of a model."""
 
     def __init__(self, model: Model, exchange: MemoryExchange) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
-from tessera.backend.processes.engine import Engine, Observer, Visit, Wait
-from tessera.backend.processes.host import Host, MemoryExchange, Regions
+from tessera.backend.processes.engine import Engine, Observer, QueueWait, Visit
+from tessera.backend.processes.host import HostSide, MemoryExchange, Regions
 from tessera.backend.service import (
     Backend,
     BackendOptions,
@@ -50,7 +50,7 @@ class InlineBackend:
         self._random = random.Random(seed)
         memory = np.zeros(Regions(model).bytes, np.uint8)
         exchange = MemoryExchange(model, memory, self._deliver)
-        self._host = Host(model, exchange)
+        self._host = HostSide(model, exchange)
         self.engines = {
             name: Engine(
                 name,
@@ -152,7 +152,7 @@ def join_printed(visits: list[Visit]) -> str:
 
 
 def stall_fault(
-    waits: Sequence[tuple[str, tuple[Wait, ...]]], request: int | None, how_long: str
+    waits: Sequence[tuple[str, tuple[QueueWait, ...]]], request: int | None, how_long: str
 ) -> ServiceFault:
     """A request that waits for what does not come; None: the first of all."""
     rows = [(device, wait) for device, own in waits for wait in own]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.processes.engine import Wait
+from tessera.backend.processes.engine import QueueWait
 from tessera.backend.processes.host import Parts
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.service import BackendOptions, Model, TimelineEvent
@@ -57,7 +57,7 @@ class AskWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class DeviceReady:
     """From a device: it can take requests."""
 
 
@@ -81,7 +81,7 @@ class States:
 class Waits:
     """From a device: requests and what they wait for."""
 
-    rows: tuple[Wait, ...]
+    rows: tuple[QueueWait, ...]
 
 
 @dataclass(frozen=True, slots=True)

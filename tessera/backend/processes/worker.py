@@ -22,15 +22,15 @@ from typing import assert_never
 import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
-from tessera.backend.processes.engine import Engine, Task, Visit
+from tessera.backend.processes.engine import Engine, ReadyOperation, Visit
 from tessera.backend.processes.host import MemoryExchange, Regions
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,
     Begin,
+    DeviceReady,
     Done,
     Faulted,
-    Ready,
     Setup,
     States,
     Status,
@@ -66,7 +66,7 @@ class Worker:
         assert isinstance(setup, Setup)
         try:
             self._set_up(setup)
-            self._tell(Ready())
+            self._tell(DeviceReady())
             while True:
                 for connection in wait([self._host, *self._peers.values()]):
                     assert isinstance(connection, Connection)
@@ -160,7 +160,7 @@ class Worker:
         except BaseException as problem:
             self._fail(problem)
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, task: ReadyOperation) -> None:
         self._status.gets_on(task.visit.seat.slot)
         self._leave(self._engine.finish(task))
 
@@ -175,7 +175,7 @@ class Worker:
             with self._changed:
                 self._finish(task)
 
-    def _next(self, queue: Queue) -> Task:
+    def _next(self, queue: Queue) -> ReadyOperation:
         with self._changed:
             while (task := self._engine.next_task(queue)) is None:
                 self._changed.wait()

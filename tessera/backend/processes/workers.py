@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.processes.engine import step_name
-from tessera.backend.processes.host import Host, MemoryExchange, Regions
+from tessera.backend.processes.host import HostSide, MemoryExchange, Regions
 from tessera.backend.processes.inline import stall_fault
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,
     Begin,
+    DeviceReady,
     Done,
     Faulted,
-    Ready,
     Setup,
     States,
     Status,
@@ -113,7 +113,7 @@ class CpuBackend:
         try:
             shared = mmap.mmap(descriptor, first + exchange)
             memory = np.frombuffer(shared, dtype=np.uint8, offset=first)
-            self._host = Host(self.model, MemoryExchange(self.model, memory, lambda *_: None))
+            self._host = HostSide(self.model, MemoryExchange(self.model, memory, lambda *_: None))
             self._start(descriptor, shared)
         finally:
             os.close(descriptor)
@@ -231,10 +231,10 @@ class CpuBackend:
         return bool(ready)
 
     def _hear(
-        self, device: DeviceProcess, message: Ready | Done | States | Waits | Faulted
+        self, device: DeviceProcess, message: DeviceReady | Done | States | Waits | Faulted
     ) -> None:
         match message:
-            case Ready():
+            case DeviceReady():
                 device.is_ready = True
             case Done(number):
                 underway = self._underway[number]

@@ -32,7 +32,7 @@ from tessera.backend.ptx_executor.emit.kinds import Unsupported
 from tessera.backend.ptx_executor.emit.layout import function_addresses
 from tessera.backend.ptx_executor.emit.program_cache import compiled, digest_of
 from tessera.backend.ptx_executor.launch import LaunchResult, run_launch
-from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS, Launch
+from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS, LaunchState
 from tessera.backend.ptx_executor.limits import as_size, check_shared, check_sizes, cluster_of
 from tessera.backend.ptx_executor.memory.access_log import AccessLog
 from tessera.backend.ptx_executor.memory.grid_workspace import grid_workspace, without_workspace
@@ -46,7 +46,7 @@ from tessera.backend.ptx_executor.memory.memory import (
     Allocation,
     Array,
 )
-from tessera.backend.ptx_executor.memory.watch import Checks, Shadow, Watch
+from tessera.backend.ptx_executor.memory.watch import Checks, LaunchWatch, Shadow
 from tessera.backend.ptx_executor.misuse import (
     element_type,
     lengths_of,
@@ -96,16 +96,16 @@ class DeviceArray:
         raw = self.device.space.view(self.allocation)
         return raw.view(self.dtype).reshape(self.shape)
 
-    def at(self, offset: int) -> Place:
+    def at(self, offset: int) -> DeviceAddress:
         """A place `offset` bytes into the array, to pass to a kernel."""
-        return Place(self.address + whole_number("an offset", offset, 0, self.nbytes))
+        return DeviceAddress(self.address + whole_number("an offset", offset, 0, self.nbytes))
 
     def close(self) -> None:
         """Free the memory."""
         self.device.space.free(self.allocation)
 
 
-class Place:
+class DeviceAddress:
     """A device address inside an array."""
 
     def __init__(self, address: int) -> None:
@@ -113,7 +113,10 @@ class Place:
 
 
 class Device:
-    """A virtual device with an address space of its own."""
+    """A virtual device with an address space of its own.
+
+    It plays a `Device` of a machine (`ir.plan.machine`): the same thing, while it runs on the CPU.
+    """
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class Device:
             module = self.parse(module)
         return LoadedModule(self, module_like(module))
 
-    def run(self, launch: Launch) -> LaunchResult:
+    def run(self, launch: LaunchState) -> LaunchResult:
         """Run a launch that is ready, and move the device's clock on."""
         self.launches += 1
         try:
@@ -216,13 +219,13 @@ class LoadedModule:
         if module.address_size == 32:
             raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
         self.variables: dict[str, DeviceArray] = {}
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, LoadedKernel] = {}
         self._load_variables(prefix, shared or {})
 
-    def __getitem__(self, name: str) -> Kernel:
+    def __getitem__(self, name: str) -> LoadedKernel:
         kernel = self._kernels.get(name)
         if kernel is None:
-            kernel = self._kernels[name] = Kernel(self, name)
+            kernel = self._kernels[name] = LoadedKernel(self, name)
         return kernel
 
     def _load_variables(self, prefix: str, shared: Mapping[str, DeviceArray]) -> None:
@@ -292,7 +295,7 @@ class LoadedModule:
             array.close()
 
 
-class Kernel:
+class LoadedKernel:
     """A kernel of a loaded module."""
 
     def __init__(self, module: LoadedModule, name: str) -> None:
@@ -340,7 +343,7 @@ class Kernel:
             closing(Borrowed(device.array, program.kernel.parameters, given)) as borrowed,
             grid_workspace(device.array, program, cooperative) as workspace,
         ):
-            launch = Launch(
+            launch = LaunchState(
                 program=program,
                 space=device.space,
                 log=device.log,
@@ -365,11 +368,11 @@ class Kernel:
             borrowed.fetch(result.accesses)
             return replace(result, accesses=without_workspace(result.accesses, workspace))
 
-    def _watch(self, block: tuple[int, int, int]) -> Watch | None:
+    def _watch(self, block: tuple[int, int, int]) -> LaunchWatch | None:
         device = self.module.device
         if device.checks == Checks():
             return None
-        return Watch(device.checks, device.shadow, block[0] * block[1] * block[2])
+        return LaunchWatch(device.checks, device.shadow, block[0] * block[1] * block[2])
 
     def _symbols(self, program: KernelProgram) -> list[Array]:
         addresses: list[Array] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.ptx_executor.launch_state import Launch
+from tessera.backend.ptx_executor.launch_state import LaunchState
 from tessera.backend.ptx_executor.memory.access_log import BufferAccess
 from tessera.backend.ptx_executor.memory.heap import keep_freed_memory
 from tessera.backend.ptx_executor.memory.memory import Array
@@ -39,7 +39,7 @@ class LaunchResult:
     slept_ns: int = 0
 
 
-def run_launch(launch: Launch) -> LaunchResult:
+def run_launch(launch: LaunchState) -> LaunchResult:
     """Run every CTA."""
     keep_freed_memory()
     with quiet():
@@ -52,7 +52,7 @@ def run_launch(launch: Launch) -> LaunchResult:
     )
 
 
-def _run_chunks(launch: Launch) -> tuple[int, int]:
+def _run_chunks(launch: LaunchState) -> tuple[int, int]:
     order = _cta_order(launch)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     step = min(LANES // threads, CHUNK_BYTES // max(_bytes_per_cta(launch, threads), 1))
@@ -82,13 +82,13 @@ def _run_chunks(launch: Launch) -> tuple[int, int]:
     return longest, slept
 
 
-def _bytes_per_cta(launch: Launch, threads: int) -> int:
+def _bytes_per_cta(launch: LaunchState, threads: int) -> int:
     """Shared memory and local memory, with room for the stack where functions recur."""
     stack = STACK_LIMIT if launch.program.recursive else 0
     return launch.shared_bytes + threads * (launch.program.local_bytes + stack)
 
 
-def _cta_order(launch: Launch) -> Callable[[int, int], Array]:
+def _cta_order(launch: LaunchState) -> Callable[[int, int], Array]:
     """A function that gives the linear numbers of the CTAs from one place to another."""
     if launch.cluster_size == 1:
         return lambda first, last: np.arange(first, last, dtype=np.uint32)

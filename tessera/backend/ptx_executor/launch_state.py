@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from tessera.backend.ptx_executor.emit.compiled import KernelProgram
 from tessera.backend.ptx_executor.memory.access_log import AccessLog
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, AddressSpace, Array
-from tessera.backend.ptx_executor.memory.watch import Watch
+from tessera.backend.ptx_executor.memory.watch import LaunchWatch
 
 DEFAULT_STEPS = 1 << 25
 
 
 @dataclass(slots=True, kw_only=True)
-class Launch:
+class LaunchState:
     """A launch in progress. Chunks and instructions read it; see `device` for the checks."""
 
     program: KernelProgram
@@ -30,7 +30,7 @@ class Launch:
     number: int = 0
     start_ns: int = 0
     max_steps: int = DEFAULT_STEPS
-    watch: Watch | None = None
+    watch: LaunchWatch | None = None
     has_read_only: bool = False
     output: list[str]
     parameters: dict[tuple[int, int], Array]

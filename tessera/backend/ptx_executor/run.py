@@ -22,7 +22,7 @@ from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import POISON, Array
 from tessera.backend.ptx_executor.operators import run as operators
-from tessera.backend.ptx_executor.steps import LoadedModules, StepRunner
+from tessera.backend.ptx_executor.steps import LoadedModules, StepExecutor
 from tessera.ir.architecture import arch_number
 from tessera.ir.program import program as ir
 
@@ -103,7 +103,7 @@ class OneDevice:
             if not self.modules.has(module.id):
                 self.modules.load(module.id, oldest(module).arch)
         self.buffers: list[DeviceArray] = [self._place(buffer) for buffer in program.buffers]
-        self.steps = StepRunner(
+        self.steps = StepExecutor(
             device,
             lambda buffer: self.buffers[buffer].address,
             lambda step: self.modules.load(step.module, arches[step.id]),

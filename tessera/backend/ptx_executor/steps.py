@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from tessera.backend.ptx_executor.device import Device, DeviceArray, LoadedModule, Place
+from tessera.backend.ptx_executor.device import Device, DeviceAddress, DeviceArray, LoadedModule
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.operators import run as operators
@@ -55,7 +55,7 @@ class LoadedModules:
         return None
 
 
-class StepRunner:
+class StepExecutor:
     """Does steps; `address_of` says where a buffer begins."""
 
     def __init__(
@@ -124,7 +124,7 @@ class StepRunner:
     def _argument(self, argument: ir.Argument) -> Any:
         match argument:
             case ir.Pointer():
-                return Place(self.address(argument))
+                return DeviceAddress(self.address(argument))
             case ir.Scalar():
                 return argument.bits.to_bytes(argument.type.bytes, "little")
             case ir.ByValue():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backend.host_loop.watchdog import LOOK_S, Stalled, Watchdog
+from tessera.backend.host_loop.watchdog import LOOK_S, StalledRequest, Watchdog
 
 
 class Clock:
@@ -15,7 +15,9 @@ class Clock:
         return self.now_s
 
 
-def looks(count: int, marks: list[dict[int, object]], limit_s: float = 1.0) -> Stalled | None:
+def looks(
+    count: int, marks: list[dict[int, object]], limit_s: float = 1.0
+) -> StalledRequest | None:
     """Look so often, with each of the marks in turn; what is found first."""
     clock = Clock()
     watchdog = Watchdog(limit_s, clock)

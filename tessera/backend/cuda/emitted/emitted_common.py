@@ -80,7 +80,10 @@ def by_value(content: str, pointers: dict[int, bytes]) -> bytes:
 
 
 class Request:
-    """One request: where it runs, and its inputs and outputs in pinned memory."""
+    """One request: where it runs, and its inputs and outputs in pinned memory.
+
+    The same thing as a `Request` of the backends, in a program that stands alone.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,10 @@ class Request:
 
 
 class Device:
-    """A GPU or a slice of one, with the memory, modules and streams of the plan."""
+    """A GPU or a slice of one, with the memory, modules and streams of the plan.
+
+    The same thing as a `Device` of the machine, in a program that stands alone.
+    """
 
     all: ClassVar[dict[str, Device]] = {}
     handed_over: ClassVar[dict[int, int]] = {}  # what words will be, by address

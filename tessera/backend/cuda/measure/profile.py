@@ -47,7 +47,7 @@ _PAUSE_NS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class TimePair:
     """Medians in nanoseconds; `spread` is the mean distance from the median, as a fraction."""
 
     warm_ns: float
@@ -64,9 +64,9 @@ class StepTimes:
     """A step alone, and beside neighbours where there are any that were busy long enough."""
 
     step: int
-    alone: Pair
-    beside_compute: Pair | None = None
-    beside_memory: Pair | None = None
+    alone: TimePair
+    beside_compute: TimePair | None = None
+    beside_memory: TimePair | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,11 +253,11 @@ class Profiler:
             for buffer in sorted(reads & writes)
         ]
 
-    def _pair(self, work: _Repeated, tape: Tape) -> Pair:
+    def _pair(self, work: _Repeated, tape: Tape) -> TimePair:
         warm, spread = self._warm(work)
         work.restore()
         cold = self._cold(tape)
-        return Pair(warm_ns=warm, cold_ns=max(cold, warm), spread=spread)
+        return TimePair(warm_ns=warm, cold_ns=max(cold, warm), spread=spread)
 
     def _warm(self, work: _Repeated) -> tuple[float, float]:
         times = []
@@ -298,7 +298,9 @@ class Profiler:
     def _timed(self, work: Callable[[], None]) -> float:
         return self.watch.time(work, self.stream)
 
-    def _beside(self, load: Load, measure: Callable[[], Pair], seconds: float) -> Pair | None:
+    def _beside(
+        self, load: Load, measure: Callable[[], TimePair], seconds: float
+    ) -> TimePair | None:
         """The times while the rest of the GPU is at work; None where that always ended too early.
 
         `seconds` is how long the measurement took alone.

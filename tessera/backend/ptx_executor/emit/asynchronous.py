@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of
 from tessera.backend.ptx_executor.emit.integer import Handler, bits, last_type
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, kind_of
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.ir.program.tensor_map import FIELDS
 from tessera.ir.ptx import syntax as ptx
 
@@ -24,7 +24,7 @@ def _emit_cp(e: Emitter, i: ptx.Instruction) -> None:
     elif "mbarrier" in modifiers:
         if "noinc" in modifiers:
             address, _ = e.address(i.operands[0], "shared")
-            arrivals = e.program.constant(1, Kind("u", 4))
+            arrivals = e.program.constant(1, ValueKind("u", 4))
             e.line(f"mbarrier.arrive(cx, {e.site}, {address}, {arrivals}, None, False, {e.guard})")
     else:
         _emit_small(e, i)
@@ -162,7 +162,7 @@ def _emit_arrive(e: Emitter, i: ptx.Instruction) -> None:
     operands = list(i.operands)
     target = operands.pop(0) if not isinstance(operands[0], ptx.Address) else None
     address, _ = e.address(operands[0], _barrier_space(i))
-    single = e.program.constant(1, Kind("u", 4))
+    single = e.program.constant(1, ValueKind("u", 4))
     extra = e.value(operands[1], "u32") if len(operands) > 1 else None
     drop = i.opcode.modifiers[0] == "arrive_drop"
     if "expect_tx" in i.opcode.modifiers:
@@ -238,7 +238,7 @@ def emit_store_async(e: Emitter, i: ptx.Instruction) -> None:
     values = ", ".join(e.value(element, t) for element in elements)
     barrier, _ = e.address(i.operands[2], "shared")
     e.line(f"store(cx, scatter_shared, {e.site}, {address}, {width}, [{values}], {e.guard})")
-    size = e.program.constant(width * len(elements), Kind("u", 4))
+    size = e.program.constant(width * len(elements), ValueKind("u", 4))
     e.line(f"mbarrier.expect_bytes(cx, {e.site}, {barrier}, {size}, -1, {e.guard})")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of, vector_of
 from tessera.backend.ptx_executor.emit.integer import Handler, bits, last_type
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, kind_of
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.simt.atomics import Atomic
 from tessera.ir.ptx import syntax as ptx
 
@@ -40,7 +40,7 @@ def _emit_atomic(e: Emitter, i: ptx.Instruction) -> None:
         e.write(target, bits(t), text)
     if "async" in i.opcode.modifiers:
         barrier, _ = e.address(operands[2], "shared")
-        size = e.program.constant(width, Kind("u", 4))
+        size = e.program.constant(width, ValueKind("u", 4))
         e.line(f"mbarrier.expect_bytes(cx, {e.site}, {barrier}, {size}, -1, {e.guard})")
 
 
@@ -58,7 +58,7 @@ def emit_vector(
         raise Unsupported("vector atomic without a vector")
     start = e.temporary(address)
     for number, element in enumerate(source.elements):
-        step = e.program.constant(number * kind_of(t).width, Kind("u", 8))
+        step = e.program.constant(number * kind_of(t).width, ValueKind("u", 8))
         value = e.value(element, bits(t))
         text = f"{prepared}.run(cx, {e.site}, {start} + {step}, {value}, None, {e.guard})"
         if isinstance(target, ptx.Vector):

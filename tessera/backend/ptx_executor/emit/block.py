@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tessera.backend.ptx_executor.emit.kinds import (
-    Kind,
     Unsupported,
+    ValueKind,
     constant_value,
     float_bits,
     kind_of,
@@ -84,14 +84,14 @@ class Emitter:
 
     # --- registers ---------------------------------------------------------------------
 
-    def register(self, name: str) -> tuple[int, Kind]:
+    def register(self, name: str) -> tuple[int, ValueKind]:
         """The number of a register and how it is held."""
         register = self.layout.registers.get(name)
         if register is None:
             raise Unsupported(f"operand `{name}`: not a register")
         return register
 
-    def read_number(self, number: int, kind: Kind) -> str:
+    def read_number(self, number: int, kind: ValueKind) -> str:
         """A variable with the value of a register, in a form of its own width."""
         forms = self.current.get(number)
         if forms is None:
@@ -107,7 +107,7 @@ class Emitter:
             forms[kind.form] = variable
         return variable
 
-    def write_number(self, number: int, kind: Kind, expression: str) -> None:
+    def write_number(self, number: int, kind: ValueKind, expression: str) -> None:
         """Set a register; under a guard, only where it holds."""
         self.program.probe(expression)
         if self.guard is not None:
@@ -129,12 +129,12 @@ class Emitter:
         if held.width == kind.width:
             self.write_number(number, kind, expression)
         elif held.width > kind.width:
-            wide = Kind("s" if kind.form == "s" else "u", held.width)
+            wide = ValueKind("s" if kind.form == "s" else "u", held.width)
             if kind.form == "f":
                 expression = f"({expression}).view(u{kind.width})"
             self.write_number(number, wide, f"({expression}).astype({wide.dtype})")
         else:
-            narrow = Kind("u", held.width)
+            narrow = ValueKind("u", held.width)
             self.write_number(number, narrow, f"({expression}).astype({narrow.dtype})")
 
     # --- operands ----------------------------------------------------------------------
@@ -156,12 +156,12 @@ class Emitter:
             case _:
                 return self.program.constant(self.constant_bits(operand, kind), kind)
 
-    def moved(self, base: ptx.Name, distance: int, kind: Kind) -> str:
+    def moved(self, base: ptx.Name, distance: int, kind: ValueKind) -> str:
         """A symbol (or register) plus a constant, as in `mov.u64 %rd, table+8`."""
         start = self.name_value(base, kind)
         return f"({start} + {self.program.constant(distance, kind)})"
 
-    def packed(self, elements: tuple[ptx.Operand, ...], kind: Kind) -> str:
+    def packed(self, elements: tuple[ptx.Operand, ...], kind: ValueKind) -> str:
         """Several registers side by side, first lowest, as one value."""
         width = kind.width // len(elements)
         parts = ", ".join(self.value(e, f"b{8 * width}") for e in elements)
@@ -170,7 +170,7 @@ class Emitter:
             return joined
         return f"{joined}.view({kind.dtype})"
 
-    def name_value(self, operand: ptx.Name, kind: Kind) -> str:
+    def name_value(self, operand: ptx.Name, kind: ValueKind) -> str:
         """A register, special register, or the address of a symbol."""
         name = operand.name if operand.component is None else f"{operand.name}.{operand.component}"
         register = self.layout.registers.get(operand.name)
@@ -184,7 +184,7 @@ class Emitter:
             return self.program.constant(0, kind)
         return self.symbol(operand.name, kind)
 
-    def register_value(self, register: tuple[int, Kind], kind: Kind) -> str:
+    def register_value(self, register: tuple[int, ValueKind], kind: ValueKind) -> str:
         """A register in the form of a type, cut or zero-extended if need be."""
         number, held = register
         if held.form == "p" or kind.form == "p":
@@ -193,14 +193,14 @@ class Emitter:
             return self.read_number(number, held)
         if held.width == kind.width:
             return self.read_number(number, kind)
-        source = self.read_number(number, Kind("u", held.width))
+        source = self.read_number(number, ValueKind("u", held.width))
         if held.width > kind.width:
-            narrow = Kind("u", kind.width)
+            narrow = ValueKind("u", kind.width)
             cut = f"{source}.astype({narrow.dtype})"
             return cut if kind.form == "u" else f"{cut}.view({kind.dtype})"
         return f"{source}.astype({kind.dtype})"
 
-    def special(self, name: str, kind: Kind) -> str:
+    def special(self, name: str, kind: ValueKind) -> str:
         """A special register, cut or widened to the type that the instruction asks for."""
         width = SPECIAL_WIDTHS[name]
         if name.startswith("%reserved_smem"):
@@ -214,7 +214,7 @@ class Emitter:
             return f"{value}.astype({kind.dtype})"
         return value if kind.form == "u" else f"{value}.view({kind.dtype})"
 
-    def symbol(self, name: str, kind: Kind) -> str:
+    def symbol(self, name: str, kind: ValueKind) -> str:
         """The address of a variable or function in its own space."""
         place = self.layout.place(name)
         if place is None:
@@ -228,16 +228,16 @@ class Emitter:
         value = f"cx.chunk.launch.symbols[{place.offset}]"
         return value if kind.width == 8 else f"{value}.astype({kind.dtype})"
 
-    def frame_address(self, offset: int, kind: Kind | None = None) -> str:
+    def frame_address(self, offset: int, kind: ValueKind | None = None) -> str:
         """The local address `offset` bytes into the function's frame."""
-        kind = kind or Kind("u", 8)
+        kind = kind or ValueKind("u", 8)
         if self.layout.is_entry:
             return self.program.constant(offset, kind)
-        base = self.read_number(self.program.stack_pointer, Kind("u", 8))
-        value = f"({base} + {self.program.constant(offset, Kind('u', 8))})"
+        base = self.read_number(self.program.stack_pointer, ValueKind("u", 8))
+        value = f"({base} + {self.program.constant(offset, ValueKind('u', 8))})"
         return value if kind.width == 8 else f"{value}.astype({kind.dtype})"
 
-    def constant_bits(self, operand: ptx.Operand, kind: Kind) -> int:
+    def constant_bits(self, operand: ptx.Operand, kind: ValueKind) -> int:
         """The bits of a constant in the form of a type."""
         if isinstance(operand, ptx.Float):
             return float_bits(operand, kind)
@@ -275,7 +275,7 @@ class Emitter:
                 return self.subscript(name, index, space)
             case _:
                 fixed = self.integer(operand)
-                return self.program.constant(fixed, Kind("u", 8)), space
+                return self.program.constant(fixed, ValueKind("u", 8)), space
 
     def subscript(self, name: str, index: ptx.Offset | ptx.Constant, space: str) -> tuple[str, str]:
         """`name[index]`."""
@@ -289,14 +289,14 @@ class Emitter:
             scaled = self.value(index, "u32") + ".astype(u8)"
         else:
             return self.base_address(name, self.integer(index) * size, space)
-        return f"({start} + ({scaled}) * {self.program.constant(size, Kind('u', 8))})", space
+        return f"({start} + ({scaled}) * {self.program.constant(size, ValueKind('u', 8))})", space
 
     def base_address(self, name: str, moved: int, space: str) -> tuple[str, str]:
         """A register or symbol plus a constant."""
         register = self.layout.registers.get(name)
         if register is not None:
             number, held = register
-            kind = Kind("u", 8 if space in ("generic", "global", "const") else held.width)
+            kind = ValueKind("u", 8 if space in ("generic", "global", "const") else held.width)
             base = self.register_value((number, held), kind)
             if moved == 0:
                 return base, space
@@ -311,9 +311,9 @@ class Emitter:
         if place.space == "frame":
             return self.frame_address(place.offset + moved), "local"
         if place.space in ("shared", "param"):
-            offset = self.program.constant(place.offset + moved, Kind("u", 8))
+            offset = self.program.constant(place.offset + moved, ValueKind("u", 8))
             return offset, place.space
         value = f"cx.chunk.launch.symbols[{place.offset}]"
         if moved:
-            value = f"({value} + {self.program.constant(moved, Kind('u', 8))})"
+            value = f"({value} + {self.program.constant(moved, ValueKind('u', 8))})"
         return value, "const" if space == "const" else "global"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tessera.backend.ptx_executor.emit.kinds import Kind
+from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.emit.layout import FunctionLayout
 from tessera.ir.ptx import syntax as ptx
 
@@ -18,13 +18,13 @@ class KernelBuilder(Protocol):
     module: ptx.Module
     functions: dict[str, ptx.Function]
     layouts: dict[str, FunctionLayout]
-    register_kinds: list[Kind]
+    register_kinds: list[ValueKind]
     always_out: set[int]
     stack_pointer: int
     uses_reserved: bool
     uses_workspace: bool
 
-    def constant(self, bits: int, kind: Kind) -> str:
+    def constant(self, bits: int, kind: ValueKind) -> str:
         """The name of a constant of shape (1, 1)."""
 
     def block_constant(self, block: str) -> str:

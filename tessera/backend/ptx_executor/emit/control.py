@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter
 from tessera.backend.ptx_executor.emit.integer import Handler
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind
 from tessera.backend.ptx_executor.emit.layout import FunctionLayout, formal_offsets
 from tessera.backend.ptx_executor.simt.builtins import BUILTINS
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import branch_targets
 
-_WIDE = Kind("u", 8)
+_WIDE = ValueKind("u", 8)
 _DEVICE_RUNTIME = ("__cudaCDP2", "cudaGetParameterBuffer", "cudaLaunchDevice")
 
 
@@ -285,7 +285,7 @@ def _emit_barrier(e: Emitter, i: ptx.Instruction) -> None:
         operation = next(m for m in ("popc", "and", "or") if m in modifiers)
         target = operands.pop(0)
         predicate = e.value(operands.pop(), "pred")
-    number = e.value(operands[0], "u32") if operands else e.program.constant(0, Kind("u", 4))
+    number = e.value(operands[0], "u32") if operands else e.program.constant(0, ValueKind("u", 4))
     count = e.value(operands[1], "u32") if len(operands) > 1 else "None"
     register = -1
     if target is not None and isinstance(target, ptx.Name):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.integer import Handler, bits, call, last_type
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, constant_value, kind_of
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, constant_value, kind_of
 from tessera.backend.ptx_executor.memory.spaces import (
     LOCAL_BASE,
     PARAM_BASE,
@@ -31,7 +31,7 @@ _SPACES = {
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _WINDOW_BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
-_ADDRESS = Kind("u", 8)
+_ADDRESS = ValueKind("u", 8)
 
 
 def space_of(i: ptx.Instruction) -> str:
@@ -55,7 +55,7 @@ def _emit_mov(e: Emitter, i: ptx.Instruction) -> None:
     if isinstance(target, ptx.Vector) and whole and isinstance(source, ptx.Name):
         for element, axis in zip(target.elements, "xyzw", strict=False):
             part = e.value(ptx.Name(source.name, axis), "b32") if axis != "w" else None
-            e.write(element, "b32", part or e.program.constant(0, Kind("u", 4)))
+            e.write(element, "b32", part or e.program.constant(0, ValueKind("u", 4)))
     elif isinstance(target, ptx.Vector):
         unpack(e, target.elements, e.value(source, bits(t)), kind_of(t).width)
     else:
@@ -132,21 +132,21 @@ def parameter_offset(e: Emitter, operand: ptx.Operand) -> int | None:
     return None if moved is None else place.offset + moved
 
 
-def old_values(e: Emitter, targets: tuple[ptx.Operand, ...], kind: Kind) -> list[str] | None:
+def old_values(e: Emitter, targets: tuple[ptx.Operand, ...], kind: ValueKind) -> list[str] | None:
     """The present values of the targets of a guarded vector load, as raw bits."""
     if e.guard is None:
         return None
     values: list[str] = []
     for target in targets:
         if isinstance(target, ptx.Sink):
-            values.append(e.program.constant(0, Kind("u", kind.width)))
+            values.append(e.program.constant(0, ValueKind("u", kind.width)))
             continue
         if not isinstance(target, ptx.Name):
             raise Unsupported("destination of a load")
         number, held = e.register(target.name)
         if held.width != kind.width:
             raise Unsupported("guarded vector load into registers of another width")
-        values.append(e.read_number(number, Kind("u", kind.width)))
+        values.append(e.read_number(number, ValueKind("u", kind.width)))
     return values
 
 
@@ -162,7 +162,7 @@ def load_one(e: Emitter, i: ptx.Instruction, target: ptx.Operand, address: str, 
     number, held = e.register(target.name)
     start = f"load(cx, gather_{space}, {e.site}, {address}, {kind.width}"
     if e.guard is not None and held.width == kind.width:
-        old = e.read_number(number, Kind("u", kind.width))
+        old = e.read_number(number, ValueKind("u", kind.width))
         guard, e.guard = e.guard, None
         e.write(target, bits(t), f"{start}, {guard}, {old})")
         e.guard = guard

@@ -18,7 +18,7 @@ from tessera.backend.ptx_executor.emit import warp as emit_warp
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.integer import Handler
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, constant_value
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, constant_value
 from tessera.backend.ptx_executor.emit.lower import is_warp_wide, member_mask
 from tessera.backend.ptx_executor.memory import access, addressing, spaces
 from tessera.backend.ptx_executor.numerics import (
@@ -136,4 +136,4 @@ def members(e: Emitter, instruction: ptx.Instruction) -> Any:
     return WHOLE_WARP
 
 
-__all__ = ["NAMESPACE", "TABLE", "Kind", "emit", "members", "save_registers"]
+__all__ = ["NAMESPACE", "TABLE", "emit", "members", "save_registers"]

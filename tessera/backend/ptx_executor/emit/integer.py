@@ -14,8 +14,8 @@ from collections.abc import Callable
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.kinds import (
     TYPES,
-    Kind,
     Unsupported,
+    ValueKind,
     constant_value,
     kind_of,
 )
@@ -78,7 +78,7 @@ def emit_carry(e: Emitter, i: ptx.Instruction) -> None:
     """add.cc, addc, sub.cc, subc, mad.cc, madc: the carry is a register of its own."""
     t = last_type(i)
     carry = e.program.carry(e.layout)
-    flag = Kind("p", 0)
+    flag = ValueKind("p", 0)
     name = i.opcode.name
     takes = name in ("addc", "subc", "madc")
     old = e.read_number(carry, flag) if takes else "None"
@@ -130,7 +130,7 @@ def product_of(e: Emitter, i: ptx.Instruction, t: str, half: str) -> tuple[str, 
     product = f"({a}.astype({wide}) * {b}.astype({wide}))"
     if half == "wide":
         return f"{product}.view(u{2 * width})", f"b{16 * width}"
-    shift = e.program.constant(8 * width, Kind("s" if signed else "u", 2 * width))
+    shift = e.program.constant(8 * width, ValueKind("s" if signed else "u", 2 * width))
     return f"({product} >> {shift}).astype(u{width})", f"b{8 * width}"
 
 
@@ -201,7 +201,7 @@ def _emit_shift(e: Emitter, i: ptx.Instruction) -> None:
     if kind.form not in "us":
         raise Unsupported(f"a shift of .{t}")
     if i.opcode.name == "shl":
-        t, kind = bits(t), Kind("u", kind.width)
+        t, kind = bits(t), ValueKind("u", kind.width)
     a = e.value(i.operands[1], t)
     amount = constant_value(i.operands[2])
     if amount is not None:
@@ -210,10 +210,10 @@ def _emit_shift(e: Emitter, i: ptx.Instruction) -> None:
     else:
         n = e.value(i.operands[2], "u32")
         if kind.width == 2:
-            n = f"np.minimum({n}, {e.program.constant(16, Kind('u', 4))})"
+            n = f"np.minimum({n}, {e.program.constant(16, ValueKind('u', 4))})"
         n = f"{n}.astype({kind.dtype})" if kind.width != 4 else n
         if kind.width == 4 and kind.form == "s":
-            n = f"np.minimum({n}, {e.program.constant(32, Kind('u', 4))}).view(i4)"
+            n = f"np.minimum({n}, {e.program.constant(32, ValueKind('u', 4))}).view(i4)"
     call(e, i, f"{a} {'<<' if i.opcode.name == 'shl' else '>>'} {n}", t)
 
 

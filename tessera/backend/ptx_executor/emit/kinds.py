@@ -14,7 +14,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """How a PTX type is held: `form` u, s, f or p; `width` in bytes (0 for predicates)."""
 
     form: str
@@ -45,17 +45,17 @@ _PACKED = {
 }
 
 
-def kind_of(type_name: str) -> Kind:
+def kind_of(type_name: str) -> ValueKind:
     """How values of a PTX type are held."""
     if type_name == "pred":
-        return Kind("p", 0)
+        return ValueKind("p", 0)
     if type_name in _PACKED:
-        return Kind("u", _PACKED[type_name])
+        return ValueKind("u", _PACKED[type_name])
     if type_name in ("f32", "f64"):
-        return Kind("f", int(type_name[1:]) // 8)
+        return ValueKind("f", int(type_name[1:]) // 8)
     letter, digits = type_name[:1], type_name[1:]
     if letter in "usb" and digits in ("8", "16", "32", "64", "128"):
-        return Kind("s" if letter == "s" else "u", int(digits) // 8)
+        return ValueKind("s" if letter == "s" else "u", int(digits) // 8)
     raise Unsupported(f"type `.{type_name}`")
 
 
@@ -65,7 +65,7 @@ TYPES = frozenset(
 )
 
 
-def float_bits(operand: ptx.Float, kind: Kind) -> int:
+def float_bits(operand: ptx.Float, kind: ValueKind) -> int:
     """A floating-point constant in a type; a double becomes a single where one is asked for."""
     if kind.form == "f" and operand.width != 8 * kind.width:
         if operand.width == 64:

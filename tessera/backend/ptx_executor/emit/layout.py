@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.backend.ptx_executor.emit.kinds import Kind, kind_of
+from tessera.backend.ptx_executor.emit.kinds import ValueKind, kind_of
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction
 
@@ -22,7 +22,7 @@ FUNCTION_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SymbolPlace:
     """Where a symbol is: `frame`, `shared`, `param`, `function` or `global` (a symbol number)."""
 
     space: str
@@ -36,10 +36,10 @@ class FunctionLayout:
     flat: FlatFunction
     number: int
     is_entry: bool
-    registers: dict[str, tuple[int, Kind]] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    registers: dict[str, tuple[int, ValueKind]] = field(default_factory=dict)
+    places: dict[str, SymbolPlace] = field(default_factory=dict)
     variables: dict[str, ptx.Variable] = field(default_factory=dict)
-    outer: dict[str, Place] = field(default_factory=dict)
+    outer: dict[str, SymbolPlace] = field(default_factory=dict)
     frame_size: int = HEADER
     save_slots: dict[int, int] = field(default_factory=dict)
     recursive: bool = False
@@ -49,7 +49,7 @@ class FunctionLayout:
         """The function's name."""
         return self.flat.function.name
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> SymbolPlace | None:
         """Where a name is, the body's own names first."""
         return self.places.get(name) or self.outer.get(name)
 
@@ -61,7 +61,7 @@ class FunctionLayout:
     def add_frame(self, variable: ptx.Variable) -> None:
         """Give a variable room in the frame."""
         offset = align(self.frame_size, variable_align(variable))
-        self.places[variable.name] = Place("frame", offset)
+        self.places[variable.name] = SymbolPlace("frame", offset)
         self.variables[variable.name] = variable
         self.frame_size = offset + variable_size(variable)
 

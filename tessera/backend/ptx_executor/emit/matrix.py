@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of
 from tessera.backend.ptx_executor.emit.integer import Handler, call
-from tessera.backend.ptx_executor.emit.kinds import TYPES, Kind, Unsupported, kind_of
+from tessera.backend.ptx_executor.emit.kinds import TYPES, Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.simt.matrix_ops import (
     check_mma,
     check_sparse,
@@ -160,7 +160,7 @@ def _stride(e: Emitter, i: ptx.Instruction, place: int, which: str, layout: str)
         return e.value(i.operands[place], "u32")
     m, n, k = _sizes(shape_of(i))
     rows, cols = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
-    return e.program.constant(cols if layout == "row" else rows, Kind("u", 4))
+    return e.program.constant(cols if layout == "row" else rows, ValueKind("u", 4))
 
 
 def _sizes(shape: str) -> tuple[int, int, int]:

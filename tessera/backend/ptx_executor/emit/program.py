@@ -19,12 +19,12 @@ import numpy as np
 from tessera.backend.ptx_executor.emit import handlers
 from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter
 from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram, Site
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported, kind_of
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.emit.layout import (
     FUNCTION_BASE,
     FUNCTION_STEP,
     FunctionLayout,
-    Place,
+    SymbolPlace,
     align,
     function_addresses,
     place_in_order,
@@ -61,7 +61,7 @@ class _Draft:
     outs: list[int] = field(default_factory=list)
 
 
-class ProgramBuilder:
+class KernelCompiler:
     """Compiles one kernel."""
 
     def __init__(self, module: ptx.Module, kernel: ptx.Function) -> None:
@@ -72,10 +72,10 @@ class ProgramBuilder:
         self.flats = self.reached.flats
         self.addresses = function_addresses(module)
         self.stack_pointer = _STACK_POINTER
-        self.register_kinds: list[Kind] = [Kind("u", 8)]
+        self.register_kinds: list[ValueKind] = [ValueKind("u", 8)]
         self.always_out: set[int] = {_STACK_POINTER}
         self.layouts: dict[str, FunctionLayout] = {}
-        self.constants: dict[tuple[int, Kind], str] = {}
+        self.constants: dict[tuple[int, ValueKind], str] = {}
         self.block_constants: dict[str, str] = {}
         self.symbols: dict[str, int] = {}
         self.sites: list[Site] = []
@@ -90,7 +90,7 @@ class ProgramBuilder:
 
     # --- used by the emitters ------------------------------------------------------------
 
-    def constant(self, bits: int, kind: Kind) -> str:
+    def constant(self, bits: int, kind: ValueKind) -> str:
         """The name of a constant of shape (1, 1)."""
         if kind.form == "p":
             bits &= 1
@@ -135,7 +135,7 @@ class ProgramBuilder:
         return f"R{match.group(2)}{self.register_kinds[int(match.group(1))].width}"
 
     def _zero(self, match: re.Match[str]) -> Array:
-        kind = Kind(match.group(2), self.register_kinds[int(match.group(1))].width)
+        kind = ValueKind(match.group(2), self.register_kinds[int(match.group(1))].width)
         return _constant_array(0, kind)
 
     # --- the pipeline --------------------------------------------------------------------
@@ -171,7 +171,7 @@ class ProgramBuilder:
             self._place_variables(layout)
         for layout in self.layouts.values():
             for name, address in self.addresses.items():
-                layout.outer.setdefault(name, Place("function", address))
+                layout.outer.setdefault(name, SymbolPlace("function", address))
         for name, layout in self.layouts.items():
             layout.recursive = self.reached.is_recursive(name)
             if layout.recursive:
@@ -181,7 +181,7 @@ class ProgramBuilder:
     def _add_register(self, layout: FunctionLayout, name: str, type_name: str) -> int:
         number = len(self.register_kinds)
         kind = kind_of(type_name)
-        held = kind if kind.form == "p" else Kind("u", kind.width)
+        held = kind if kind.form == "p" else ValueKind("u", kind.width)
         self.register_kinds.append(held)
         layout.registers[name] = (number, held)
         return number
@@ -196,7 +196,7 @@ class ProgramBuilder:
         if layout.is_entry:
             offsets, _ = place_in_order(function.parameters)
             for variable in function.parameters:
-                layout.places[variable.name] = Place("param", offsets[variable.name][0])
+                layout.places[variable.name] = SymbolPlace("param", offsets[variable.name][0])
                 layout.variables[variable.name] = variable
         else:
             for variable in (*function.parameters, *function.returns):
@@ -209,17 +209,19 @@ class ProgramBuilder:
                 layout.add_frame(variable)
             elif variable.space in ("global", "const"):
                 number = self.symbols.setdefault(variable.name, len(self.symbols))
-                layout.places[variable.name] = Place("global", number)
+                layout.places[variable.name] = SymbolPlace("global", number)
 
     def _place_register_formal(self, layout: FunctionLayout, variable: ptx.Variable) -> None:
         if variable.name not in layout.registers:
             self._add_register(layout, variable.name, variable.type)
         self.always_out.add(layout.registers[variable.name][0])
 
-    def _place_shared(self, order: list[str]) -> tuple[dict[str, Place], dict[str, Place]]:
+    def _place_shared(
+        self, order: list[str]
+    ) -> tuple[dict[str, SymbolPlace], dict[str, SymbolPlace]]:
         """Static shared variables in order of use, then the dynamic ones at their end."""
         used = {n for f in order for i in self.flats[f].instructions for n in names_in(i)}
-        outer: dict[str, Place] = {}
+        outer: dict[str, SymbolPlace] = {}
         shared_list = [v for f in order for v in self.flats[f].variables if v.space == "shared"]
         for variable in self.module.variables():
             if variable.name not in used:
@@ -228,15 +230,15 @@ class ProgramBuilder:
                 shared_list.append(variable)
             elif variable.space in ("global", "const"):
                 number = self.symbols.setdefault(variable.name, len(self.symbols))
-                outer[variable.name] = Place("global", number)
+                outer[variable.name] = SymbolPlace("global", number)
         static = [v for v in shared_list if variable_size(v) > 0]
         dynamic = [v for v in shared_list if variable_size(v) == 0]
         offsets, end = place_in_order(static)
-        places = {name: Place("shared", offset) for name, (offset, _) in offsets.items()}
+        places = {name: SymbolPlace("shared", offset) for name, (offset, _) in offsets.items()}
         if dynamic:
             end = align(end, max(16, *(variable_align(v) for v in dynamic)))
             self.shared_dynamic = True
-        places |= {v.name: Place("shared", end) for v in dynamic}
+        places |= {v.name: SymbolPlace("shared", end) for v in dynamic}
         self.shared_static = end
         return places, outer | places
 
@@ -385,7 +387,7 @@ def compile_kernel(module: ptx.Module, name: str) -> KernelProgram:
     if kernel is None:
         known = ", ".join(f"`{k.name}`" for k in module.kernels()) or "none"
         raise refuse("TSR5014", f"no kernel `{name}` in the module", notes=(f"kernels: {known}",))
-    return ProgramBuilder(module, kernel).build()
+    return KernelCompiler(module, kernel).build()
 
 
 def _stays(emitter: Emitter) -> tuple[str, ...]:
@@ -397,7 +399,7 @@ def _stays(emitter: Emitter) -> tuple[str, ...]:
     return tuple(t for t in control.targets if t != EXIT)
 
 
-def _constant_array(bits: int, kind: Kind) -> Array:
+def _constant_array(bits: int, kind: ValueKind) -> Array:
     if kind.form == "p":
         return np.array([[bool(bits)]])
     if kind.width == 16:

@@ -17,7 +17,7 @@ from tessera.ir.ptx.flatten import FlatFunction, flatten
 
 
 @dataclass(slots=True)
-class Reached:
+class ReachedFunctions:
     """The functions of a program, flat and lowered, callees first."""
 
     order: list[str]
@@ -51,7 +51,7 @@ def functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:
     return functions
 
 
-def reach(module: ptx.Module, kernel: ptx.Function) -> Reached:
+def reach(module: ptx.Module, kernel: ptx.Function) -> ReachedFunctions:
     """Everything that a launch of the kernel may run."""
     functions = functions_by_name(module)
     flats: dict[str, FlatFunction] = {}
@@ -65,7 +65,7 @@ def reach(module: ptx.Module, kernel: ptx.Function) -> Reached:
         flats[name], leaders[name] = lower(flatten(functions[name]))
         edges[name] = _callees(module, functions, flats[name])
         pending.extend(edges[name])
-    return Reached(_postorder(edges, kernel.name), flats, leaders, edges)
+    return ReachedFunctions(_postorder(edges, kernel.name), flats, leaders, edges)
 
 
 def _callees(

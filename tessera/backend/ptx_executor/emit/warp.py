@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.integer import Handler, bits, call, last_type, write_pair
-from tessera.backend.ptx_executor.emit.kinds import Kind, Unsupported
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind
 from tessera.ir.ptx import syntax as ptx
 
 _ALL_LANES = 0xFFFFFFFF
@@ -14,7 +14,7 @@ def member_operand(e: Emitter, i: ptx.Instruction, place: int) -> str:
     """The member mask; forms before sm_70 have none and mean all lanes."""
     if len(i.operands) > place:
         return e.value(i.operands[place], "b32")
-    return e.program.constant(_ALL_LANES, Kind("u", 4))
+    return e.program.constant(_ALL_LANES, ValueKind("u", 4))
 
 
 def _emit_shfl(e: Emitter, i: ptx.Instruction) -> None:

@@ -18,11 +18,11 @@ from tessera.backend.ptx_executor.memory.global_access import check_aligned
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import Gather, Scatter
 from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import Lanes, blend
+from tessera.backend.ptx_executor.simt.lanes import LaneSet, blend
 
 
 def load(
-    cx: Lanes,
+    cx: LaneSet,
     gather: Gather,
     site: int,
     addr: Array,
@@ -42,7 +42,7 @@ def load(
 
 
 def _load_some(
-    cx: Lanes, gather: Gather, site: int, addr: Array, width: int, on: Array, old: Array | None
+    cx: LaneSet, gather: Gather, site: int, addr: Array, width: int, on: Array, old: Array | None
 ) -> Array:
     if not on.any():
         return np.zeros((1, 1), dtype=WORDS[width]) if old is None else old
@@ -58,7 +58,7 @@ def _load_some(
 
 
 def load_vector(
-    cx: Lanes,
+    cx: LaneSet,
     gather: Gather,
     site: int,
     addr: Array,
@@ -78,7 +78,7 @@ def load_vector(
 
 
 def _load_parts(
-    cx: Lanes,
+    cx: LaneSet,
     gather: Gather,
     site: int,
     addr: Array,
@@ -117,7 +117,7 @@ def join_words(parts: Sequence[Array], width: int) -> Array:
     return joined.view(WORDS[width * len(parts)]).reshape(shape)
 
 
-def strong(cx: Lanes, on: bool) -> None:
+def strong(cx: LaneSet, on: bool) -> None:
     """Around a strong load or store: it races with no other of its kind, and orders threads."""
     watch = cx.chunk.launch.watch
     if watch is not None:
@@ -127,7 +127,7 @@ def strong(cx: Lanes, on: bool) -> None:
 
 
 def store(
-    cx: Lanes,
+    cx: LaneSet,
     scatter: Scatter,
     site: int,
     addr: Array,
@@ -161,7 +161,7 @@ def store(
         raise
 
 
-def blame(cx: Lanes, fault: AddressFault, addr: Array, on: Array | None) -> None:
+def blame(cx: LaneSet, fault: AddressFault, addr: Array, on: Array | None) -> None:
     """Set the first lane that named the bad address (also where a window was taken off)."""
     named = np.broadcast_to(addr, cx.shape)
     bad = (named == named.dtype.type(fault.address & ((1 << 8 * named.itemsize) - 1))) | (

@@ -18,12 +18,12 @@ from tessera.backend.ptx_executor.memory.spaces import (
     WINDOW,
     WINDOWS_END,
 )
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 _BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 
 
-def is_in_space(cx: Lanes, space: str, address: Array, own: bool) -> Array:
+def is_in_space(cx: LaneSet, space: str, address: Array, own: bool) -> Array:
     """isspacep: whether generic addresses fall into the window of a space."""
     if space == "const":
         starts = [a for a in cx.chunk.launch.space.table if a.read_only]
@@ -46,7 +46,7 @@ def map_to_rank(address: Array, rank: Array, width: int, generic: bool) -> Array
     return base + ((rank.astype(kind) + kind(1)) << kind(RANK_SHIFT)) + offset
 
 
-def rank_of(cx: Lanes, address: Array, generic: bool) -> Array:
+def rank_of(cx: LaneSet, address: Array, generic: bool) -> Array:
     """getctarank: the rank of the CTA whose shared memory an address is in."""
     if generic:
         address = address - np.uint64(SHARED_BASE)

@@ -18,12 +18,12 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.access_log import Direction
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Array
 from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
-def gather_global(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def gather_global(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words of device memory."""
     launch = cx.chunk.launch
     space: AddressSpace = launch.space
@@ -44,7 +44,7 @@ def gather_global(cx: Lanes, site: int, addr: Array, width: int, who: Array | No
 
 
 def scatter_global(
-    cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
     """Store words to device memory."""
     launch = cx.chunk.launch

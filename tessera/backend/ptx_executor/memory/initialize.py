@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.backend.ptx_executor.emit.kinds import (
-    Kind,
     Unsupported,
+    ValueKind,
     constant_value,
     float_bits,
     kind_of,
@@ -49,7 +49,7 @@ def initial_bytes(variable: ptx.Variable, address_of: AddressOf) -> bytes:
     return bytes(content)
 
 
-def _bits(constant: ptx.Constant, kind: Kind, address_of: AddressOf) -> int:
+def _bits(constant: ptx.Constant, kind: ValueKind, address_of: AddressOf) -> int:
     mask = (1 << 8 * kind.width) - 1
     if isinstance(constant, ptx.Float):
         return float_bits(constant, kind) & mask

@@ -27,7 +27,7 @@ from tessera.backend.ptx_executor.memory.global_access import (
 )
 from tessera.backend.ptx_executor.memory.memory import WORDS, Array
 from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 WINDOW = 1 << 36
 SHARED_BASE = 1 * WINDOW
@@ -36,13 +36,13 @@ PARAM_BASE = 3 * WINDOW
 WINDOWS_END = 4 * WINDOW
 RANK_SHIFT = 24
 
-Gather = Callable[[Lanes, int, Array, int, "Array | None"], Array]
-Scatter = Callable[[Lanes, int, Array, int, Array, "Array | None"], None]
+Gather = Callable[[LaneSet, int, Array, int, "Array | None"], Array]
+Scatter = Callable[[LaneSet, int, Array, int, Array, "Array | None"], None]
 
 # --- shared --------------------------------------------------------------------------------
 
 
-def gather_shared(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def gather_shared(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words of shared memory; a cluster address reaches the other CTAs of the cluster."""
     memory = cx.chunk.shared
     local, far = _check_shared(cx, site, addr, width)
@@ -57,7 +57,7 @@ def gather_shared(cx: Lanes, site: int, addr: Array, width: int, who: Array | No
 
 
 def scatter_shared(
-    cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
     """Store words to shared memory."""
     memory = cx.chunk.shared
@@ -76,7 +76,7 @@ def scatter_shared(
     memory.words[width][index] = values
 
 
-def _check_shared(cx: Lanes, site: int, addr: Array, width: int) -> tuple[Array, bool]:
+def _check_shared(cx: LaneSet, site: int, addr: Array, width: int) -> tuple[Array, bool]:
     """Offsets inside a CTA's shared memory, and whether some lie in another CTA."""
     launch = cx.chunk.launch
     high = int(addr.max())
@@ -104,7 +104,7 @@ def _check_shared(cx: Lanes, site: int, addr: Array, width: int) -> tuple[Array,
     return offset, far
 
 
-def _shared_rows(cx: Lanes, addr: Array, far: bool, who: Array | None) -> Array:
+def _shared_rows(cx: LaneSet, addr: Array, far: bool, who: Array | None) -> Array:
     """The row of each lane's address."""
     own = cx.row
     if who is not None:
@@ -119,19 +119,19 @@ def _shared_rows(cx: Lanes, addr: Array, far: bool, who: Array | None) -> Array:
 # --- local and parameters ------------------------------------------------------------------
 
 
-def gather_local(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def gather_local(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words of the lanes' own memory."""
     return cx.chunk.local.words[width].take(_local_index(cx, site, addr, width, who), mode="wrap")
 
 
 def scatter_local(
-    cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
     """Store words to the lanes' own memory."""
     cx.chunk.local.words[width][_local_index(cx, site, addr, width, who)] = values
 
 
-def _local_index(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def _local_index(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     memory = cx.chunk.local
     high = int(addr.max())
     if high + width > memory.row_bytes:
@@ -149,7 +149,7 @@ def _local_index(cx: Lanes, site: int, addr: Array, width: int, who: Array | Non
     return index + lane * (memory.row_bytes // width)
 
 
-def gather_param(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words of the kernel's parameters."""
     block: Array = cx.chunk.launch.parameter_bytes
     high = int(addr.max())
@@ -163,7 +163,7 @@ def gather_param(cx: Lanes, site: int, addr: Array, width: int, who: Array | Non
 
 
 def scatter_param(
-    cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
     """Kernel parameters cannot be written."""
     raise AddressFault("TSR5017", "write to a kernel parameter", site, int(addr.min()))
@@ -178,7 +178,7 @@ _WINDOWS: tuple[tuple[int, Gather, Scatter], ...] = (
 )
 
 
-def gather_generic(cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> Array:
+def gather_generic(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words at generic addresses; lanes may mean different spaces."""
     low, high = int(addr.min()), int(addr.max())
     if low >= WINDOWS_END:
@@ -195,7 +195,7 @@ def gather_generic(cx: Lanes, site: int, addr: Array, width: int, who: Array | N
 
 
 def scatter_generic(
-    cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+    cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
     """Store words at generic addresses."""
     low, high = int(addr.min()), int(addr.max())

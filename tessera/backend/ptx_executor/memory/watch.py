@@ -22,7 +22,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Array, reserve
 from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 _NOBODY = -1
 _SEVERAL = -2
@@ -54,7 +54,7 @@ class Shadow:
         self.flags[start : start + size] = False
 
 
-class History:
+class AccessHistory:
     """Last writer and reader of each byte of a stretch of memory, with their times."""
 
     def __init__(self, size: int) -> None:
@@ -63,7 +63,7 @@ class History:
         self.global_time = {kind: np.zeros(size, dtype=np.int64) for kind in "wr"}
 
 
-class Watch:
+class LaunchWatch:
     """The checks of one launch."""
 
     def __init__(self, checks: Checks, shadow: Shadow | None, threads: int) -> None:
@@ -72,12 +72,14 @@ class Watch:
         self.threads = threads
         self.warps = -(-threads // WARP)
         self.now = 0
-        self.histories: dict[int, History] = {}
+        self.histories: dict[int, AccessHistory] = {}
         self.atomic = False
 
     # --- hooks -------------------------------------------------------------------------
 
-    def read_global(self, cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> None:
+    def read_global(
+        self, cx: LaneSet, site: int, addr: Array, width: int, who: Array | None
+    ) -> None:
         """Before a load from device memory."""
         if self.shadow is not None:
             offset = (addr - np.uint64(self.shadow.space.base)).astype(np.int64)
@@ -86,7 +88,7 @@ class Watch:
             self._race_global(cx, site, addr, width, who, "r")
 
     def write_global(
-        self, cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+        self, cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
     ) -> None:
         """Before a store to device memory."""
         if self.shadow is not None:
@@ -95,7 +97,9 @@ class Watch:
         if self.checks.races:
             self._race_global(cx, site, addr, width, who, "w", values)
 
-    def read_shared(self, cx: Lanes, site: int, addr: Array, width: int, who: Array | None) -> None:
+    def read_shared(
+        self, cx: LaneSet, site: int, addr: Array, width: int, who: Array | None
+    ) -> None:
         """Before a load from shared memory."""
         places = _shared_places(cx, addr, who)
         if self.checks.uninitialised:
@@ -107,7 +111,7 @@ class Watch:
             self._race(cx, self._shared(cx), site, addr, places, width, who, "r")
 
     def write_shared(
-        self, cx: Lanes, site: int, addr: Array, width: int, values: Array, who: Array | None
+        self, cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
     ) -> None:
         """Before a store to shared memory."""
         places = _shared_places(cx, addr, who)
@@ -134,22 +138,22 @@ class Watch:
 
     # --- races ---------------------------------------------------------------------------
 
-    def _shared(self, cx: Lanes) -> History:
+    def _shared(self, cx: LaneSet) -> AccessHistory:
         """The history of a chunk's shared memory, which ends with the chunk."""
         if cx.chunk.shared_history is None:
-            cx.chunk.shared_history = History(cx.chunk.shared.bytes.size)
-        history: History = cx.chunk.shared_history
+            cx.chunk.shared_history = AccessHistory(cx.chunk.shared.bytes.size)
+        history: AccessHistory = cx.chunk.shared_history
         return history
 
-    def _history(self, key: int, size: int) -> History:
+    def _history(self, key: int, size: int) -> AccessHistory:
         history = self.histories.get(key)
         if history is None:
-            history = self.histories[key] = History(size)
+            history = self.histories[key] = AccessHistory(size)
         return history
 
     def _race_global(
         self,
-        cx: Lanes,
+        cx: LaneSet,
         site: int,
         addr: Array,
         width: int,
@@ -170,8 +174,8 @@ class Watch:
 
     def _race(
         self,
-        cx: Lanes,
-        history: History,
+        cx: LaneSet,
+        history: AccessHistory,
         site: int,
         addr: Array,
         places: Array,
@@ -200,7 +204,7 @@ class Watch:
                 self._judge_together(site, shown, at, threads, stored)
             self._remember(history, kind, at, threads, times)
 
-    def _who(self, cx: Lanes, who: Array | None) -> tuple[Array, Array]:
+    def _who(self, cx: LaneSet, who: Array | None) -> tuple[Array, Array]:
         """Thread numbers in the grid, and the time of their CTA."""
         rows = np.broadcast_to(cx.row, cx.shape).reshape(-1)
         cols = np.broadcast_to(cx.col, cx.shape).reshape(-1)
@@ -211,7 +215,7 @@ class Watch:
 
     def _judge(
         self,
-        history: History,
+        history: AccessHistory,
         site: int,
         shown: Array,
         at: Array,
@@ -246,7 +250,7 @@ class Watch:
             self._accuse(site, int(shown[first]), int(threads[first]), "w")
 
     def _remember(
-        self, history: History, kind: str, at: Array, threads: Array, times: Array
+        self, history: AccessHistory, kind: str, at: Array, threads: Array, times: Array
     ) -> None:
         if kind == "r":
             before = history.thread["r"][at]
@@ -280,7 +284,7 @@ def _bytes(places: Array, width: int) -> Array:
     return places[..., None] + np.arange(width)
 
 
-def _shared_places(cx: Lanes, addr: Array, who: Array | None) -> Array:
+def _shared_places(cx: LaneSet, addr: Array, who: Array | None) -> Array:
     """Offsets in the chunk's shared memory (the CTA's own part only)."""
     rows = cx.row if who is None else np.broadcast_to(cx.row, cx.shape).reshape(-1)[who]
     places: Array = addr.astype(np.int64) % (1 << 24) + rows * cx.chunk.shared.row_bytes

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits, halves, join
 from tessera.backend.ptx_executor.numerics.float16 import modify
-from tessera.backend.ptx_executor.numerics.formats import FORMATS, FloatFormat, widen
+from tessera.backend.ptx_executor.numerics.formats import FORMATS, FloatLayout, widen
 from tessera.backend.ptx_executor.numerics.rounding import F64, encode, narrow_half
 
-SMALL: dict[str, FloatFormat] = {
+SMALL: dict[str, FloatLayout] = {
     form.name: form
     for form in (
-        FloatFormat("e4m3", 8, 4, 3, 0x7F, 0x7E),
-        FloatFormat("e5m2", 8, 5, 2, 0x7F),
-        FloatFormat("e2m3", 6, 2, 3, 0x1F, 0x1F),
-        FloatFormat("e3m2", 6, 3, 2, 0x1F, 0x1F),
-        FloatFormat("e2m1", 4, 2, 1, 0x07, 0x07),
+        FloatLayout("e4m3", 8, 4, 3, 0x7F, 0x7E),
+        FloatLayout("e5m2", 8, 5, 2, 0x7F),
+        FloatLayout("e2m3", 6, 2, 3, 0x1F, 0x1F),
+        FloatLayout("e3m2", 6, 3, 2, 0x1F, 0x1F),
+        FloatLayout("e2m1", 4, 2, 1, 0x07, 0x07),
     )
 }
 _HALVES = {"f16x2": "f16", "bf16x2": "bf16"}
@@ -150,7 +150,7 @@ def decode_table(name: str) -> F64:
     return values
 
 
-def _decode(form: FloatFormat, code: int) -> float:
+def _decode(form: FloatLayout, code: int) -> float:
     sign = -1.0 if code & form.sign else 1.0
     magnitude = code & (form.sign - 1)
     if form.finite is None and magnitude >= form.infinity:

@@ -20,7 +20,7 @@ from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, unsigned
 
 
 @dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatLayout:
     """A sign, `exponent` bits and `mantissa` bits in `width` bits.
 
     The top exponent holds infinity and NaNs as in IEEE 754, unless `finite` says which bits are
@@ -62,13 +62,13 @@ class FloatFormat:
         return 1 << (self.width - 1)
 
 
-FORMATS: dict[str, FloatFormat] = {
+FORMATS: dict[str, FloatLayout] = {
     form.name: form
     for form in (
-        FloatFormat("f16", 16, 5, 10, 0x7FFF),
-        FloatFormat("bf16", 16, 8, 7, 0x7FFF),
-        FloatFormat("f32", 32, 8, 23, 0x7FFFFFFF),
-        FloatFormat("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
+        FloatLayout("f16", 16, 5, 10, 0x7FFF),
+        FloatLayout("bf16", 16, 8, 7, 0x7FFF),
+        FloatLayout("f32", 32, 8, 23, 0x7FFFFFFF),
+        FloatLayout("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
     )
 }
 FLOAT_DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.float32), 64: np.dtype(np.float64)}
@@ -78,7 +78,7 @@ _U32_13 = np.uint32(13)
 _U32_16 = np.uint32(16)
 
 
-def format_of(t: str) -> FloatFormat:
+def format_of(t: str) -> FloatLayout:
     """The format that a PTX type names."""
     try:
         return FORMATS[t]

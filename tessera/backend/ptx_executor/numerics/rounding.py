@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, Bools
 from tessera.backend.ptx_executor.numerics.formats import (
-    FloatFormat,
+    FloatLayout,
     finish,
     narrow_bf16,
     narrow_f16,
@@ -99,7 +99,7 @@ def odd_f32(values: F64) -> Bits:
 
 
 def encode(
-    form: FloatFormat, values: F64, rounding: str = "rn", *, satfinite: bool = False
+    form: FloatLayout, values: F64, rounding: str = "rn", *, satfinite: bool = False
 ) -> Bits:
     """float64 values (exact or odd-rounded) as bits of a narrower format.
 
@@ -151,7 +151,7 @@ def round_shift(significand: Bits, cut: Bits, negative: Bools, rounding: str) ->
     return kept + up.astype(np.uint64)
 
 
-def _overflowed(form: FloatFormat, negative: Bools, rounding: str) -> Bits:
+def _overflowed(form: FloatLayout, negative: Bools, rounding: str) -> Bits:
     """Infinity, or the largest finite value where the mode does not round that far."""
     infinity, largest = np.uint64(form.infinity), np.uint64(form.largest)
     if rounding in ("rn", "rna"):

@@ -12,16 +12,16 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.ptx_executor.operators import elementary
-from tessera.backend.ptx_executor.operators.values import Array, Call, decode, round_to
+from tessera.backend.ptx_executor.operators.values import Array, CallValues, decode, round_to
 
-Function = Callable[[Call], list[Array]]
+Function = Callable[[CallValues], list[Array]]
 
 
-def _cast(call: Call, name: str) -> Array:
+def _cast(call: CallValues, name: str) -> Array:
     return np.asarray(call[name]).astype(call.wide)
 
 
-def _number(call: Call, name: str) -> Array:
+def _number(call: CallValues, name: str) -> Array:
     """An attribute in the type of the arithmetic."""
     return np.asarray(call.number(name)).astype(call.wide)
 
@@ -38,7 +38,7 @@ def _two(function: Callable[[Array, Array], Array]) -> Function:
 def _smooth(function: Callable[[Array], Array]) -> Function:
     """A function in float64, rounded to the type of the arithmetic."""
 
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         made = function(call.float64("self").reshape(-1)).reshape(call["self"].shape)
         return [made.astype(call.wide) if call.is_float else made]
 
@@ -46,7 +46,7 @@ def _smooth(function: Callable[[Array], Array]) -> Function:
 
 
 def _scaled_sum(sign: int, first: str, second: str) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         alpha = _number(call, "alpha")
         left, right = _cast(call, first), _cast(call, second)
         scaled = right if alpha == 1 else right * alpha
@@ -55,7 +55,7 @@ def _scaled_sum(sign: int, first: str, second: str) -> Function:
     return apply
 
 
-def _divide(call: Call) -> list[Array]:
+def _divide(call: CallValues) -> list[Array]:
     mode = call.bound.attribute("rounding_mode")
     left, right = np.asarray(call["self"]), np.asarray(call["other"])
     if mode is not None and not call.is_float:
@@ -76,7 +76,7 @@ def _divide(call: Call) -> list[Array]:
     return [exact]
 
 
-def _power(call: Call) -> list[Array]:
+def _power(call: CallValues) -> list[Array]:
     base, exponent = call["self"], call["exponent"]
     if not call.is_float:
         return [_whole_power(base.astype(call.wide), exponent.astype(call.wide))]
@@ -110,13 +110,13 @@ def _simple_power(base: Array, exponent: float) -> Array | None:
     return None
 
 
-def _gelu(call: Call) -> list[Array]:
+def _gelu(call: CallValues) -> list[Array]:
     is_tanh = call.bound.attribute("approximate") == "tanh"
     function = elementary.gelu_by_tanh if is_tanh else elementary.gelu
     return [function(call.float64("self")).astype(call.wide)]
 
 
-def _softplus(call: Call) -> list[Array]:
+def _softplus(call: CallValues) -> list[Array]:
     x, beta = call.float64("self"), call.number("beta")
     steep = x * beta > call.number("threshold")
     curved = elementary.log1p(elementary.exp(np.where(steep, 0.0, x * beta))) / beta
@@ -132,12 +132,12 @@ def _relu(x: Array) -> Array:
     return np.where(x < 0, x.dtype.type(0), x)
 
 
-def _leaky(call: Call) -> list[Array]:
+def _leaky(call: CallValues) -> list[Array]:
     x = _cast(call, "self")
     return [np.where(x > 0, x, x * _number(call, "negative_slope"))]
 
 
-def _rsqrt(call: Call) -> list[Array]:
+def _rsqrt(call: CallValues) -> list[Array]:
     return [(1.0 / np.sqrt(call.float64("self"))).astype(call.wide)]
 
 
@@ -151,7 +151,7 @@ def _remainder(left: Array, right: Array) -> Array:
 
 
 def _three(sign: Callable[[Array, Array], Array]) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         value = _number(call, "value")
         first, second = _cast(call, "tensor1"), _cast(call, "tensor2")
         return [_cast(call, "self") + value * sign(first, second)]
@@ -159,7 +159,7 @@ def _three(sign: Callable[[Array, Array], Array]) -> Function:
     return apply
 
 
-def _lerp(call: Call) -> list[Array]:
+def _lerp(call: CallValues) -> list[Array]:
     start, end, weight = (_cast(call, name) for name in ("self", "end", "weight"))
     near = start + weight * (end - start)
     far = end - (end - start) * (1 - weight)
@@ -167,7 +167,7 @@ def _lerp(call: Call) -> list[Array]:
 
 
 def _compare(function: Callable[[Array, Array], Array]) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         left, right = np.asarray(call["self"]), np.asarray(call["other"])
         if left.dtype.kind == "f" or right.dtype.kind == "f":
             left, right = left.astype(call.wide), right.astype(call.wide)
@@ -184,24 +184,24 @@ def _bitwise(function: Callable[[Array, Array], Array]) -> Function:
     return lambda call: [function(_integers(call, "self"), _integers(call, "other"))]
 
 
-def _integers(call: Call, name: str) -> Array:
+def _integers(call: CallValues, name: str) -> Array:
     return np.asarray(call[name]).astype(np.int64)
 
 
-def _bitwise_not(call: Call) -> list[Array]:
+def _bitwise_not(call: CallValues) -> list[Array]:
     x = call["self"]
     return [~x if x.dtype == np.bool_ else np.invert(x.astype(np.int64))]
 
 
-def _where(call: Call) -> list[Array]:
+def _where(call: CallValues) -> list[Array]:
     return [np.where(call["condition"] != 0, _cast(call, "self"), _cast(call, "other"))]
 
 
-def _masked_fill(call: Call) -> list[Array]:
+def _masked_fill(call: CallValues) -> list[Array]:
     return [np.where(call["mask"], _cast(call, "value"), _cast(call, "self"))]
 
 
-def _clamp(call: Call) -> list[Array]:
+def _clamp(call: CallValues) -> list[Array]:
     values = _cast(call, "self")
     if call.has("min"):
         values = np.maximum(values, _cast(call, "min"))

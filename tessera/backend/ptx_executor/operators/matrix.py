@@ -16,7 +16,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.operators import elementary
 from tessera.backend.ptx_executor.operators.reduce import log_sum_exp, softmax_of
-from tessera.backend.ptx_executor.operators.values import Array, Call
+from tessera.backend.ptx_executor.operators.values import Array, CallValues
 from tessera.ir.operators.shapes import pairs
 
 # Elements of a block of results that stays in the second-level cache.
@@ -48,22 +48,22 @@ def _multiply_into(a: Array, b: Array, total: Array) -> None:
         total += term
 
 
-def _mm(call: Call) -> list[Array]:
+def _mm(call: CallValues) -> list[Array]:
     return [product(call["self"], call["mat2"])]
 
 
-def _mv(call: Call) -> list[Array]:
+def _mv(call: CallValues) -> list[Array]:
     return [product(call["self"], call["vec"][:, None])[:, 0]]
 
 
-def _dot(call: Call) -> list[Array]:
+def _dot(call: CallValues) -> list[Array]:
     return [product(call["self"][None], call["tensor"][:, None])[0, 0]]
 
 
-def _added(left: str, right: str) -> Callable[[Call], list[Array]]:
+def _added(left: str, right: str) -> Callable[[CallValues], list[Array]]:
     """beta * self + alpha * product; `self` does not count where beta is 0, not even a NaN."""
 
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         made = product(call[left], call[right])
         beta, alpha = call.number("beta"), call.number("alpha")
         scaled = made if alpha == 1 else made * np.asarray(alpha).astype(made.dtype)
@@ -75,20 +75,20 @@ def _added(left: str, right: str) -> Callable[[Call], list[Array]]:
     return apply
 
 
-def _activated(call: Call) -> list[Array]:
+def _activated(call: CallValues) -> list[Array]:
     x = _added("mat1", "mat2")(call)[0]
     if call.bound.flag("use_gelu"):
         return [elementary.gelu_by_tanh(x)]
     return [np.where(x < 0, 0.0, x)]
 
 
-def _scaled(call: Call) -> list[Array]:
+def _scaled(call: CallValues) -> list[Array]:
     scale = call.float64("scale_a") * call.float64("scale_b")
     made = product(call["self"], call["mat2"]) * scale
     return [made + call.float64("bias") if call.bound.has("bias") else made]
 
 
-def _linear(call: Call) -> list[Array]:
+def _linear(call: CallValues) -> list[Array]:
     x, weight = call["input"], call["weight"]
     made = product(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), weight.T)
     if call.has("bias"):
@@ -96,7 +96,7 @@ def _linear(call: Call) -> list[Array]:
     return [made.reshape(*x.shape[:-1], weight.shape[0])]
 
 
-def _convolution(call: Call) -> list[Array]:
+def _convolution(call: CallValues) -> list[Array]:
     data, kernel = call["input"].astype(np.float64), call["weight"].astype(np.float64)
     rank, bound = data.ndim - 2, call.bound
     stride = pairs(bound.integers("stride"), rank, 1)
@@ -124,7 +124,7 @@ def _convolution(call: Call) -> list[Array]:
     return [made]
 
 
-def _attention(call: Call) -> list[Array]:
+def _attention(call: CallValues) -> list[Array]:
     query, key, value = (call[name].astype(np.float64) for name in ("query", "key", "value"))
     heads = query.shape[-3] // key.shape[-3]
     key, value = (np.repeat(tensor, heads, axis=-3) for tensor in (key, value))
@@ -138,7 +138,7 @@ def _attention(call: Call) -> list[Array]:
     return made[: len(call.results)]
 
 
-def _masked(call: Call, scores: Array) -> Array:
+def _masked(call: CallValues, scores: Array) -> Array:
     for name in ("attn_mask", "attn_bias"):
         if call.bound.has(name):
             mask = call[name]
@@ -150,7 +150,7 @@ def _masked(call: Call, scores: Array) -> Array:
     return scores
 
 
-MATRIX: dict[str, Callable[[Call], list[Array]]] = {
+MATRIX: dict[str, Callable[[CallValues], list[Array]]] = {
     "mm": _mm,
     "bmm": _mm,
     "scaled_mm": _scaled,

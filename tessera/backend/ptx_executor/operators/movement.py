@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.ptx_executor.operators.values import Array, Call
+from tessera.backend.ptx_executor.operators.values import Array, CallValues
 from tessera.ir.operators.shapes_moved import indexed_axes
 
-Function = Callable[[Call], list[Array]]
+Function = Callable[[CallValues], list[Array]]
 
 # Functions whose results are elements of their operands: those may be of any type.
 MOVES = frozenset(
@@ -52,44 +52,44 @@ def checked(index: Array, size: int, *, wraps: bool = False) -> Array:
     return places
 
 
-def _axis(call: Call, name: str = "self") -> int:
+def _axis(call: CallValues, name: str = "self") -> int:
     return call.bound.integer("dim") % max(call[name].ndim, 1)
 
 
-def _copy(call: Call) -> list[Array]:
+def _copy(call: CallValues) -> list[Array]:
     return [call["self"]]
 
 
-def _copy_into(call: Call) -> list[Array]:
+def _copy_into(call: CallValues) -> list[Array]:
     return [np.broadcast_to(call["src"], call.results[0].shape)]
 
 
-def _cat(call: Call) -> list[Array]:
+def _cat(call: CallValues) -> list[Array]:
     parts = [part for part in call.all("tensors") if part.shape != (0,)]
     if not parts:
         return [np.zeros(call.results[0].shape)]
     return [np.concatenate(parts, axis=call.bound.integer("dim") % max(parts[0].ndim, 1))]
 
 
-def _stack(call: Call) -> list[Array]:
+def _stack(call: CallValues) -> list[Array]:
     return [np.stack(call.all("tensors"), axis=call.bound.integer("dim"))]
 
 
-def _flip(call: Call) -> list[Array]:
+def _flip(call: CallValues) -> list[Array]:
     values = call["self"]
     return [np.flip(values, call.bound.integers("dims") or ()) if values.ndim else values]
 
 
-def _roll(call: Call) -> list[Array]:
+def _roll(call: CallValues) -> list[Array]:
     shifts, dims = call.bound.integers("shifts") or (), call.bound.integers("dims") or ()
     return [np.roll(call["self"], shifts, dims) if dims else np.roll(call["self"], shifts[0])]
 
 
-def _repeat(call: Call) -> list[Array]:
+def _repeat(call: CallValues) -> list[Array]:
     return [np.tile(call["self"], call.bound.integers("repeats") or ())]
 
 
-def _pad(call: Call) -> list[Array]:
+def _pad(call: CallValues) -> list[Array]:
     values, pad = call["self"], call.bound.integers("pad") or ()
     kind = call.wide if values.dtype != np.bool_ else np.dtype(np.bool_)
     made = np.full(call.results[0].shape, call.number("value")).astype(kind)
@@ -107,8 +107,8 @@ def _triangle(keep: Callable[..., Array]) -> Function:
     return lambda call: [keep(call["self"], call.bound.integer("diagonal"))]
 
 
-def _filled(value: Callable[[Call], float]) -> Function:
-    def apply(call: Call) -> list[Array]:
+def _filled(value: Callable[[CallValues], float]) -> Function:
+    def apply(call: CallValues) -> list[Array]:
         made = call.results[0]
         number = value(call)
         kind = np.float64 if isinstance(number, float) else np.int64
@@ -117,11 +117,11 @@ def _filled(value: Callable[[Call], float]) -> Function:
     return apply
 
 
-def _fill(call: Call) -> list[Array]:
+def _fill(call: CallValues) -> list[Array]:
     return [np.broadcast_to(call["value"].reshape(()), call.results[0].shape)]
 
 
-def _arange(call: Call) -> list[Array]:
+def _arange(call: CallValues) -> list[Array]:
     start, step = call.number("start"), call.number("step")
     return [start + np.arange(call.results[0].shape[0]) * step]
 
@@ -129,13 +129,13 @@ def _arange(call: Call) -> list[Array]:
 # --- reading by index ----------------------------------------------------------------------
 
 
-def _index_select(call: Call) -> list[Array]:
+def _index_select(call: CallValues) -> list[Array]:
     values, axis = np.atleast_1d(call["self"]), _axis(call)
     places = checked(call["index"].reshape(-1), values.shape[axis])
     return [values.take(places, axis=axis).reshape(call.results[0].shape)]
 
 
-def _places(call: Call) -> tuple[Any, ...]:
+def _places(call: CallValues) -> tuple[Any, ...]:
     """What picks the chosen elements: an index per dimension, or all of it."""
     shape, axes = call["self"].shape, indexed_axes(call.bound)
     picked: list[Any] = [slice(None)] * (axes[-1] + 1 if axes else 0)
@@ -144,16 +144,16 @@ def _places(call: Call) -> tuple[Any, ...]:
     return tuple(picked)
 
 
-def _index(call: Call) -> list[Array]:
+def _index(call: CallValues) -> list[Array]:
     return [call["self"][_places(call)]]
 
 
-def _embedding(call: Call) -> list[Array]:
+def _embedding(call: CallValues) -> list[Array]:
     table = call["weight"]
     return [table[checked(call["indices"], table.shape[0])]]
 
 
-def _along(call: Call) -> tuple[Array, tuple[Array, ...]]:
+def _along(call: CallValues) -> tuple[Array, tuple[Array, ...]]:
     """`self`, and the places of the elements that `index` chooses along `dim`."""
     values, index, axis = np.atleast_1d(call["self"]), np.atleast_1d(call["index"]), _axis(call)
     places: list[Array] = list(np.indices(index.shape, sparse=True))
@@ -161,7 +161,7 @@ def _along(call: Call) -> tuple[Array, tuple[Array, ...]]:
     return values, tuple(places)
 
 
-def _gather(call: Call) -> list[Array]:
+def _gather(call: CallValues) -> list[Array]:
     values, places = _along(call)
     return [values[places].reshape(call.results[0].shape)]
 
@@ -169,7 +169,7 @@ def _gather(call: Call) -> list[Array]:
 # --- writing by index ----------------------------------------------------------------------
 
 
-def _source(call: Call, places: tuple[Array, ...]) -> Array:
+def _source(call: CallValues, places: tuple[Array, ...]) -> Array:
     """What goes to the chosen places: the part of `src` that `index` covers, or a number."""
     shape = np.broadcast_shapes(*(place.shape for place in places))
     name = "src" if call.bound.has("src") else "value"
@@ -184,19 +184,19 @@ def _in_order(target: Array, places: tuple[Any, ...], values: Array) -> None:
     target[places] = values
 
 
-def _scatter(call: Call) -> list[Array]:
+def _scatter(call: CallValues) -> list[Array]:
     values, places = _along(call)
     made = values.copy()
     _in_order(made, places, _source(call, places).astype(made.dtype))
     return [made.reshape(call.results[0].shape)]
 
 
-def _accumulated(call: Call) -> Array:
+def _accumulated(call: CallValues) -> Array:
     kind = np.float64 if call.is_float else np.int64
     return np.atleast_1d(call["self"]).astype(kind)
 
 
-def _scatter_add(call: Call) -> list[Array]:
+def _scatter_add(call: CallValues) -> list[Array]:
     _, places = _along(call)
     made = _accumulated(call)
     np.add.at(made, places, _source(call, places).astype(made.dtype))
@@ -207,7 +207,7 @@ _COMBINE = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.m
 _START = {"sum": 0.0, "prod": 1.0, "amax": -np.inf, "amin": np.inf}
 
 
-def _scatter_reduce(call: Call) -> list[Array]:
+def _scatter_reduce(call: CallValues) -> list[Array]:
     name = str(call.bound.attribute("reduce"))
     _, places = _along(call)
     source = _source(call, places).astype(np.float64)
@@ -226,12 +226,12 @@ def _scatter_reduce(call: Call) -> list[Array]:
     return [np.where(touched, made, before).reshape(call.results[0].shape)]
 
 
-def _rows(call: Call) -> tuple[int, Array]:
+def _rows(call: CallValues) -> tuple[int, Array]:
     axis = _axis(call)
     return axis, checked(call["index"].reshape(-1), np.atleast_1d(call["self"]).shape[axis])
 
 
-def _index_add(call: Call) -> list[Array]:
+def _index_add(call: CallValues) -> list[Array]:
     axis, places = _rows(call)
     made = np.moveaxis(_accumulated(call), axis, 0).copy()
     source = np.moveaxis(np.atleast_1d(call["source"]), axis, 0).astype(made.dtype)
@@ -239,14 +239,14 @@ def _index_add(call: Call) -> list[Array]:
     return [np.moveaxis(made, 0, axis).reshape(call.results[0].shape)]
 
 
-def _index_copy(call: Call) -> list[Array]:
+def _index_copy(call: CallValues) -> list[Array]:
     axis, places = _rows(call)
     made = np.moveaxis(np.atleast_1d(call["self"]), axis, 0).copy()
     _in_order(made, (places,), np.moveaxis(np.atleast_1d(call["source"]), axis, 0))
     return [np.moveaxis(made, 0, axis).reshape(call.results[0].shape)]
 
 
-def _index_put(call: Call) -> list[Array]:
+def _index_put(call: CallValues) -> list[Array]:
     places = _places(call)
     if call.bound.flag("accumulate"):
         made = _accumulated(call)
@@ -267,7 +267,7 @@ def _order(values: Array, axis: int, descending: bool) -> Array:
     return np.argsort(-ranks if descending else ranks, axis=axis, kind="stable")
 
 
-def _sort(call: Call) -> list[Array]:
+def _sort(call: CallValues) -> list[Array]:
     values = np.atleast_1d(call["self"])
     axis = call.bound.integer("dim") % values.ndim
     order = _order(values, axis, call.bound.flag("descending"))
@@ -275,7 +275,7 @@ def _sort(call: Call) -> list[Array]:
     return [np.take_along_axis(values, order, axis).reshape(shape), order.reshape(shape)]
 
 
-def _topk(call: Call) -> list[Array]:
+def _topk(call: CallValues) -> list[Array]:
     values = np.atleast_1d(call["self"])
     axis = call.bound.integer("dim") % values.ndim
     order = _order(values, axis, call.bound.flag("largest"))

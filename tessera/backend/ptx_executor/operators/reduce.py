@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.ptx_executor.operators import elementary
-from tessera.backend.ptx_executor.operators.values import Array, Call
+from tessera.backend.ptx_executor.operators.values import Array, CallValues
 from tessera.ir.operators.shapes import axes_of
 from tessera.ir.program.data_type import DataType
 
-Function = Callable[[Call], list[Array]]
+Function = Callable[[CallValues], list[Array]]
 
 
 def _to_front(values: Array, axes: tuple[int, ...]) -> Array:
@@ -71,11 +71,11 @@ def log_sum_exp(values: Array, axes: tuple[int, ...]) -> Array:
 # --- entries -------------------------------------------------------------------------------
 
 
-def _axes(call: Call) -> tuple[int, ...]:
+def _axes(call: CallValues) -> tuple[int, ...]:
     return axes_of(call.bound, call["self"].ndim)
 
 
-def _numbers(call: Call) -> Array:
+def _numbers(call: CallValues) -> Array:
     """`self` in float64, or in 64-bit integers if the result is no float."""
     made = call.results[0].dtype
     values = call["self"]
@@ -84,7 +84,7 @@ def _numbers(call: Call) -> Array:
     return values.astype(np.uint64 if made is DataType.U64 else np.int64)
 
 
-def _shaped(call: Call, values: Array) -> Array:
+def _shaped(call: CallValues, values: Array) -> Array:
     """Without the dimensions of length 1, if the result has none."""
     return values.reshape(call.results[0].shape)
 
@@ -94,7 +94,7 @@ def _over(function: Callable[[Array, tuple[int, ...]], Array]) -> Function:
 
 
 def _extreme(name: str) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         return [_shaped(call, getattr(call["self"], name)(axis=_axes(call), keepdims=True))]
 
     return apply
@@ -112,7 +112,7 @@ def _best(values: Array, axis: int, largest: bool) -> Array:
 
 
 def _arg(largest: bool) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         dims, values = call.bound.integers("dim"), call["self"]
         if dims is None:
             return [_shaped(call, _best(values.reshape(-1), 0, largest))]
@@ -124,7 +124,7 @@ def _arg(largest: bool) -> Function:
 
 
 def _best_along(largest: bool) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         values = np.atleast_1d(call["self"])
         axis = call.bound.integer("dim") % values.ndim
         places = np.expand_dims(_best(values, axis, largest), axis)
@@ -134,7 +134,7 @@ def _best_along(largest: bool) -> Function:
     return apply
 
 
-def _variance(call: Call) -> tuple[Array, Array]:
+def _variance(call: CallValues) -> tuple[Array, Array]:
     values, axes = call["self"].astype(np.float64), _axes(call)
     mean = mean_of(values, axes)
     squares = tree_sum(np.square(values - mean), axes)
@@ -142,7 +142,7 @@ def _variance(call: Call) -> tuple[Array, Array]:
     return squares / np.float64(count), mean
 
 
-def _product(call: Call) -> list[Array]:
+def _product(call: CallValues) -> list[Array]:
     rows = _to_front(_numbers(call), _axes(call))
     total = np.ones(rows.shape[1:], rows.dtype)
     for row in rows:
@@ -150,7 +150,7 @@ def _product(call: Call) -> list[Array]:
     return [_shaped(call, total)]
 
 
-def _norm(call: Call) -> list[Array]:
+def _norm(call: CallValues) -> list[Array]:
     values, axes, order = np.abs(_numbers(call)), _axes(call), call.number("ord")
     if order == math.inf or order == -math.inf:
         made = (values.max if order > 0 else values.min)(axis=axes, keepdims=True)
@@ -167,7 +167,7 @@ def _norm(call: Call) -> list[Array]:
 
 
 def _softmax(is_log: bool) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         values, dim = np.atleast_1d(call["self"].astype(np.float64)), call.bound.integer("dim")
         axis = dim % values.ndim
         made = values - log_sum_exp(values, (axis,)) if is_log else softmax_of(values, axis)
@@ -176,7 +176,7 @@ def _softmax(is_log: bool) -> Function:
     return apply
 
 
-def _layer_norm(call: Call) -> list[Array]:
+def _layer_norm(call: CallValues) -> list[Array]:
     values = call["input"].astype(np.float64)
     rank = len(call.bound.integers("normalized_shape") or ())
     axes = tuple(range(values.ndim - rank, values.ndim))
@@ -186,7 +186,7 @@ def _layer_norm(call: Call) -> list[Array]:
     return [_affine(call, made), mean, rstd][: len(call.results)]
 
 
-def _affine(call: Call, made: Array, shape: tuple[int, ...] | None = None) -> Array:
+def _affine(call: CallValues, made: Array, shape: tuple[int, ...] | None = None) -> Array:
     for name in ("weight", "bias"):
         if call.bound.has(name):
             given = call[name].astype(np.float64)
@@ -195,7 +195,7 @@ def _affine(call: Call, made: Array, shape: tuple[int, ...] | None = None) -> Ar
     return made
 
 
-def _rms_norm(call: Call) -> list[Array]:
+def _rms_norm(call: CallValues) -> list[Array]:
     values = call["input"].astype(np.float64)
     rank = len(call.bound.integers("normalized_shape") or ())
     axes = tuple(range(values.ndim - rank, values.ndim))
@@ -208,7 +208,7 @@ def _rms_norm(call: Call) -> list[Array]:
     return [_affine(call, values * rstd), rstd][: len(call.results)]
 
 
-def _group_norm(call: Call) -> list[Array]:
+def _group_norm(call: CallValues) -> list[Array]:
     values = call["input"].astype(np.float64)
     groups = call.bound.integer("group")
     split = values.reshape(values.shape[0], groups, -1)
@@ -220,7 +220,7 @@ def _group_norm(call: Call) -> list[Array]:
 
 
 def _scan(combine: Callable[[Array, Array], Array]) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         values = np.atleast_1d(_numbers(call))
         axis = call.bound.integer("dim") % values.ndim
         rows = np.moveaxis(values, axis, 0).copy()
@@ -232,7 +232,7 @@ def _scan(combine: Callable[[Array, Array], Array]) -> Function:
 
 
 def _truth(is_all: bool) -> Function:
-    def apply(call: Call) -> list[Array]:
+    def apply(call: CallValues) -> list[Array]:
         flags, axes = call["self"] != 0, _axes(call)
         made = (
             flags.all(axis=axes, keepdims=True) if is_all else flags.any(axis=axes, keepdims=True)

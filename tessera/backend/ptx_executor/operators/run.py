@@ -19,7 +19,13 @@ from tessera.backend.ptx_executor.operators.elementwise import ELEMENTWISE
 from tessera.backend.ptx_executor.operators.matrix import MATRIX
 from tessera.backend.ptx_executor.operators.movement import MOVEMENT, MOVES, IndexOutOfRange
 from tessera.backend.ptx_executor.operators.reduce import REDUCTIONS
-from tessera.backend.ptx_executor.operators.values import COMPLEX, Array, Call, round_to, storage
+from tessera.backend.ptx_executor.operators.values import (
+    COMPLEX,
+    Array,
+    CallValues,
+    round_to,
+    storage,
+)
 from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import ExitCode
 from tessera.ir.operators.records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
@@ -79,12 +85,12 @@ def _moves_bits(bound: Bound) -> bool:
 def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchResult:
     """Do a call; the result is that of a launch of one step."""
     bound = check(call)
-    places = _Places(device, address_of)
+    places = _OperandPlaces(device, address_of)
     bits = {
         spec.name: [np.array(places.view(tensor)) for tensor in tensors]
         for spec, tensors in bound.reads
     }
-    given = Call(bound, bits, moves_bits=_moves_bits(bound))
+    given = CallValues(bound, bits, moves_bits=_moves_bits(bound))
     try:
         with quiet():
             _log_reads(places, given, call)
@@ -101,7 +107,7 @@ def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchRe
     return LaunchResult(accesses=device.log.finish(), output="", steps=1)
 
 
-class _Places:
+class _OperandPlaces:
     """Where operands lie in the memory of a device."""
 
     def __init__(self, device: Device, address_of: AddressOf) -> None:
@@ -152,7 +158,7 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _log_reads(places: _Places, call: Call, record: ir.LibraryCall) -> None:
+def _log_reads(places: _OperandPlaces, call: CallValues, record: ir.LibraryCall) -> None:
     for spec, tensors in call.bound.reads:
         for operand in tensors:
             for chosen in _chosen_reads(call, spec):
@@ -160,7 +166,7 @@ def _log_reads(places: _Places, call: Call, record: ir.LibraryCall) -> None:
                 _need_written(places, operand, chosen, record)
 
 
-def _chosen_reads(call: Call, spec: OperandSpec) -> Iterator[Array | None]:
+def _chosen_reads(call: CallValues, spec: OperandSpec) -> Iterator[Array | None]:
     """Which elements of an operand are read: `None` for all; nothing if none are."""
     if spec.reach is Reach.WHOLE:
         yield None
@@ -179,7 +185,7 @@ def _chosen_reads(call: Call, spec: OperandSpec) -> Iterator[Array | None]:
     yield chosen.reshape(shape)
 
 
-def _changed(call: Call) -> Array:
+def _changed(call: CallValues) -> Array:
     """Which elements of `self` a function that writes by index changes."""
     marks = {"self": np.zeros(call["self"].shape, np.int64)}
     for name in ("src", "source", "values", "value"):
@@ -190,9 +196,9 @@ def _changed(call: Call) -> Array:
     return _replaced(call, marks, plain.get(function, function)) != 0
 
 
-def _replaced(call: Call, operands: dict[str, Array], function: str | None = None) -> Array:
+def _replaced(call: CallValues, operands: dict[str, Array], function: str | None = None) -> Array:
     """The result of a function that moves elements, with others in place of some operands."""
-    other = Call(call.bound, dict(call.values), moves_bits=True)
+    other = CallValues(call.bound, dict(call.values), moves_bits=True)
     for name, values in operands.items():
         other.values[name] = [values]
     made = MOVEMENT[function or call.bound.operator.function](other)[0]
@@ -205,7 +211,7 @@ def _log(direction: Direction, ranges: Array) -> None:
 
 
 def _need_written(
-    places: _Places, operand: ir.Operand, chosen: Array | None, record: ir.LibraryCall
+    places: _OperandPlaces, operand: ir.Operand, chosen: Array | None, record: ir.LibraryCall
 ) -> None:
     shadow = places.device.shadow
     if shadow is None:
@@ -221,7 +227,7 @@ def _need_written(
 
 
 def _write(
-    places: _Places, call: Call, spec: OperandSpec, operand: ir.Operand, values: Array
+    places: _OperandPlaces, call: CallValues, spec: OperandSpec, operand: ir.Operand, values: Array
 ) -> None:
     target = places.view(operand)
     moved = _moves_bits(call.bound)

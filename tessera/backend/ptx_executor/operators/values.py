@@ -70,7 +70,7 @@ def _half(name: str, values: Array) -> Array:
     return narrow_half(name, unsigned(single)).reshape(values.shape)
 
 
-class Call:
+class CallValues:
     """What a function of the table is given: operands by name, attributes, result types.
 
     `bits` are operands as they are stored, `values` what they mean. In calls of which only the

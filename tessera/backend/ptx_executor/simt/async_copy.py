@@ -18,11 +18,11 @@ from tessera.backend.ptx_executor.memory.spaces import RANK_SHIFT, SPACES, scatt
 from tessera.backend.ptx_executor.simt import mbarrier
 from tessera.backend.ptx_executor.simt.atomics import step_of
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 
 def copy_small(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     target: Array,
     source: Array,
@@ -53,7 +53,7 @@ def copy_small(
 
 
 def _partial(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     source: Array,
     size: int,
@@ -82,7 +82,7 @@ def _partial(
 
 
 def copy_bulk(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     spaces: tuple[str, str],
     target: Array,
@@ -126,14 +126,14 @@ def spread(
     return copies
 
 
-def complete(cx: Lanes, site: int, barrier: int, count: int, place: int) -> None:
+def complete(cx: LaneSet, site: int, barrier: int, count: int, place: int) -> None:
     """Tell an mbarrier that bytes have come."""
     at = mbarrier.shared_offset(np.array([barrier], dtype=np.uint64))
     mbarrier.change(cx, site, at, place, 0, -count)
 
 
 def reduce_bulk(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     spaces: tuple[str, str],
     op: str,
@@ -156,7 +156,7 @@ def reduce_bulk(
 
 
 def combine(
-    cx: Lanes, site: int, space: str, op: str, t: str, target: int, data: Array, place: int
+    cx: LaneSet, site: int, space: str, op: str, t: str, target: int, data: Array, place: int
 ) -> None:
     """Apply a reduction between memory and data, element by element."""
     width = 2 if t in ("f16", "bf16") else int(t[1:]) // 8
@@ -173,7 +173,7 @@ def word_width(*values: int) -> int:
     return next(w for w in (16, 8, 4, 2, 1) if all(v % w == 0 for v in values))
 
 
-def read_bytes(cx: Lanes, site: int, space: str, start: int, count: int, place: int) -> Array:
+def read_bytes(cx: LaneSet, site: int, space: str, start: int, count: int, place: int) -> Array:
     """A run of bytes as one lane sees them."""
     width = word_width(start, count)
     addresses = np.arange(start, start + count, width, dtype=np.uint64)
@@ -184,7 +184,7 @@ def read_bytes(cx: Lanes, site: int, space: str, start: int, count: int, place: 
     return np.ascontiguousarray(words).view(np.uint8)
 
 
-def write_bytes(cx: Lanes, site: int, space: str, start: int, data: Array, place: int) -> None:
+def write_bytes(cx: LaneSet, site: int, space: str, start: int, data: Array, place: int) -> None:
     """Store a run of bytes as one lane sees them."""
     width = word_width(start, len(data))
     if len(data) == 0:

@@ -28,7 +28,7 @@ from tessera.backend.ptx_executor.memory.spaces import (
 )
 from tessera.backend.ptx_executor.numerics import floats
 from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 Step = Callable[[Array, Array, "Array | None"], Array]
 
@@ -103,7 +103,7 @@ class Atomic:
 
     def run(
         self,
-        cx: Lanes,
+        cx: LaneSet,
         site: int,
         addr: Array,
         b: Array,
@@ -141,7 +141,7 @@ class Atomic:
         return result
 
     def _dispatch(
-        self, cx: Lanes, site: int, addr: Array, b: Array, c: Array | None, who: Array
+        self, cx: LaneSet, site: int, addr: Array, b: Array, c: Array | None, who: Array
     ) -> Array:
         if self.space != "generic":
             return self._in_space(cx, self.space, site, addr, b, c, who)
@@ -154,7 +154,7 @@ class Atomic:
         return words
 
     def _in_space(
-        self, cx: Lanes, space: str, site: int, addr: Array, b: Array, c: Array | None, who: Array
+        self, cx: LaneSet, space: str, site: int, addr: Array, b: Array, c: Array | None, who: Array
     ) -> Array:
         gather, scatter = SPACES[space]
         key = addr
@@ -178,7 +178,7 @@ class Atomic:
 
     def _repeated(
         self,
-        cx: Lanes,
+        cx: LaneSet,
         site: int,
         access: tuple[Gather, Scatter],
         step: Step,

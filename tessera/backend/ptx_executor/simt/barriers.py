@@ -20,7 +20,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 NAMED = 16
 OPERATIONS = ("popc", "and", "or")
@@ -212,7 +212,7 @@ def split_members(chunk: Any, lanes: Array, alive: Array, members: Any) -> Array
     return lanes & spread
 
 
-def covers_whole_ctas(chunk: Any, lanes: Lanes, alive: Array | None) -> bool:
+def covers_whole_ctas(chunk: Any, lanes: LaneSet, alive: Array | None) -> bool:
     """Whether the lanes are all the live lanes of every CTA that they touch."""
     if lanes.kind == "full":
         return True

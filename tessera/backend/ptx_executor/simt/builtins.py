@@ -16,7 +16,7 @@ from tessera.backend.ptx_executor.memory.access import load
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import gather_generic
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 # Sizes of the parameters and of the result, in bytes.
 BUILTINS: dict[str, tuple[tuple[int, ...], int]] = {
@@ -30,14 +30,14 @@ _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t)
 _LONGEST = 1 << 16
 
 
-def _lanes_of(cx: Lanes) -> Array:
+def _lanes_of(cx: LaneSet) -> Array:
     """Flat places of the lanes that take part, in lane order."""
     if cx.active is None:
         return np.arange(cx.shape[0] * cx.shape[1])
     return np.flatnonzero(cx.active)
 
 
-def _read_string(cx: Lanes, site: int, address: int, lane: int) -> bytes:
+def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
     """A string that ends with a zero byte, read through the lane's generic address."""
     text = bytearray()
     who = np.array([lane])
@@ -50,7 +50,7 @@ def _read_string(cx: Lanes, site: int, address: int, lane: int) -> bytes:
     return bytes(text)
 
 
-def builtin_vprintf(cx: Lanes, site: int, form: Array, values: Array) -> Array:
+def builtin_vprintf(cx: LaneSet, site: int, form: Array, values: Array) -> Array:
     """Format one line per lane; gives the number of arguments, as CUDA does."""
     forms = np.broadcast_to(form, cx.shape).reshape(-1)
     places = np.broadcast_to(values, cx.shape).reshape(-1)
@@ -66,7 +66,7 @@ def builtin_vprintf(cx: Lanes, site: int, form: Array, values: Array) -> Array:
     return counts
 
 
-def _format(cx: Lanes, site: int, form: bytes, address: int, lane: int) -> tuple[str, int]:
+def _format(cx: LaneSet, site: int, form: bytes, address: int, lane: int) -> tuple[str, int]:
     """One formatted text and how many arguments it took from the buffer at `address`."""
     offset = 0
     count = 0
@@ -121,7 +121,7 @@ def _signed(bits: int, width: int) -> int:
 
 
 def builtin___assertfail(
-    cx: Lanes, site: int, message: Array, file: Array, line: Array, function: Array, size: Array
+    cx: LaneSet, site: int, message: Array, file: Array, line: Array, function: Array, size: Array
 ) -> Array:
     """Stop the launch with the text of the assertion."""
     lane = int(_lanes_of(cx)[0])
@@ -142,7 +142,7 @@ def builtin___assertfail(
     )
 
 
-def builtin_malloc(cx: Lanes, site: int, size: Array) -> Array:
+def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
     """Memory from the device for each lane, in lane order."""
     launch = cx.chunk.launch
     sizes = np.broadcast_to(size, cx.shape).reshape(-1)
@@ -153,7 +153,7 @@ def builtin_malloc(cx: Lanes, site: int, size: Array) -> Array:
     return addresses
 
 
-def builtin_free(cx: Lanes, site: int, address: Array) -> Array:
+def builtin_free(cx: LaneSet, site: int, address: Array) -> Array:
     """Give memory back; null is allowed."""
     launch = cx.chunk.launch
     addresses = np.broadcast_to(address, cx.shape).reshape(-1)
@@ -169,12 +169,12 @@ def builtin_free(cx: Lanes, site: int, address: Array) -> Array:
     return np.zeros((1, 1), dtype=np.uint32)
 
 
-def trap(cx: Lanes, site: int) -> None:
+def trap(cx: LaneSet, site: int) -> None:
     """The `trap` instruction."""
     raise Fault("TSR5012", "trap", site, int(_lanes_of(cx)[0]))
 
 
-def check_table(cx: Lanes, site: int, index: Array, count: int, guard: Array | None) -> None:
+def check_table(cx: LaneSet, site: int, index: Array, count: int, guard: Array | None) -> None:
     """A table branch must stay inside its list."""
     on = cx.enabled(guard)
     bad = index >= count
@@ -186,19 +186,19 @@ def check_table(cx: Lanes, site: int, index: Array, count: int, guard: Array | N
         raise Fault("TSR5023", f"table branch with index {value}, but {count} targets", site, lane)
 
 
-def sleep(cx: Lanes, duration: Array, guard: Array | None) -> None:
+def sleep(cx: LaneSet, duration: Array, guard: Array | None) -> None:
     """Move the virtual clock forward."""
     on = cx.enabled(guard)
     if on is None or on.any():
         cx.chunk.slept_ns += int(duration.max())
 
 
-def open_frame(cx: Lanes, site: int, above: Array) -> None:
+def open_frame(cx: LaneSet, site: int, above: Array) -> None:
     """Make room for the frame of a function that is called."""
     cx.chunk.need_local(int(above.max()) + cx.chunk.launch.program.frame_limit, site)
 
 
-def find_function(cx: Lanes, site: int, address: Array) -> Array:
+def find_function(cx: LaneSet, site: int, address: Array) -> Array:
     """The entry blocks of functions called through their addresses."""
     entries: Array = cx.chunk.launch.program.function_entries
     number = (address - np.uint64(FUNCTION_BASE)).astype(np.int64) // FUNCTION_STEP

@@ -21,10 +21,10 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.memory import POISON, WORDS, Array
 from tessera.backend.ptx_executor.simt.faults import Fault
 from tessera.backend.ptx_executor.simt.fragments import Fragments
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.launch_state import Launch
+    from tessera.backend.ptx_executor.launch_state import LaunchState
 
 # Bytes of local memory that calls may take per thread beyond what the functions declare.
 STACK_LIMIT = 64 << 10
@@ -52,7 +52,7 @@ class RowMemory:
 class Chunk:
     """C CTAs of T threads, given by their linear numbers; clusters are whole and together."""
 
-    def __init__(self, launch: Launch, cta_ids: Array) -> None:
+    def __init__(self, launch: LaunchState, cta_ids: Array) -> None:
         self.launch = launch
         self.cta_ids = cta_ids
         self.ctas = ctas = len(cta_ids)
@@ -60,7 +60,7 @@ class Chunk:
         self.shared = RowMemory(ctas, launch.shared_bytes)
         self.local = RowMemory(ctas * self.threads, launch.program.local_bytes)
         self.registers: list[Array] = list(launch.program.initial_registers)
-        self.everyone = Lanes(self, None)
+        self.everyone = LaneSet(self, None)
         self.ticks = 0
         self.slept_ns = 0
         self._special: dict[str, Array] = {}

@@ -24,7 +24,7 @@ from tessera.backend.ptx_executor.numerics.matrix.cut_sum import (
     sum_of_products,
 )
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 TYPES = frozenset({"f16", "bf16", "tf32"})
 
@@ -53,7 +53,7 @@ class Fragments:
 
 
 def multiply(
-    cx: Lanes,
+    cx: LaneSet,
     static: tuple[str, ...],
     a: Sequence[Array],
     b: Sequence[Array],
@@ -84,7 +84,7 @@ def multiply(
     return made
 
 
-def _accumulator(cx: Lanes, t: str, registers: Sequence[Array], rows: int) -> Array:
+def _accumulator(cx: LaneSet, t: str, registers: Sequence[Array], rows: int) -> Array:
     """The bits of C [row, column, warp]; a sum is usually added to once, by the next product."""
     sums: dict[Any, tuple[Any, Array]] = cx.chunk.fragments.sums
     kept = sums.pop((t, rows, id(cx), *map(id, registers)), None)
@@ -94,7 +94,7 @@ def _accumulator(cx: Lanes, t: str, registers: Sequence[Array], rows: int) -> Ar
 
 
 def _remembered(
-    cx: Lanes,
+    cx: LaneSet,
     kind: tuple[str, ...],
     registers: Sequence[Array],
     prepare: Callable[[list[Array]], list[Factor]],

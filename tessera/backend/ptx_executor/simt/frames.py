@@ -5,10 +5,10 @@ from __future__ import annotations
 from tessera.backend.ptx_executor.memory.access import load, store
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import gather_local, scatter_local
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 
-def copy_local(cx: Lanes, site: int, target: Array, source: Array, size: int) -> None:
+def copy_local(cx: LaneSet, site: int, target: Array, source: Array, size: int) -> None:
     """Copy `size` bytes, in words as wide as the size allows (frames are 16-byte aligned)."""
     done = 0
     while done < size:

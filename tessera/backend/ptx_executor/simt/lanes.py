@@ -4,7 +4,7 @@ A chunk is C CTAs of T threads. A register of the chunk is a 2D array of shape (
 (C, 1), (1, T) or (1, 1) where its value is the same along an axis: NumPy's broadcasting keeps
 values that depend on the CTA only, or on the thread only, small by itself.
 
-A `Lanes` is a set of lanes of a chunk that is about to run a block. Inside the block, values
+A `LaneSet` is a set of lanes of a chunk that is about to run a block. Inside the block, values
 have the set's own `shape`, again with axes of length 1 where uniform:
 
     full      all lanes: (C, T), registers as they are
@@ -29,7 +29,7 @@ WARP = 32
 _MANY = 4096
 
 
-class Lanes:
+class LaneSet:
     """A set of lanes with its form. `chunk` is the `Chunk` (see `chunk`) that they belong to."""
 
     __slots__ = (

@@ -21,7 +21,7 @@ from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.ir.ptx import syntax as ptx
 
 if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.simt.lanes import Lanes
+    from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 _PURE = frozenset(
     {
@@ -99,7 +99,7 @@ _CLOCKS = ("%clock", "%globaltimer")
 _FIRST_LOOK = 1 << 14
 _COMPARISONS = 8
 
-Standing = dict[int, "Lanes"]
+Standing = dict[int, "LaneSet"]
 
 
 def is_still(instruction: ptx.Instruction) -> bool:

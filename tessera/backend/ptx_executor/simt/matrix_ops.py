@@ -21,7 +21,7 @@ from tessera.backend.ptx_executor.numerics.matrix import wmma
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 from tessera.backend.ptx_executor.simt import fragments
 from tessera.backend.ptx_executor.simt.faults import AddressFault, Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 _ROW = 16
 
@@ -99,13 +99,13 @@ def check_wgmma(
         raise Unsupported(f"operands that do not fit the shape ({reason})") from None
 
 
-def to_warps(cx: Lanes, values: Sequence[Array]) -> list[Array]:
+def to_warps(cx: LaneSet, values: Sequence[Array]) -> list[Array]:
     """Registers as (warps, 32)."""
     return [np.ascontiguousarray(cx.to_warps(value)) for value in values]
 
 
 def mma(
-    cx: Lanes,
+    cx: LaneSet,
     static: tuple[str, ...],
     a: Sequence[Array],
     b: Sequence[Array],
@@ -123,7 +123,7 @@ def mma(
 
 
 def mma_sparse(
-    cx: Lanes,
+    cx: LaneSet,
     static: tuple[str, ...],
     a: Sequence[Array],
     b: Sequence[Array],
@@ -149,14 +149,14 @@ def mma_sparse(
 # --- rows in memory ------------------------------------------------------------------------
 
 
-def places_of(cx: Lanes) -> Array:
+def places_of(cx: LaneSet) -> Array:
     """The flat place of each lane of (warps, 32) in the form of the running lanes."""
     numbers = np.arange(cx.shape[0] * cx.shape[1]).reshape(cx.shape)
     return cx.to_warps(numbers)
 
 
 def ldmatrix(
-    cx: Lanes, gather: Gather, site: int, addr: Array, count: int, trans: bool
+    cx: LaneSet, gather: Gather, site: int, addr: Array, count: int, trans: bool
 ) -> list[Array]:
     """ldmatrix: lane 8m+r names row r of matrix m, 16 bytes each."""
     rows = count * 8
@@ -168,7 +168,7 @@ def ldmatrix(
     return [cx.from_warps(d) for d in matrix.ldmatrix(raw, count, trans)]
 
 
-def _is_simple(cx: Lanes, addr: Array) -> bool:
+def _is_simple(cx: LaneSet, addr: Array) -> bool:
     """All lanes run, and every CTA uses the same offsets: the usual case."""
     if cx.chunk.launch.watch is not None:
         return False
@@ -178,7 +178,7 @@ def _is_simple(cx: Lanes, addr: Array) -> bool:
     return bool(threads % WARP == 0 and cx.chunk.launch.cluster_size == 1)
 
 
-def _simple_rows(cx: Lanes, site: int, addr: Array, rows: int) -> Array:
+def _simple_rows(cx: LaneSet, site: int, addr: Array, rows: int) -> Array:
     chosen = np.ascontiguousarray(addr.reshape(-1, WARP)[:, :rows]).reshape(1, -1)
     try:
         return gather_shared(cx, site, chosen, _ROW, None)
@@ -187,7 +187,7 @@ def _simple_rows(cx: Lanes, site: int, addr: Array, rows: int) -> Array:
         raise
 
 
-def _gather_rows(cx: Lanes, gather: Gather, site: int, addr: Array, rows: int) -> Array:
+def _gather_rows(cx: LaneSet, gather: Gather, site: int, addr: Array, rows: int) -> Array:
     wide = cx.to_warps(addr)[:, :rows]
     who = places_of(cx)[:, :rows]
     active = cx.warp_active
@@ -202,7 +202,7 @@ def _gather_rows(cx: Lanes, gather: Gather, site: int, addr: Array, rows: int) -
 
 
 def stmatrix(
-    cx: Lanes, scatter: Scatter, site: int, addr: Array, values: Sequence[Array], trans: bool
+    cx: LaneSet, scatter: Scatter, site: int, addr: Array, values: Sequence[Array], trans: bool
 ) -> None:
     """stmatrix: the inverse of ldmatrix."""
     rows = 8 * len(values)
@@ -219,7 +219,7 @@ def stmatrix(
         raise
 
 
-def movmatrix(cx: Lanes, value: Array) -> Array:
+def movmatrix(cx: LaneSet, value: Array) -> Array:
     """movmatrix: the transpose of a matrix held by a warp."""
     return cx.from_warps(matrix.movmatrix(np.ascontiguousarray(cx.to_warps(value))))
 
@@ -228,7 +228,7 @@ def movmatrix(cx: Lanes, value: Array) -> Array:
 
 
 def _element_addresses(
-    cx: Lanes, addr: Array, stride: Array, which: str, shape: str, t: str, layout: str
+    cx: LaneSet, addr: Array, stride: Array, which: str, shape: str, t: str, layout: str
 ) -> tuple[Array, int]:
     """The address of every element of a fragment, (warps, 32, elements), and its width."""
     rows, columns = wmma.positions(which, shape, t)
@@ -249,7 +249,7 @@ def matrix_element_bits(which: str, t: str) -> int:
 
 
 def wmma_load(
-    cx: Lanes, gather: Gather, site: int, addr: Array, stride: Array, *form: str
+    cx: LaneSet, gather: Gather, site: int, addr: Array, stride: Array, *form: str
 ) -> list[Array]:
     """wmma.load: a fragment from a matrix in memory."""
     which, shape, t, layout = form
@@ -266,7 +266,7 @@ def wmma_load(
 
 
 def wmma_store(
-    cx: Lanes,
+    cx: LaneSet,
     scatter: Scatter,
     site: int,
     addr: Array,
@@ -287,7 +287,7 @@ def wmma_store(
         raise
 
 
-def _chosen(cx: Lanes, where: Array) -> Array:
+def _chosen(cx: LaneSet, where: Array) -> Array:
     active = cx.warp_active
     if active is None:
         return np.ones(where.shape, dtype=np.bool_)
@@ -295,7 +295,7 @@ def _chosen(cx: Lanes, where: Array) -> Array:
 
 
 def wmma_mma(
-    cx: Lanes,
+    cx: LaneSet,
     static: tuple[str, ...],
     a: Sequence[Array],
     b: Sequence[Array],
@@ -317,7 +317,7 @@ _ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 
 
 
 def wgmma_mma(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     static: tuple[str, ...],
     d: Sequence[Array],
@@ -361,14 +361,14 @@ def wgmma_mma(
     return [cx.from_warps(x.reshape(-1, WARP)) for x in made]
 
 
-def _is_complete(cx: Lanes) -> bool:
+def _is_complete(cx: LaneSet) -> bool:
     """Whether no warp of the running lanes has only some of its lanes."""
     active = cx.warp_active
     return active is None or bool((active.any(axis=1) == active.all(axis=1)).all())
 
 
 def operand_tile(
-    cx: Lanes, site: int, descriptor: Array, t: str, rows: int, k: int, mn_major: bool
+    cx: LaneSet, site: int, descriptor: Array, t: str, rows: int, k: int, mn_major: bool
 ) -> Array:
     """An operand in shared memory as element bits (groups, rows, k)."""
     simple = cx.kind in ("full", "product") and descriptor.shape[0] == 1

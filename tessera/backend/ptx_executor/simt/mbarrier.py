@@ -28,7 +28,7 @@ from tessera.backend.ptx_executor.memory.spaces import (
     scatter_shared,
 )
 from tessera.backend.ptx_executor.simt.faults import AddressFault, Fault
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 _COUNT = (1 << 20) - 1
 _EXPECTED_SHIFT = 20
@@ -69,7 +69,7 @@ def shared_offset(addr: Array) -> Array:
     return addr
 
 
-def lanes_at(cx: Lanes, addr: Array, guard: Array | None) -> Iterator[tuple[int, Array]]:
+def lanes_at(cx: LaneSet, addr: Array, guard: Array | None) -> Iterator[tuple[int, Array]]:
     """Each running lane's place and its address as an array of one."""
     on = cx.enabled(guard)
     flat = np.broadcast_to(shared_offset(addr), cx.shape).reshape(-1)
@@ -82,7 +82,7 @@ def lanes_at(cx: Lanes, addr: Array, guard: Array | None) -> Iterator[tuple[int,
         yield int(place), flat[place : place + 1]
 
 
-def read_word(cx: Lanes, site: int, addr: Array, place: int) -> int:
+def read_word(cx: LaneSet, site: int, addr: Array, place: int) -> int:
     """The word that a lane's address names."""
     try:
         with unordered(cx):
@@ -93,7 +93,7 @@ def read_word(cx: Lanes, site: int, addr: Array, place: int) -> int:
         raise
 
 
-def write_word(cx: Lanes, site: int, addr: Array, place: int, word: int) -> None:
+def write_word(cx: LaneSet, site: int, addr: Array, place: int, word: int) -> None:
     """Store the word that a lane's address names."""
     value = np.array([word], dtype=np.uint64)
     with unordered(cx):
@@ -101,7 +101,7 @@ def write_word(cx: Lanes, site: int, addr: Array, place: int, word: int) -> None
 
 
 @contextlib.contextmanager
-def unordered(cx: Lanes) -> Iterator[None]:
+def unordered(cx: LaneSet) -> Iterator[None]:
     """Accesses that never race: those of atomics and mbarriers."""
     watch = cx.chunk.launch.watch
     if watch is None:
@@ -114,7 +114,7 @@ def unordered(cx: Lanes) -> Iterator[None]:
         watch.atomic = before
 
 
-def init(cx: Lanes, site: int, addr: Array, count: Array, guard: Array | None) -> None:
+def init(cx: LaneSet, site: int, addr: Array, count: Array, guard: Array | None) -> None:
     """mbarrier.init."""
     counts = np.broadcast_to(count, cx.shape).reshape(-1)
     for place, at in lanes_at(cx, addr, guard):
@@ -124,7 +124,7 @@ def init(cx: Lanes, site: int, addr: Array, count: Array, guard: Array | None) -
         write_word(cx, site, at, place, pack(wanted, wanted, 0, 0))
 
 
-def invalidate(cx: Lanes, site: int, addr: Array, guard: Array | None) -> None:
+def invalidate(cx: LaneSet, site: int, addr: Array, guard: Array | None) -> None:
     """mbarrier.inval."""
     for place, at in lanes_at(cx, addr, guard):
         write_word(cx, site, at, place, 0)
@@ -138,7 +138,7 @@ def settle(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
 
 
 def change(
-    cx: Lanes, site: int, at: Array, place: int, arrivals: int, more_bytes: int, drop: int = 0
+    cx: LaneSet, site: int, at: Array, place: int, arrivals: int, more_bytes: int, drop: int = 0
 ) -> int:
     """Expect bytes (negative: they came), then arrive; gives the word before."""
     word = read_word(cx, site, at, place)
@@ -156,7 +156,7 @@ def change(
 
 
 def arrive(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     addr: Array,
     count: Array,
@@ -178,7 +178,7 @@ def arrive(
 
 
 def expect_bytes(
-    cx: Lanes, site: int, addr: Array, size: Array, sign: int, guard: Array | None
+    cx: LaneSet, site: int, addr: Array, size: Array, sign: int, guard: Array | None
 ) -> None:
     """mbarrier.expect_tx (+) and complete_tx (-)."""
     sizes = np.broadcast_to(size, cx.shape).reshape(-1)
@@ -187,7 +187,7 @@ def expect_bytes(
 
 
 def test_wait(
-    cx: Lanes, site: int, addr: Array, state: Array, parity: bool, guard: Array | None
+    cx: LaneSet, site: int, addr: Array, state: Array, parity: bool, guard: Array | None
 ) -> Array:
     """mbarrier.test_wait and try_wait: whether the phase named by token or parity is over."""
     offset = shared_offset(addr)
@@ -208,12 +208,12 @@ def test_wait(
     return over
 
 
-def _load_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
+def _load_words(cx: LaneSet, site: int, offset: Array, on: Array | None) -> Array:
     with unordered(cx):
         return _gather_words(cx, site, offset, on)
 
 
-def _gather_words(cx: Lanes, site: int, offset: Array, on: Array | None) -> Array:
+def _gather_words(cx: LaneSet, site: int, offset: Array, on: Array | None) -> Array:
     try:
         if on is None:
             return gather_shared(cx, site, offset, 8, None)

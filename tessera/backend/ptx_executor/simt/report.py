@@ -10,7 +10,7 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.backend.ptx_executor.simt.faults import Fault, refuse
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 from tessera.diagnostics import ExitCode, TesseraError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def describe_place(chunk: Chunk, lane: int) -> str:
     return f"CTA {chunk.cta_coordinates(row)}, thread {chunk.thread_coordinates(col)}"
 
 
-def explain(chunk: Chunk, fault: Fault, lanes: Lanes) -> TesseraError:
+def explain(chunk: Chunk, fault: Fault, lanes: LaneSet) -> TesseraError:
     """A fault with the place where it happened."""
     program = chunk.launch.program
     notes = [f"in kernel `{program.kernel.name}`"]
@@ -44,7 +44,7 @@ def explain(chunk: Chunk, fault: Fault, lanes: Lanes) -> TesseraError:
     )
 
 
-def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: Lanes) -> TesseraError:
+def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> TesseraError:
     """The limit of steps was reached while these lanes stood before a block."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(lanes.flags())[0])

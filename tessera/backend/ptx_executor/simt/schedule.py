@@ -28,7 +28,7 @@ from tessera.backend.ptx_executor.simt.barriers import (
 )
 from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.simt.livelock import Rounds, Stillness
 from tessera.diagnostics import TesseraError
 
@@ -46,7 +46,7 @@ class ChunkRunner:
         self.chunk = chunk
         self.blocks = chunk.launch.program.blocks
         self.registers = chunk.registers
-        self.waiting: dict[int, Lanes] = {chunk.launch.program.entry: chunk.everyone}
+        self.waiting: dict[int, LaneSet] = {chunk.launch.program.entry: chunk.everyone}
         self.alive: Array | None = None
         self.alive_count = chunk.ctas * chunk.threads
         self.parked: dict[int, Array] = {}
@@ -152,7 +152,7 @@ class ChunkRunner:
             return None
         return min(self.waiting)
 
-    def _note_poll(self, block: CompiledBlock, lanes: Lanes) -> None:
+    def _note_poll(self, block: CompiledBlock, lanes: LaneSet) -> None:
         """Count how often a polling block ran with as many lanes as before."""
         count, before = self.streaks.get(block.number, (-1, 0))
         streak = before + 1 if count == lanes.count else 0
@@ -160,7 +160,7 @@ class ChunkRunner:
         if streak >= _POLLS_BEFORE_STEPPING_BACK:
             self.stepped_back.add(block.number)
 
-    def _execute(self, block: CompiledBlock, lanes: Lanes) -> None:
+    def _execute(self, block: CompiledBlock, lanes: LaneSet) -> None:
         registers = self.registers
         self.chunk.ticks += block.length
         if lanes.kind == "full":
@@ -177,7 +177,7 @@ class ChunkRunner:
 
     # --- where lanes go next -------------------------------------------------------------
 
-    def _arrive(self, number: int, lanes: Lanes) -> None:
+    def _arrive(self, number: int, lanes: LaneSet) -> None:
         if number < 0:
             self._leave(lanes)
             return
@@ -186,8 +186,8 @@ class ChunkRunner:
             lanes = self._lanes(there.flags() | lanes.flags())
         self.waiting[number] = lanes
 
-    def _lanes(self, flags: Array) -> Lanes:
-        lanes = Lanes(self.chunk, flags)
+    def _lanes(self, flags: Array) -> LaneSet:
+        lanes = LaneSet(self.chunk, flags)
         return self.chunk.everyone if lanes.kind == "full" else lanes
 
     def _arrive_flags(self, number: int, flags: Array) -> None:
@@ -199,10 +199,10 @@ class ChunkRunner:
             flags = flags | there.flags()
         self.waiting[number] = self._lanes(flags)
 
-    def _go(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+    def _go(self, block: CompiledBlock, lanes: LaneSet, value: Any) -> None:
         self._arrive(block.targets[0], lanes)
 
-    def _branch(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+    def _branch(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
         taken, other = block.targets
         if value.size == 1:
             self._arrive(taken if value.item() else other, lanes)
@@ -221,7 +221,7 @@ class ChunkRunner:
         if rest.any():
             self._arrive_flags(other, rest)
 
-    def _spread(self, block: CompiledBlock, lanes: Lanes, value: Array) -> None:
+    def _spread(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
         """Send each lane to the block that its value names: by its number, or in a table."""
         targets = block.targets if block.control == "table" else None
         wide = np.broadcast_to(value, lanes.shape)
@@ -233,7 +233,7 @@ class ChunkRunner:
             else:
                 self._arrive_flags(target, lanes.narrow(wide == choice))
 
-    def _leave(self, lanes: Lanes) -> None:
+    def _leave(self, lanes: LaneSet) -> None:
         """The lanes have exited; others may have waited for nothing else."""
         self.alive_count -= lanes.count
         if self.alive_count == 0:
@@ -257,7 +257,7 @@ class ChunkRunner:
 
     # --- waiting -------------------------------------------------------------------------
 
-    def _await_members(self, block: CompiledBlock, lanes: Lanes) -> Lanes | None:
+    def _await_members(self, block: CompiledBlock, lanes: LaneSet) -> LaneSet | None:
         """The lanes whose warps are complete; the others wait here for their company."""
         before = self.parked.pop(block.number, None)
         flags = lanes.flags() if before is None else lanes.flags() | before
@@ -301,7 +301,7 @@ class ChunkRunner:
         shape = (self.chunk.ctas, self.chunk.threads)
         return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
 
-    def _barrier(self, block: CompiledBlock, lanes: Lanes, value: Any) -> None:
+    def _barrier(self, block: CompiledBlock, lanes: LaneSet, value: Any) -> None:
         action, number, count, predicate, operation, register = value
         chunk, site = self.chunk, block.site + block.length - 1
         if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
@@ -323,7 +323,7 @@ class ChunkRunner:
             self._meet(block, flags, int(name), int(wanted), value, lanes)
 
     def _meet(
-        self, block: CompiledBlock, flags: Array, name: int, count: int, value: Any, lanes: Lanes
+        self, block: CompiledBlock, flags: Array, name: int, count: int, value: Any, lanes: LaneSet
     ) -> None:
         action, _, _, predicate, operation, register = value
         alive = self._living()
@@ -346,7 +346,7 @@ class ChunkRunner:
             self._set_register(self._lanes(told), register, result)
         self._resume(free, self.barriers.resume)
 
-    def _set_register(self, lanes: Lanes, register: int, by_cta: Array) -> None:
+    def _set_register(self, lanes: LaneSet, register: int, by_cta: Array) -> None:
         if register < 0:
             return
         old = self.registers[register]
@@ -364,7 +364,7 @@ class ChunkRunner:
             self.chunk.epochs[rows] += 1
 
     def _pass_barrier(
-        self, block: CompiledBlock, lanes: Lanes, predicate: Any, operation: str, register: int
+        self, block: CompiledBlock, lanes: LaneSet, predicate: Any, operation: str, register: int
     ) -> None:
         """Everyone of the CTAs is here: no waiting."""
         self._count_barrier(lanes.flags())
@@ -375,7 +375,7 @@ class ChunkRunner:
             self._set_register(lanes, register, result)
         self._arrive(block.targets[0], lanes)
 
-    def _cluster_barrier(self, block: CompiledBlock, lanes: Lanes, action: str) -> None:
+    def _cluster_barrier(self, block: CompiledBlock, lanes: LaneSet, action: str) -> None:
         if action == "arrive":
             self.cluster.arrive(lanes.flags())
             self._arrive(block.targets[0], lanes)

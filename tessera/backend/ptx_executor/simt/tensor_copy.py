@@ -21,7 +21,7 @@ from tessera.backend.ptx_executor.simt import mbarrier
 from tessera.backend.ptx_executor.simt.async_copy import complete, read_bytes, spread, write_bytes
 from tessera.backend.ptx_executor.simt.atomics import step_of
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 from tessera.ir.program import tensor_map
 from tessera.ir.program.tensor_map import TensorMap
 
@@ -30,7 +30,7 @@ _NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
 _REDUCED_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16")
 
 
-def read_map(cx: Lanes, site: int, space: str, address: int, place: int) -> TensorMap:
+def read_map(cx: LaneSet, site: int, space: str, address: int, place: int) -> TensorMap:
     """The map at an address, checked for what can be copied."""
     content = read_bytes(cx, site, space, address, tensor_map.SIZE, place).tobytes()
     try:
@@ -62,12 +62,12 @@ def packed_offsets(tensor: TensorMap, base: int, count: int) -> Array:
     return offsets ^ ((offsets >> 7 & mask) << 4)
 
 
-def _coordinates(cx: Lanes, parts: Sequence[Array]) -> list[Array]:
+def _coordinates(cx: LaneSet, parts: Sequence[Array]) -> list[Array]:
     return [np.broadcast_to(part, cx.shape).reshape(-1) for part in parts]
 
 
 def load_tensor(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     target: Array,
     space: str,
@@ -91,7 +91,7 @@ def load_tensor(
             complete(cx, site, rank_bar, len(data), place)
 
 
-def _read_box(cx: Lanes, site: int, tensor: TensorMap, start: Sequence[int], place: int) -> Array:
+def _read_box(cx: LaneSet, site: int, tensor: TensorMap, start: Sequence[int], place: int) -> Array:
     """The bytes of a box, packed, out-of-bounds elements filled."""
     address, inside = box_elements(tensor, start)
     width = tensor.element_bytes
@@ -105,7 +105,7 @@ def _read_box(cx: Lanes, site: int, tensor: TensorMap, start: Sequence[int], pla
 
 
 def _write_packed(
-    cx: Lanes, site: int, tensor: TensorMap, target: int, data: Array, place: int
+    cx: LaneSet, site: int, tensor: TensorMap, target: int, data: Array, place: int
 ) -> None:
     base = int(mbarrier.shared_offset(np.array([target], dtype=np.uint64))[0])
     if base % 16 or len(data) % 16:
@@ -118,7 +118,7 @@ def _write_packed(
 
 
 def store_tensor(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     source: Array,
     space: str,
@@ -147,7 +147,7 @@ def store_tensor(
 
 
 def _store_elements(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     tensor: TensorMap,
     op: str | None,
@@ -167,7 +167,7 @@ def _store_elements(
 
 
 def replace_map(
-    cx: Lanes,
+    cx: LaneSet,
     site: int,
     space: str,
     address: Array,
@@ -186,7 +186,7 @@ def replace_map(
         write_bytes(cx, site, space, at, np.frombuffer(changed, dtype=np.uint8), place)
 
 
-def copy_map(cx: Lanes, site: int, target: Array, source: Array) -> None:
+def copy_map(cx: LaneSet, site: int, target: Array, source: Array) -> None:
     """tensormap.cp_fenceproxy: each warp copies a map from shared to device memory."""
     to = np.broadcast_to(target, cx.shape).reshape(-1)
     start = np.broadcast_to(source, cx.shape).reshape(-1)

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.ptx_executor.simt.lanes import WARP, Lanes
+from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 _LANE = np.arange(WARP, dtype=np.int64)
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
-def shfl(cx: Lanes, mode: str, value: Array, b: Array, c: Array) -> tuple[Array, Array]:
+def shfl(cx: LaneSet, mode: str, value: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """shfl.sync: the value of another lane, and whether that lane was in range."""
     wide = cx.to_warps(value)
     if b.size == 1 and c.size == 1:
@@ -74,7 +74,7 @@ def ballot_of(flags: Array) -> Array:
     return np.packbits(flags, axis=1, bitorder="little").view(np.uint32)
 
 
-def running(cx: Lanes) -> Array:
+def running(cx: LaneSet) -> Array:
     """The mask of running lanes of each warp, shape (warps, 1)."""
     active = cx.warp_active
     if active is None:
@@ -82,14 +82,14 @@ def running(cx: Lanes) -> Array:
     return ballot_of(active)
 
 
-def activemask(cx: Lanes) -> Array:
+def activemask(cx: LaneSet) -> Array:
     """activemask: the lanes of the warp that run together here."""
     if cx.warp_active is None:
         return np.full((1, 1), 0xFFFFFFFF, dtype=np.uint32)
     return cx.from_warps(np.broadcast_to(running(cx), (cx.warp_count, WARP)))
 
 
-def vote(cx: Lanes, mode: str, predicate: Array, mask: Array) -> Array:
+def vote(cx: LaneSet, mode: str, predicate: Array, mask: Array) -> Array:
     """vote.sync: all, any, uni (bool) or ballot (mask) over the named lanes."""
     if predicate.size == 1 and mask.size == 1 and cx.warp_active is None:
         return _uniform_vote(mode, bool(predicate.item()), int(mask.item()))
@@ -117,7 +117,7 @@ def _uniform_vote(mode: str, predicate: bool, mask: int) -> Array:
     return np.array([[predicate or mode == "uni"]])
 
 
-def match_any(cx: Lanes, value: Array, mask: Array) -> Array:
+def match_any(cx: LaneSet, value: Array, mask: Array) -> Array:
     """match.any: the lanes that hold the same value."""
     wide = cx.to_warps(value)
     same = wide[:, :, None] == wide[:, None, :]
@@ -127,7 +127,7 @@ def match_any(cx: Lanes, value: Array, mask: Array) -> Array:
     return cx.from_warps(matching & cx.to_warps(np.broadcast_to(mask, cx.shape)))
 
 
-def match_all(cx: Lanes, value: Array, mask: Array) -> tuple[Array, Array]:
+def match_all(cx: LaneSet, value: Array, mask: Array) -> tuple[Array, Array]:
     """match.all: the member mask and true if all named lanes hold the same value, else zero."""
     members = cx.to_warps(np.broadcast_to(mask, cx.shape)) & running(cx)
     matching = cx.to_warps(match_any(cx, value, mask))
@@ -146,7 +146,7 @@ _REDUCTIONS: dict[str, Any] = {
 }
 
 
-def redux(cx: Lanes, op: str, value: Array, mask: Array) -> Array:
+def redux(cx: LaneSet, op: str, value: Array, mask: Array) -> Array:
     """redux.sync on integers of any signedness: one result for the named lanes."""
     function = _REDUCTIONS[op]
     wide = cx.to_warps(value)
@@ -169,7 +169,9 @@ def _identity(op: str, dtype: Any) -> Any:
     return dtype.type(-1 if info.min < 0 else info.max) if op == "and" else dtype.type(0)
 
 
-def redux_float(cx: Lanes, op: str, value: Array, mask: Array, nan: bool, absolute: bool) -> Array:
+def redux_float(
+    cx: LaneSet, op: str, value: Array, mask: Array, nan: bool, absolute: bool
+) -> Array:
     """redux.sync.min/max.f32."""
     wide = cx.to_warps(value).view(np.float32)
     if absolute:
@@ -186,7 +188,7 @@ def redux_float(cx: Lanes, op: str, value: Array, mask: Array, nan: bool, absolu
     return cx.from_warps(bits)
 
 
-def elect(cx: Lanes, mask: Array) -> tuple[Array, Array]:
+def elect(cx: LaneSet, mask: Array) -> tuple[Array, Array]:
     """elect.sync: the lowest named lane, and whether this lane is it."""
     members = cx.to_warps(np.broadcast_to(mask, cx.shape)) & running(cx)
     lowest = members & (~members + np.uint32(1))

@@ -73,7 +73,7 @@ def test_the_steps_add_up_to_the_whole_where_they_can() -> None:
 
 
 def test_what_no_step_accounts_for_is_the_way_between_steps() -> None:
-    pair = measuring.Pair(warm_ns=10, cold_ns=20)
+    pair = measuring.TimePair(warm_ns=10, cold_ns=20)
     steps = tuple(measuring.StepTimes(step=i, alone=pair) for i in range(4))
     for whole, share, gap in ((30, 0, 0), (50, 0.25, 0), (80, 1, 0), (100, 1, 5)):
         times = measuring.DeviceTimes(

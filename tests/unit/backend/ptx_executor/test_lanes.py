@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backend.ptx_executor.simt.lanes import Lanes
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 
 @st.composite
@@ -38,7 +38,7 @@ def uniform_shape(draw, chunk):
 @given(st.data(), sets())
 def test_put_changes_these_lanes_only(data, made):
     chunk, flags, rng = made
-    lanes = Lanes(chunk, flags.reshape(-1))
+    lanes = LaneSet(chunk, flags.reshape(-1))
     old = rng.integers(0, 1 << 30, uniform_shape(data.draw, chunk)).astype(np.uint32)
     height = data.draw(st.sampled_from([1, lanes.shape[0]]))
     width = data.draw(st.sampled_from([1, lanes.shape[1]]))
@@ -57,7 +57,7 @@ def test_put_changes_these_lanes_only(data, made):
 @given(st.data(), sets())
 def test_take_gives_the_lanes_own_values(data, made):
     chunk, flags, rng = made
-    lanes = Lanes(chunk, flags.reshape(-1))
+    lanes = LaneSet(chunk, flags.reshape(-1))
     value = rng.integers(0, 1 << 30, uniform_shape(data.draw, chunk)).astype(np.uint32)
     taken = np.broadcast_to(lanes.take(value), lanes.shape)
     wide = np.broadcast_to(value, flags.shape).reshape(-1)
@@ -67,7 +67,7 @@ def test_take_gives_the_lanes_own_values(data, made):
 @given(sets())
 def test_warps_and_back(made):
     chunk, flags, rng = made
-    lanes = Lanes(chunk, flags.reshape(-1))
+    lanes = LaneSet(chunk, flags.reshape(-1))
     value = rng.integers(0, 1 << 30, lanes.shape).astype(np.uint32)
     wide = lanes.to_warps(value)
     assert wide.shape == (lanes.warp_count, 32)
