@@ -1,7 +1,7 @@
 """A replica on its GPUs: everything loaded, allocated and captured, ready to run.
 
-In: a model and options. Out: a `ReadyTrace` per trace, stage and lane: a graph, or the calls that would
-make one. What a replica holds is given back by `release`.
+In: a model and options. Out: a `ReadyTrace` per trace, stage and lane: a graph, or the calls that
+would make one. What a replica holds is given back by `release`.
 
 A stage is what a request under way has on the host: pinned inputs and outputs, a word that says
 that it is done, words for stamps and the trail. Every slot has `depth` of them, so that requests

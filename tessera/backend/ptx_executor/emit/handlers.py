@@ -1,10 +1,8 @@
-"""The table of instructions: which function emits which opcode, and what emitted code calls."""
+"""The table of instructions: which function emits which opcode."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from tessera.backend.ptx_executor.emit import asynchronous as emit_async
 from tessera.backend.ptx_executor.emit import atomic as emit_atomic
@@ -20,26 +18,6 @@ from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.integer import Handler
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, constant_value
 from tessera.backend.ptx_executor.emit.lower import is_warp_wide, member_mask
-from tessera.backend.ptx_executor.memory import access, addressing, spaces
-from tessera.backend.ptx_executor.numerics import (
-    approx,
-    bitwise,
-    compare,
-    convert,
-    floats,
-    integer,
-    video,
-)
-from tessera.backend.ptx_executor.simt import (
-    async_copy,
-    builtins,
-    frames,
-    matrix_ops,
-    mbarrier,
-    tensor_copy,
-    warp,
-)
-from tessera.backend.ptx_executor.simt.lanes import blend
 from tessera.ir.ptx import syntax as ptx
 
 TABLE: dict[str, Handler] = {
@@ -52,41 +30,6 @@ TABLE: dict[str, Handler] = {
     **emit_async.HANDLERS,
     **emit_matrix.HANDLERS,
     **emit_video.HANDLERS,
-}
-
-NAMESPACE: dict[str, Any] = {
-    "np": np,
-    "sel": blend,
-    "b1": np.bool_,
-    "c16": np.complex128,
-    **{f"u{w}": np.dtype(f"u{w}") for w in (1, 2, 4, 8)},
-    **{f"i{w}": np.dtype(f"i{w}") for w in (1, 2, 4, 8)},
-    "f4": np.dtype("f4"),
-    "f8": np.dtype("f8"),
-    "integer": integer,
-    "bitwise": bitwise,
-    "compare": compare,
-    "floats": floats,
-    "approx": approx,
-    "video": video,
-    "convert": convert,
-    **{
-        name: value
-        for module in (
-            spaces,
-            access,
-            addressing,
-            builtins,
-            frames,
-            warp,
-            async_copy,
-            matrix_ops,
-            tensor_copy,
-        )
-        for name, value in vars(module).items()
-        if not name.startswith("__")
-    },
-    "mbarrier": mbarrier,
 }
 
 # A block in which lanes wait for others: all lanes of the warp, or of four warps.
@@ -136,4 +79,4 @@ def members(e: Emitter, instruction: ptx.Instruction) -> Any:
     return WHOLE_WARP
 
 
-__all__ = ["NAMESPACE", "TABLE", "emit", "members", "save_registers"]
+__all__ = ["TABLE", "emit", "members", "save_registers"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.backend.ptx_executor.emit.kinds import constant_value
+from tessera.ir.opcodes import Scope, meaning_of, widened_meaning
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import ends_block
 from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
@@ -22,23 +23,9 @@ from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
 RETURN = "%return"
 
 BARRIERS = frozenset({"bar", "barrier"})
-WARP_WIDE = frozenset(
-    {
-        "shfl",
-        "vote",
-        "match",
-        "redux",
-        "elect",
-        "mma",
-        "ldmatrix",
-        "stmatrix",
-        "movmatrix",
-        "wmma",
-        "wgmma",
-        "tcgen05",
-        "tensormap",
-    }
-)
+# The number of registers is as it is here: nobody has to meet for it.
+_NOTHING_TO_DO = frozenset({"setmaxnreg"})
+_TOGETHER = frozenset({Scope.WARP, Scope.WARPGROUP})
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
 _FULL = 0xFFFFFFFF
 _SEEN_BY_OTHERS = frozenset({"st", "atom", "red", "mbarrier", "cp", "stmatrix"})
@@ -53,14 +40,12 @@ def is_cta_barrier(instruction: ptx.Instruction) -> bool:
 
 def is_warp_wide(instruction: ptx.Instruction) -> bool:
     """Whether lanes of a warp do this together."""
-    name = instruction.opcode.name
-    if name in BARRIERS:
-        return "warp" in instruction.opcode.modifiers
-    if name in ("vote", "shfl", "match"):
-        return True
-    if name == "tensormap":
-        return "cp_fenceproxy" in instruction.opcode.modifiers
-    return name in WARP_WIDE
+    if instruction.opcode.name in _NOTHING_TO_DO:
+        return False
+    means = meaning_of(instruction)
+    if means is None or not means.fits:
+        means = widened_meaning(instruction)
+    return means.scope in _TOGETHER
 
 
 def member_mask(instruction: ptx.Instruction) -> ptx.Operand | None:

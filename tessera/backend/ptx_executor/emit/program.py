@@ -33,6 +33,7 @@ from tessera.backend.ptx_executor.emit.layout import (
 )
 from tessera.backend.ptx_executor.emit.liveness import live_out
 from tessera.backend.ptx_executor.emit.lower import BARRIERS, is_warp_wide
+from tessera.backend.ptx_executor.emit.namespace import NAMESPACE
 from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in, reach
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.numerics import quiet
@@ -80,7 +81,7 @@ class KernelCompiler:
         self.symbols: dict[str, int] = {}
         self.sites: list[Site] = []
         self.drafts: list[_Draft] = []
-        self.namespace: dict[str, Any] = dict(handlers.NAMESPACE)
+        self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.shared_static = 0
         self.shared_dynamic = False
         self.uses_reserved = False

@@ -229,9 +229,6 @@ def _split_windows(flat: Array) -> list[tuple[int, Gather, Scatter, Array]]:
 
 
 # Constant variables are read-only allocations of device memory.
-gather_const = gather_global
-scatter_const = scatter_global
-
 SPACES: dict[str, tuple[Gather, Scatter]] = {
     "global": (gather_global, scatter_global),
     "const": (gather_global, scatter_global),

@@ -3,8 +3,8 @@
 A launch is deterministic. So if a chunk that only polls comes back to the state it had before,
 with nothing in between that writes memory or reads a clock, it will do so for ever unless
 another chunk writes; and if that holds for every chunk that is left, nothing will ever change.
-What is not on the list below counts as a change, so a launch is never stopped wrongly; loops
-that are not recognised still end at the limit of steps.
+What that is, `Meaning` says; what it does not know counts as a change, so a launch is never stopped
+wrongly. Loops that are not recognised still end at the limit of steps.
 
 `Rounds` looks for loops that do not poll: now and then it keeps the state of the chunk, and looks
 whether the chunk comes back to it; and it looks for lanes that stand where no path leads out.
@@ -18,81 +18,15 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram
 from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.ir.opcodes import Flow, Kind, Meaning, Scope, meaning_of
 from tessera.ir.ptx import syntax as ptx
 
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
-_PURE = frozenset(
-    {
-        "abs",
-        "activemask",
-        "add",
-        "and",
-        "bfe",
-        "bfi",
-        "bfind",
-        "bra",
-        "brev",
-        "brx",
-        "clz",
-        "cnot",
-        "copysign",
-        "cos",
-        "cvt",
-        "cvta",
-        "div",
-        "dp2a",
-        "dp4a",
-        "elect",
-        "ex2",
-        "fence",
-        "fma",
-        "isspacep",
-        "ld",
-        "ldmatrix",
-        "lg2",
-        "lop3",
-        "mad",
-        "mad24",
-        "mapa",
-        "match",
-        "max",
-        "membar",
-        "min",
-        "mma",
-        "mov",
-        "mul",
-        "mul24",
-        "nanosleep",
-        "neg",
-        "not",
-        "or",
-        "popc",
-        "prmt",
-        "rcp",
-        "redux",
-        "rem",
-        "rsqrt",
-        "sad",
-        "selp",
-        "set",
-        "setp",
-        "shf",
-        "shfl",
-        "shl",
-        "shr",
-        "sin",
-        "slct",
-        "sqrt",
-        "sub",
-        "tanh",
-        "testp",
-        "vote",
-        "xor",
-    }
-)
-_WAITS = frozenset({"test_wait", "try_wait"})
+# What these do besides writing destinations is not kept anywhere: the carry flag is a register.
+_LEAVES_NOTHING = frozenset({Kind.INTEGER, Kind.FENCE})
+_STAYS = frozenset({Flow.NEXT, Flow.BRANCH, Flow.INDEXED_BRANCH})
 _CLOCKS = ("%clock", "%globaltimer")
 
 # Steps before the first look, and how often a state is compared before a later one is kept.
@@ -105,19 +39,28 @@ Standing = dict[int, "LaneSet"]
 def is_still(instruction: ptx.Instruction) -> bool:
     """Whether repeating an instruction with the same operands changes nothing."""
     name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
-    if name == "mbarrier":
-        return not _WAITS.isdisjoint(modifiers)
     if name == "atom":
         # A lock: the new value, and the old one it replaces, are the same each time.
         swapped = instruction.operands[2:]
         constant = all(isinstance(o, ptx.Integer) for o in swapped)
         return constant and ("cas" in modifiers or "exch" in modifiers)
-    if name in ("bar", "barrier"):
-        return "warp" in modifiers
     clocks = any(
         isinstance(o, ptx.Name) and o.name.startswith(_CLOCKS) for o in instruction.operands
     )
-    return name in _PURE and not clocks
+    means = meaning_of(instruction)
+    return not clocks and means is not None and means.fits and _keeps_memory(means)
+
+
+def _keeps_memory(means: Meaning) -> bool:
+    """Whether only registers of the lanes that do this may differ afterwards."""
+    if any(effect.access.writes or effect.access.is_async for effect in means.effects):
+        return False
+    if means.flow not in _STAYS or means.scope not in (Scope.THREAD, Scope.WARP):
+        return False
+    # A volatile read, a look at an mbarrier, a prefetch; an exchange in a warp; a branch.
+    if means.effects or means.scope is Scope.WARP or means.flow is not Flow.NEXT:
+        return True
+    return not means.side_effects or means.kind in _LEAVES_NOTHING or means.opcode == "nanosleep"
 
 
 class Stillness:
@@ -214,7 +157,7 @@ def _closed(program: KernelProgram) -> frozenset[int]:
     """Blocks from which no path leads to an end, and which only compute.
 
     What comes after a `ret` of a function is not known here, so it counts as an end; so does
-    anything that is not in the list of instructions that change nothing, but for stores.
+    any instruction that changes something, but for stores.
     """
     before: dict[int, list[int]] = {}
     open_blocks: list[int] = []

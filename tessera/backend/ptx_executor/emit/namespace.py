@@ -1,0 +1,110 @@
+"""What generated code may call: every name, and what it stands for.
+
+The emitters write these names into the source of blocks. Nothing else is in sight there but the
+constants and tables that a program adds for itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.backend.ptx_executor.memory import access, addressing
+from tessera.backend.ptx_executor.memory.spaces import SPACES
+from tessera.backend.ptx_executor.numerics import (
+    approx,
+    bitwise,
+    compare,
+    convert,
+    floats,
+    integer,
+    video,
+)
+from tessera.backend.ptx_executor.simt import (
+    async_copy,
+    builtins,
+    frames,
+    matrix_ops,
+    mbarrier,
+    tensor_copy,
+    warp,
+)
+from tessera.backend.ptx_executor.simt.lanes import blend
+
+_TYPES: dict[str, Any] = {
+    "np": np,
+    "b1": np.bool_,
+    "c16": np.complex128,
+    **{f"u{width}": np.dtype(f"u{width}") for width in (1, 2, 4, 8)},
+    **{f"i{width}": np.dtype(f"i{width}") for width in (1, 2, 4, 8)},
+    "f4": np.dtype("f4"),
+    "f8": np.dtype("f8"),
+}
+
+# Called with their module in front: `integer.add(...)`.
+_MODULES: dict[str, Any] = {
+    "integer": integer,
+    "bitwise": bitwise,
+    "compare": compare,
+    "floats": floats,
+    "approx": approx,
+    "video": video,
+    "convert": convert,
+    "mbarrier": mbarrier,
+}
+
+_FUNCTIONS = (
+    access.join_words,
+    access.load,
+    access.load_vector,
+    access.split_words,
+    access.store,
+    access.strong,
+    addressing.is_in_space,
+    addressing.map_to_rank,
+    addressing.rank_of,
+    async_copy.copy_bulk,
+    async_copy.copy_small,
+    async_copy.reduce_bulk,
+    builtins.builtin___assertfail,
+    builtins.builtin_free,
+    builtins.builtin_malloc,
+    builtins.builtin_vprintf,
+    builtins.check_table,
+    builtins.find_function,
+    builtins.open_frame,
+    builtins.sleep,
+    builtins.trap,
+    frames.copy_local,
+    matrix_ops.ldmatrix,
+    matrix_ops.mma,
+    matrix_ops.mma_sparse,
+    matrix_ops.movmatrix,
+    matrix_ops.stmatrix,
+    matrix_ops.wgmma_mma,
+    matrix_ops.wmma_load,
+    matrix_ops.wmma_mma,
+    matrix_ops.wmma_store,
+    tensor_copy.copy_map,
+    tensor_copy.load_tensor,
+    tensor_copy.replace_map,
+    tensor_copy.store_tensor,
+    warp.activemask,
+    warp.elect,
+    warp.match_all,
+    warp.match_any,
+    warp.redux,
+    warp.redux_float,
+    warp.shfl,
+    warp.vote,
+)
+
+NAMESPACE: dict[str, Any] = {
+    **_TYPES,
+    **_MODULES,
+    "sel": blend,
+    **{function.__name__: function for function in _FUNCTIONS},
+    **{f"gather_{space}": gather for space, (gather, _) in SPACES.items()},
+    **{f"scatter_{space}": scatter for space, (_, scatter) in SPACES.items()},
+}
