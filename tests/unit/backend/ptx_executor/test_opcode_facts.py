@@ -1,0 +1,162 @@
+"""What the executor knows of opcodes beside its handlers is what the opcode table says."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.backend.ptx_executor.emit.handlers import TABLE
+from tessera.backend.ptx_executor.emit.lower import is_cta_barrier, is_warp_wide
+from tessera.backend.ptx_executor.emit.program import compile_kernel
+from tessera.backend.ptx_executor.simt.livelock import is_still
+from tessera.diagnostics import TesseraError
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.opcodes import Flow, Scope, meaning_of
+from tessera.ir.ptx import syntax as ptx
+
+DATA = Path(__file__).parents[3] / "data" / "opcodes"
+FILES = sorted(DATA.glob("*.ptx"))
+# Sections of the ISA whose instructions only compute registers from registers.
+COMPUTING = {
+    "integer arithmetic",
+    "extended precision",
+    "floating point",
+    "comparison and selection",
+    "logic and shift",
+    "video",
+}
+
+
+def instructions(module: ptx.Module) -> Iterator[ptx.Instruction]:
+    for function in module.functions():
+        for statement in function.body or ():
+            if isinstance(statement, ptx.Instruction):
+                yield statement
+
+
+def computing_opcodes() -> set[str]:
+    names, section = set(), ""
+    for line in (DATA / "isa_opcodes.txt").read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            section = line[2:]
+        elif line and section in COMPUTING:
+            names.add(line.split(".")[0])
+    return names
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[ptx.Instruction]:
+    """Every form that ptxas accepts, of the opcodes that the executor runs."""
+    modules = [parse_module(path.read_text("utf-8")) for path in FILES]
+    return [
+        example
+        for module in modules
+        for example in instructions(module)
+        if example.opcode.name in TABLE
+    ]
+
+
+def test_every_opcode_that_only_computes_changes_nothing_when_repeated(examples) -> None:
+    names = computing_opcodes() & set(TABLE)
+    assert {"add", "bmsk", "szext", "madc", "vadd", "vset4", "lop3", "tanh"} <= names
+    seen = {example.opcode.name: example for example in examples if example.opcode.name in names}
+    assert names - set(seen) == set(), "give these an example"
+    wrong = {
+        str(example.opcode)
+        for example in examples
+        if example.opcode.name in names and not is_still(example)
+    }
+    assert wrong == set()
+
+
+def test_every_instruction_without_effects_changes_nothing_when_repeated(examples) -> None:
+    wrong = set()
+    for example in examples:
+        means = meaning_of(example)
+        assert means is not None and means.fits
+        writes = any(effect.access.writes for effect in means.effects)
+        if not writes and not means.side_effects and not is_still(example):
+            wrong.add(str(example.opcode))
+    assert wrong == set()
+
+
+def test_whatever_writes_ends_or_meets_other_warps_is_a_change(examples) -> None:
+    wrong = set()
+    for example in examples:
+        means = meaning_of(example)
+        assert means is not None
+        writes = any(effect.access.writes for effect in means.effects)
+        leaves = means.flow in {Flow.CALL, Flow.RETURN, Flow.EXIT, Flow.TRAP}
+        wide = means.scope not in {Scope.THREAD, Scope.WARP}
+        if (writes or leaves or wide) and example.opcode.name != "atom" and is_still(example):
+            wrong.add(str(example.opcode))
+    assert wrong == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mov.u32 %r1, %clock;", "mov.u64 %rd1, %globaltimer;", "atom.add.u32 %r1, [%rd1], 1;",
+     "cp.async.wait_all;", "st.u32 [%rd1], 0;", "bar.sync 0;"],
+)  # fmt: skip
+def test_clocks_and_changes(text) -> None:
+    registers = ".reg .b32 %r<9>; .reg .b64 %rd<9>;"
+    header = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+    module = parse_module(f"{header}.visible .entry k() {{ {registers} {text} ret; }}")
+    assert not is_still(next(instructions(module)))
+
+
+def test_lanes_meet_where_the_table_says(examples) -> None:
+    wide = {Scope.WARP, Scope.WARPGROUP}
+    scopes = {
+        example: meaning_of(example).scope
+        for example in examples
+        if example.opcode.name != "setmaxnreg"
+    }
+    assert {
+        str(example.opcode)
+        for example in scopes
+        if is_warp_wide(example) != (scopes[example] in wide)
+    } == set()
+    for example, scope in scopes.items():
+        assert is_cta_barrier(example) == (scope in {Scope.CTA, Scope.CLUSTER}), str(example.opcode)
+    assert {"shfl", "wgmma", "tensormap", "bar"} <= {
+        example.opcode.name for example in scopes if is_warp_wide(example)
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_generated_code_calls_only_what_the_namespace_names(path) -> None:
+    module = parse_module(path.read_text("utf-8"))
+    compiled = 0
+    for name, alone in one_at_a_time(module):
+        try:
+            program = compile_kernel(alone, name)
+        except TesseraError:
+            continue
+        compiled += 1
+        for block in program.blocks:
+            known = block.run.__globals__.keys() | vars(builtins).keys()
+            assert used_globals(block.run) <= known, str(alone)
+    assert compiled or path.stem in {"sm_100a", "sm_103a", "sm_107a"}
+
+
+def one_at_a_time(module: ptx.Module) -> Iterator[tuple[str, ptx.Module]]:
+    """The module again for each of its instructions, with nothing else in its kernel."""
+    for kernel in module.kernels():
+        for kept in kernel.body or ():
+            if not isinstance(kept, ptx.Instruction):
+                continue
+            body = tuple(s for s in kernel.body if not isinstance(s, ptx.Instruction) or s is kept)
+            items = tuple(
+                replace(item, body=body) if item is kernel else item for item in module.items
+            )
+            yield kernel.name, replace(module, items=items)
+
+
+def used_globals(function) -> set[str]:
+    return {i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"}
