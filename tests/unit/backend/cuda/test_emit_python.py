@@ -132,7 +132,7 @@ def common(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], FakeCuda]:
     bindings.driver = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    return runpy.run_path(str(Path(slices.__file__).with_name("emitted_common.py"))), fake
+    return runpy.run_path(str(Path(slices.__file__).parent / "emitted" / "emitted_common.py")), fake
 
 
 def test_the_programs_cut_gpus_as_the_backend_does(common: tuple[dict[str, Any], FakeCuda]) -> None:

@@ -12,7 +12,7 @@ from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
 from tests.helpers.table_traces import table_trace
 from tests.helpers.traces import trace
 from tests.helpers.word_traces import swap_trace
-from tests.unit.running.test_verify import STORE, STORE_BUFFERS
+from tests.unit.driver.run.test_verify import STORE, STORE_BUFFERS
 
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
 

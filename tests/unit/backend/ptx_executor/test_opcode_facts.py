@@ -12,7 +12,9 @@ import pytest
 
 from tessera.backend.ptx_executor.emit.handlers import TABLE
 from tessera.backend.ptx_executor.emit.lower import is_cta_barrier, is_warp_wide
+from tessera.backend.ptx_executor.emit.namespace import NAMESPACE
 from tessera.backend.ptx_executor.emit.program import compile_kernel
+from tessera.backend.ptx_executor.simt.builtins import BUILTINS
 from tessera.backend.ptx_executor.simt.livelock import is_still
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
@@ -78,7 +80,8 @@ def test_every_instruction_without_effects_changes_nothing_when_repeated(example
     wrong = set()
     for example in examples:
         means = meaning_of(example)
-        assert means is not None and means.fits
+        assert means is not None
+        assert means.fits
         writes = any(effect.access.writes for effect in means.effects)
         if not writes and not means.side_effects and not is_still(example):
             wrong.add(str(example.opcode))
@@ -160,3 +163,7 @@ def one_at_a_time(module: ptx.Module) -> Iterator[tuple[str, ptx.Module]]:
 
 def used_globals(function) -> set[str]:
     return {i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"}
+
+
+def test_generated_code_may_call_every_builtin() -> None:
+    assert {f"builtin_{name}" for name in BUILTINS} <= NAMESPACE.keys()
