@@ -29,7 +29,7 @@ from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.analyze import analysis_manager, load
 from tessera.driver.plan.assemble import variant_on
 from tessera.frontend.contents.open_contents import open_contents, open_contents_file
-from tessera.frontend.machine.gpus import Entry, parse_gpus
+from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.machine import Gpu
@@ -258,7 +258,7 @@ class Bench:
         return arches
 
     def measure(
-        self, entry: Entry, ordinal: int, on_step: Callable[[int, int], None]
+        self, entry: GpuEntry, ordinal: int, on_step: Callable[[int, int], None]
     ) -> DeviceTimes:
         """Everything on one device."""
         from tessera.backend.cuda.measure.profile import Profiler
@@ -273,7 +273,7 @@ class Bench:
             finally:
                 profiler.close()
 
-    def together(self, entry: Entry, ordinal: int) -> float | None:
+    def together(self, entry: GpuEntry, ordinal: int) -> float | None:
         """What a request takes on a device while it and the rest of its GPU are busy for long.
 
         None where there is no memory for that, or no graph.
@@ -354,7 +354,7 @@ class Bench:
         )
 
 
-def _targets(entry: Entry, ordinal: int) -> dict[str, str]:
+def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
     """What is measured, and the rest of its GPU, where there is one."""
     if entry.sms is None:
         return {_DEVICE: f"cuda:{ordinal}"}

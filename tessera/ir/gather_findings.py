@@ -25,7 +25,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class _Places:
+class _FirstPlaces:
     """Different places: how many there are, and the first few."""
 
     seen: set[tuple[int, int]] = field(default_factory=set)
@@ -55,12 +55,12 @@ class _Places:
 
 
 @dataclass(slots=True)
-class _Kind:
+class _FindingKind:
     """The first finding of a kind, and where all of them are."""
 
     first: Diagnostic
-    places: _Places = field(default_factory=_Places)
-    steps: _Places = field(default_factory=_Places)
+    places: _FirstPlaces = field(default_factory=_FirstPlaces)
+    steps: _FirstPlaces = field(default_factory=_FirstPlaces)
 
     def told(self) -> Diagnostic:
         """The first, with a note on the others."""
@@ -76,13 +76,13 @@ class _Kind:
 
 def gather_findings(findings: Iterable[Finding]) -> Iterator[Diagnostic]:
     """One diagnostic for each kind, in the order in which the kinds appear."""
-    kinds: dict[tuple[str, ...], _Kind] = {}
+    kinds: dict[tuple[str, ...], _FindingKind] = {}
     for finding in findings:
         diagnostic = finding.diagnostic
         key = (diagnostic.code, *finding.about)
         kind = kinds.get(key)
         if kind is None:
-            kind = kinds[key] = _Kind(diagnostic)
+            kind = kinds[key] = _FindingKind(diagnostic)
         step = finding.step
         if diagnostic.primary is not None and diagnostic.primary.span != step:
             kind.places.add(diagnostic.primary.span)

@@ -307,7 +307,7 @@ def test_regions_are_exactly_these_bytes(case: Case) -> None:
             ir.Buffer(id=ir.BufferId(1), name="out", bytes=sizes[1], role=ir.Role.STATE),
             ir.Buffer(id=ir.BufferId(2), name="m.table", bytes=16, role=ir.Role.VARIABLE),
         ),
-        modules=(ir.Module(ir.ModuleId(0), "m", (variant,)),),
+        modules=(ir.ProgramModule(ir.ModuleId(0), "m", (variant,)),),
         steps=(
             ir.Launch(
                 id=ir.LaunchId(0),

@@ -32,7 +32,7 @@ def case_program(case: Case, run: Run) -> ir.Program:
     variant = ir.ModuleVariant(arch=module.target[0], text="", ptx=module)
     return ir.Program(
         buffers=tuple(buffers),
-        modules=(ir.Module(ir.ModuleId(0), "m", (variant,)),),
+        modules=(ir.ProgramModule(ir.ModuleId(0), "m", (variant,)),),
         pointer_tables=tuple(
             ir.PointerTable(
                 ids[name],

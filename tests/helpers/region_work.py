@@ -46,7 +46,7 @@ def trace_work(path: Path) -> Work:
     return _work(path.stem, program, [variant.text for variant in variants], filled)
 
 
-def _best(module: ir.Module) -> ir.ModuleVariant:
+def _best(module: ir.ProgramModule) -> ir.ModuleVariant:
     by_arch = {variant.arch: variant for variant in module.variants}
     return next(by_arch[arch] for arch in ARCHITECTURES if arch in by_arch)
 

@@ -179,7 +179,7 @@ simple_statements = st.one_of(
     arrays,
     target_lists,
     prototypes,
-    st.builds(ptx.Label, names),
+    st.builds(ptx.LabelStatement, names),
 )
 bodies = st.recursive(
     st.lists(simple_statements, max_size=6).map(tuple),

@@ -28,7 +28,6 @@ from tessera.ir.program.program import (
     LibraryCall,
     Memcpy,
     Memset,
-    Module,
     ModuleId,
     ModuleVariant,
     Operand,
@@ -36,6 +35,7 @@ from tessera.ir.program.program import (
     PointerTable,
     PointerWord,
     Program,
+    ProgramModule,
     Role,
     Scalar,
     Step,
@@ -194,7 +194,7 @@ def arguments_for(draw: st.DrawFn, kind: DataType | int, declared: list[Buffer])
 
 @st.composite
 def launches(
-    draw: st.DrawFn, index: int, module: Module, shape: KernelShape, declared: list[Buffer]
+    draw: st.DrawFn, index: int, module: ProgramModule, shape: KernelShape, declared: list[Buffer]
 ) -> Launch:
     """A launch of a kernel, with variants for some of the module's architectures."""
 
@@ -307,7 +307,7 @@ def programs(draw: st.DrawFn) -> Program:
             found.append(
                 ModuleVariant(arch=arch, text=text, ptx=parse_source(Source("g.ptx", text)))
             )
-        modules.append(Module(ModuleId(index), name, tuple(found)))
+        modules.append(ProgramModule(ModuleId(index), name, tuple(found)))
         shapes_of.append(shapes)
         variables += [(f"{name}.{symbol}", size) for symbol, size in own]
     taken_names = {name for name, _ in variables}
@@ -341,7 +341,7 @@ def _tables(draw: st.DrawFn, declared: list[Buffer]) -> tuple[PointerTable, ...]
 
 def _steps(
     draw: st.DrawFn,
-    modules: list[Module],
+    modules: list[ProgramModule],
     shapes_of: list[list[KernelShape]],
     declared: list[Buffer],
 ) -> tuple[Step, ...]:

@@ -44,7 +44,7 @@ def program_of(kernel: Kernel) -> ir.Program:
     variant = ir.ModuleVariant(arch="sm_80", text=kernel.text, ptx=module)
     return ir.Program(
         buffers=tuple(buffers),
-        modules=(ir.Module(ir.ModuleId(0), "m", (variant,)),),
+        modules=(ir.ProgramModule(ir.ModuleId(0), "m", (variant,)),),
         steps=(launch,),
     )
 

@@ -19,7 +19,7 @@ from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
 from tessera.diagnostics import Span, TesseraError, error
 from tessera.ir.plan.launch_program import Run
-from tessera.ir.program.program import Launch, Module, ModuleVariant, Program, Work
+from tessera.ir.program.program import Launch, ModuleVariant, Program, ProgramModule, Work
 
 # The first CUDA version that reads each PTX version.
 PTX_VERSIONS = (
@@ -56,7 +56,7 @@ class DeviceModules:
         self._kernels: dict[tuple[int, str, str, str], Handle] = {}
         self._shared: dict[tuple[int, str, str, str], int] = {}
 
-    def load(self, trace: int, module: Module, arch: str) -> Handle:
+    def load(self, trace: int, module: ProgramModule, arch: str) -> Handle:
         """The module in the variant for `arch`; traces share one that has no variables."""
         variant = module.variant(arch)
         if variant is None:
@@ -67,7 +67,7 @@ class DeviceModules:
             self._loaded[key] = self._load(module, variant)
         return self._loaded[key]
 
-    def kernel(self, trace: int, module: Module, arch: str, launch: Launch) -> Handle:
+    def kernel(self, trace: int, module: ProgramModule, arch: str, launch: Launch) -> Handle:
         """The kernel of a launch, allowed the shared memory and the cluster that it asks for."""
         handle = self.load(trace, module, arch)
         key = trace, module.name, arch, launch.kernel
@@ -81,7 +81,7 @@ class DeviceModules:
             self._driver.allow_large_clusters(function)
         return function
 
-    def variable(self, trace: int, module: Module, arch: str, symbol: str) -> int:
+    def variable(self, trace: int, module: ProgramModule, arch: str, symbol: str) -> int:
         """The address of a module variable."""
         return self._driver.variable(self.load(trace, module, arch), symbol)
 
@@ -91,14 +91,14 @@ class DeviceModules:
             self._driver.unload(handle)
         self._loaded.clear()
 
-    def _load(self, module: Module, variant: ModuleVariant) -> Handle:
+    def _load(self, module: ProgramModule, variant: ModuleVariant) -> Handle:
         self._check_version(module, variant)
         try:
             return self._driver.load(variant.text.encode("utf-8", "surrogateescape"))
         except DriverError as problem:
             raise self._refused(module, variant, problem) from None
 
-    def _check_version(self, module: Module, variant: ModuleVariant) -> None:
+    def _check_version(self, module: ProgramModule, variant: ModuleVariant) -> None:
         cuda = self._driver.version()
         newest = highest_ptx(cuda)
         version = variant.ptx.version
@@ -116,7 +116,7 @@ class DeviceModules:
         )
 
     def _refused(
-        self, module: Module, variant: ModuleVariant, problem: DriverError
+        self, module: ProgramModule, variant: ModuleVariant, problem: DriverError
     ) -> TesseraError:
         gpu = self._device.gpu
         notes = tuple(line.strip() for line in problem.log.splitlines() if line.strip())[:8]
@@ -160,7 +160,7 @@ def steps_on(model: Model, device: str) -> Iterator[tuple[int, Work, str]]:
                     yield lowered.trace, work[step], served.arches[step]
 
 
-def module_of_variable(program: Program, name: str) -> tuple[Module, str]:
+def module_of_variable(program: Program, name: str) -> tuple[ProgramModule, str]:
     """The module and the symbol of a buffer `MODULE.symbol`."""
     for module in program.modules:
         if name.startswith(module.name + "."):

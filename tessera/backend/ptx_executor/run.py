@@ -200,7 +200,7 @@ def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch
     return choose
 
 
-def oldest(module: ir.Module) -> ir.ModuleVariant:
+def oldest(module: ir.ProgramModule) -> ir.ModuleVariant:
     """The variant for the oldest architecture, which is the most portable one."""
 
     def age(variant: ir.ModuleVariant) -> tuple[int, bool]:

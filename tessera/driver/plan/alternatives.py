@@ -13,7 +13,7 @@ from tessera.driver.plan.assemble import Attempt, Setting, baseline_of
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.search import Decision, build_problem, choose_best
-from tessera.frontend.machine.gpus import Entry, build_machine
+from tessera.frontend.machine.gpus import GpuEntry, build_machine
 from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, Machine
@@ -87,7 +87,7 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
     for card in kinds.values():
         try:
             made = build_machine(
-                (Entry(count=count, gpu=card.gpu, label=card.name.rpartition("-")[0]),),
+                (GpuEntry(count=count, gpu=card.gpu, label=card.name.rpartition("-")[0]),),
                 machine.link_name,
             )
         except TesseraError:

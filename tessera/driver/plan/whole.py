@@ -14,7 +14,7 @@ from tessera.driver.plan.assemble import Setting, baseline_of
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.search import Decision, find_plan
-from tessera.frontend.machine.gpus import Entry, build_machine
+from tessera.frontend.machine.gpus import GpuEntry, build_machine
 from tessera.ir.plan.costs import CostSource
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline
@@ -76,7 +76,7 @@ def _in_one_piece(machine: Machine) -> Machine | None:
     if len(machine.cards) != 1 or len(machine.devices) < 2:
         return None
     (card,) = machine.cards
-    entry = Entry(count=1, gpu=card.gpu, label=card.name.rpartition("-")[0], node=card.node)
+    entry = GpuEntry(count=1, gpu=card.gpu, label=card.name.rpartition("-")[0], node=card.node)
     whole = build_machine((entry,), machine.link_name)
     (made,) = whole.cards
     made = replace(made, memory_bytes=card.memory_bytes, usd_per_hour=card.usd_per_hour)

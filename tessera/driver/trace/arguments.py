@@ -34,7 +34,12 @@ class Arguments:
         self.bases: dict[tuple[int, str], dict[str, frozenset[int] | None]] = {}
 
     def of_launch(
-        self, module: ir.Module, kernel: ptx.Function, node: RawLaunch, *, any_word: bool = False
+        self,
+        module: ir.ProgramModule,
+        kernel: ptx.Function,
+        node: RawLaunch,
+        *,
+        any_word: bool = False,
     ) -> Iterator[ir.Argument]:
         """The arguments of a launch, in order; with `any_word` all that may be pointers are."""
         key = (int(module.id), kernel.name)

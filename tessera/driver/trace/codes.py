@@ -23,8 +23,8 @@ class Codes:
 
     def __init__(self, raw: RawCapture) -> None:
         self.findings: list[Diagnostic] = []
-        self.modules: list[ir.Module] = []
-        self._of: dict[int, ir.Module] = {}
+        self.modules: list[ir.ProgramModule] = []
+        self._of: dict[int, ir.ProgramModule] = {}
         self._codes = {code.function: code for code in raw.codes}
         self._read(raw)
 
@@ -49,7 +49,7 @@ class Codes:
         """Whether there is code for a launch."""
         return node.function in self._of
 
-    def find(self, node: RawLaunch) -> tuple[ir.Module, ptx.Function]:
+    def find(self, node: RawLaunch) -> tuple[ir.ProgramModule, ptx.Function]:
         """The module and the kernel that a node launches."""
         module = self._of.get(node.function)
         if module is None:
@@ -72,7 +72,7 @@ class Codes:
         return _overrides(self._of[node.function], self._codes[node.function].variants, node)
 
     def _read(self, raw: RawCapture) -> None:
-        by_text: dict[tuple[tuple[str, str], ...], ir.Module] = {}
+        by_text: dict[tuple[tuple[str, str], ...], ir.ProgramModule] = {}
         for code in raw.codes:
             key = tuple((variant.arch, variant.text) for variant in code.variants)
             if key not in by_text:
@@ -91,7 +91,7 @@ class Codes:
                     for one in variants
                     if one not in kept
                 ]
-                by_text[key] = ir.Module(ir.ModuleId(len(by_text)), name, kept)
+                by_text[key] = ir.ProgramModule(ir.ModuleId(len(by_text)), name, kept)
                 self.modules.append(by_text[key])
             self._of[code.function] = by_text[key]
 
@@ -124,7 +124,7 @@ def _kernel_name(variant: ir.ModuleVariant) -> str:
 
 
 def _overrides(
-    module: ir.Module, variants: tuple[RawVariant, ...], node: RawLaunch
+    module: ir.ProgramModule, variants: tuple[RawVariant, ...], node: RawLaunch
 ) -> Iterator[ir.LaunchVariant]:
     """What differs when another variant is launched."""
     kept = {variant.arch for variant in module.variants}

@@ -70,15 +70,15 @@ def state_bytes(random: RawRandom, drawn: int = 0) -> npt.NDArray[np.uint8]:
     return np.frombuffer(struct.pack("<QQ", seed, random.offset + drawn), np.uint8).copy()
 
 
-def seeds_module(number: int) -> ir.Module:
+def seeds_module(number: int) -> ir.ProgramModule:
     """The module with the kernel that draws."""
     text = _PTX.read_text()
     variant = ir.ModuleVariant(arch="sm_75", text=text, ptx=parse_module(text, MODULE))
-    return ir.Module(ir.ModuleId(number), MODULE, (variant,))
+    return ir.ProgramModule(ir.ModuleId(number), MODULE, (variant,))
 
 
 def draw_launch(
-    operator: RawOperator, module: ir.Module, state: ir.Pointer, target: ir.Pointer
+    operator: RawOperator, module: ir.ProgramModule, state: ir.Pointer, target: ir.Pointer
 ) -> ir.Launch:
     """The launch in place of the operator."""
     return ir.Launch(

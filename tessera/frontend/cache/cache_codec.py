@@ -116,7 +116,7 @@ class _BodyEncoder:
                 case ptx.Instruction(guard, opcode, operands, at):
                     kind = _FIRST_OPCODE + self.opcodes.number(opcode, str)
                     entry = (kind, self.guards.number(guard), self.operand_list(operands), at)
-                case ptx.Label(name, at):
+                case ptx.LabelStatement(name, at):
                     entry = (_LABEL, self.labels.number(name), 0, at)
                 case ptx.Location():
                     values = dataclasses.astuple(statement)[:-1]
@@ -202,7 +202,7 @@ def _decode_stream(tables: list[Any], stream: list[int]) -> tuple[ptx.Statement,
         if kind >= _FIRST_OPCODE:
             append(instruction(guards[second], opcodes[kind], lists[third], at))
         elif kind == _LABEL:
-            append(ptx.Label(labels[second], at))
+            append(ptx.LabelStatement(labels[second], at))
         elif kind == _LOCATION:
             append(ptx.Location(*places[second], at))
         elif kind == _OTHER:

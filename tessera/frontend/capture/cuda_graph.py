@@ -67,7 +67,7 @@ def count_nodes(graph: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphNodes:
+class CapturedNodes:
     """The work of a graph, node by node.
 
     `places` are the nodes' numbers among all nodes in order of capture, and `after` says which
@@ -80,7 +80,7 @@ class GraphNodes:
     skipped: int
 
 
-def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> GraphNodes:
+def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> CapturedNodes:
     """The work of a graph and its order.
 
     Arguments are read for the functions that are known (by handle and name) only: how libraries
@@ -93,7 +93,7 @@ def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> GraphNodes:
     every = list(call(driver.cuGraphGetNodes, handle, count)[0]) if count else []
     numbered = [(n, raw) for n, node in enumerate(every) for raw in _read(driver, node, is_known)]
     places = tuple(place for place, _ in numbered)
-    return GraphNodes(
+    return CapturedNodes(
         nodes=tuple(raw for _, raw in numbered),
         places=places,
         after=order_of(places, count, _edges(driver, handle, every)),

@@ -1,7 +1,7 @@
 """Who owns the memory that a call names.
 
-In: tensors with names and roles; then the addresses that the graph names. Out: `Memory`: buffers by
-address, none inside another, and the bytes of each.
+In: tensors with names and roles; then the addresses that the graph names. Out: `CapturedMemory`:
+buffers by address, none inside another, and the bytes of each.
 
 Inputs, parameters and outputs have names. What nobody has claimed belongs to other tensors that
 live, to blocks of PyTorch's allocator that no Python object stands for, or to allocations of other
@@ -42,7 +42,7 @@ _DIGEST_WORDS = 1 << 24
 _SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
-class Memory:
+class CapturedMemory:
     """Buffers by address."""
 
     def __init__(self) -> None:
@@ -224,7 +224,9 @@ def live_tensors() -> dict[int, Any]:
     return live
 
 
-def add_strangers(memory: Memory, live: dict[int, Any], words: Iterable[int]) -> frozenset[int]:
+def add_strangers(
+    memory: CapturedMemory, live: dict[int, Any], words: Iterable[int]
+) -> frozenset[int]:
     """Note memory that nobody has claimed; the words that are addresses of nobody's.
 
     `live` are the tensors from before the call, `words` what the call's nodes name. A tensor in

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.frontend.capture.cuda_graph import GraphNodes, read_graph
+from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.memory import (
     Bytes,
-    Memory,
+    CapturedMemory,
     add_strangers,
     live_tensors,
     named_parameters,
@@ -69,7 +69,7 @@ class Call:
 
     raw: RawCapture
     notes: tuple[Diagnostic, ...]
-    memory: Memory
+    memory: CapturedMemory
     graph: Any
     kept: Any
 
@@ -151,7 +151,7 @@ def capture(
     """Capture one call. `keep_compiled(keeper)` must be in force since before compilation."""
     import torch
 
-    memory = Memory()
+    memory = CapturedMemory()
     with torch.no_grad():
         _warm_up(function, inputs, warm_ups)
         notes = _add_known(memory, function, inputs)
@@ -241,7 +241,9 @@ def _capture_graph(
     return graph, outputs, mode.operators
 
 
-def _add_known(memory: Memory, function: Callable[..., Any], inputs: Inputs) -> list[Diagnostic]:
+def _add_known(
+    memory: CapturedMemory, function: Callable[..., Any], inputs: Inputs
+) -> list[Diagnostic]:
     """Inputs first, so that a cache that is passed in is no weight; then parameters."""
     notes = []
     for name, tensor in inputs.tensors():
@@ -255,7 +257,7 @@ def _add_known(memory: Memory, function: Callable[..., Any], inputs: Inputs) -> 
     return notes
 
 
-def _add_made(memory: Memory, outputs: Any, keeper: Keeper, old: Mapping[int, Any]) -> None:
+def _add_made(memory: CapturedMemory, outputs: Any, keeper: Keeper, old: Mapping[int, Any]) -> None:
     """What the call returns, and what it made on the way."""
     for number, tensor in enumerate(t for t in tensors_in(outputs) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"
@@ -267,7 +269,7 @@ def _add_made(memory: Memory, outputs: Any, keeper: Keeper, old: Mapping[int, An
             memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
 
 
-def _words(graph_nodes: GraphNodes, operators: Iterable[RawOperator]) -> Iterator[int]:
+def _words(graph_nodes: CapturedNodes, operators: Iterable[RawOperator]) -> Iterator[int]:
     """Everything that the call's nodes name and that may be an address."""
     for node in graph_nodes.nodes:
         yield from _addresses(node)

@@ -47,7 +47,7 @@ def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
     """The graph in a text; raises `TesseraError` where it is none."""
     source = source_of_text(text, name)
     try:
-        return _Builder().transform(_parser().parse(source.text))
+        return _GraphBuilder().transform(_parser().parse(source.text))
     except UnexpectedInput as fault:
         raise TesseraError(_unexpected(source, fault)) from None
     except _BadValue as fault:
@@ -120,7 +120,7 @@ def _below(token: Token, limit: int, what: str) -> int:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, KernelGraph]):
+class _GraphBuilder(Transformer[Token, KernelGraph]):
     def start(self, version: Token, *records: Any) -> KernelGraph:
         if int(version) not in READABLE:
             known = " and ".join(map(str, READABLE))

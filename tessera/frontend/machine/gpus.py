@@ -47,7 +47,7 @@ class LinkKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GpuEntry:
     """One part of a `--gpus` list. `opens_card`: a slice that starts a card of its own."""
 
     count: int
@@ -79,7 +79,7 @@ def parse_link(text: str) -> LinkKind:
     return LinkKind(text.strip(), bandwidth, NETWORK_LATENCY_NS)
 
 
-def parse_gpus(text: str) -> tuple[Entry, ...]:
+def parse_gpus(text: str) -> tuple[GpuEntry, ...]:
     """The entries of a `--gpus` list."""
     entries = tuple(_entry(part.strip(), text) for part in text.split(","))
     total = sum(entry.count for entry in entries)
@@ -89,7 +89,7 @@ def parse_gpus(text: str) -> tuple[Entry, ...]:
 
 
 def build_machine(
-    entries: tuple[Entry, ...],
+    entries: tuple[GpuEntry, ...],
     link: str = DEFAULT_LINK,
     *,
     prices: Mapping[str, float] | None = None,
@@ -119,7 +119,7 @@ def machine_of(
     return build_machine(parse_gpus(gpus), link, prices=prices, memory=memory)
 
 
-def _entry(part: str, text: str) -> Entry:
+def _entry(part: str, text: str) -> GpuEntry:
     match = _ENTRY.match(part)
     if match is None or match[1] == "0" * len(match[1] or "x"):
         what = f"`{part}` in `{text}` is no GPU" if part else f"`{text}` has an empty part"
@@ -132,11 +132,11 @@ def _entry(part: str, text: str) -> Entry:
     sms = None if match[3] is None else int(match[3])
     if sms is not None and not 0 < sms <= gpu.sms:
         raise _bad_list(f"{gpu.name} has {gpu.sms} SMs, so a slice cannot have {sms}")
-    return Entry(int(match[1] or 1), gpu, None if sms == gpu.sms else sms, match[2].lower())
+    return GpuEntry(int(match[1] or 1), gpu, None if sms == gpu.sms else sms, match[2].lower())
 
 
 def _cards(
-    entries: tuple[Entry, ...], prices: Mapping[str, float], memory: Mapping[str, int]
+    entries: tuple[GpuEntry, ...], prices: Mapping[str, float], memory: Mapping[str, int]
 ) -> tuple[tuple[Card, ...], tuple[Device, ...]]:
     """Whole cards, and slices packed onto cards in order."""
     cards: list[Card] = []
@@ -162,7 +162,7 @@ def _cards(
 
 def _card(
     id: CardId,
-    entry: Entry,
+    entry: GpuEntry,
     prices: Mapping[str, float],
     memory: Mapping[str, int],
     earlier: list[Card],

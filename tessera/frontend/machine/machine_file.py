@@ -49,7 +49,13 @@ from typing import Any, TypeVar
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.machine.gpu_table import find_gpu
-from tessera.frontend.machine.gpus import DEFAULT_LINK, NO_LINK, Entry, build_machine, check_memory
+from tessera.frontend.machine.gpus import (
+    DEFAULT_LINK,
+    NO_LINK,
+    GpuEntry,
+    build_machine,
+    check_memory,
+)
 from tessera.frontend.machine.machine_links import with_link, with_nodes
 from tessera.frontend.machine.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tessera.frontend.text.nested import is_deep
@@ -159,7 +165,7 @@ def _cell(cell: Any) -> float:
     return value
 
 
-def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
+def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[GpuEntry]:
     _check_keys(row, _CARD, "`[[card]]`")
     label = _text(row, "gpu")
     gpu = own[label] if label in own else find_gpu(label)
@@ -174,12 +180,12 @@ def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[Entry]:
         raise _bad(f"`count` must be a number from 1 to 256: `{count}`")
     slices = row.get("slices")
     if slices is None:
-        return [Entry(count, gpu, None, label)]
+        return [GpuEntry(count, gpu, None, label)]
     if not isinstance(slices, list) or any(type(s) is not int or s < 1 for s in slices):
         raise _bad(f"`slices` must be a list of numbers of SMs: `{slices}`")
     if not slices or sum(slices) > gpu.sms:
         raise _bad(f"slices of {sum(slices)} SMs do not fit the {gpu.sms} SMs of {gpu.name}")
-    card = [Entry(1, gpu, sms, label, opens_card=n == 0) for n, sms in enumerate(slices)]
+    card = [GpuEntry(1, gpu, sms, label, opens_card=n == 0) for n, sms in enumerate(slices)]
     return card * count
 
 

@@ -75,7 +75,7 @@ def parse_plan(text: str, name: str = "<plan>") -> Plan:
 def read_plan(source: Source) -> PlanText:
     """The plan in a text with its places; raises `TesseraError` where it is none."""
     text = source.text
-    builder = _Builder()
+    builder = _PlanBuilder()
     try:
         plan = builder.transform(_parser().parse(text))
     except UnexpectedInput as fault:
@@ -167,7 +167,7 @@ class _Field(NamedTuple):
         return BadText(self.start, len(self.name) + 1 + len(self.value), why)
 
 
-class _Kind(NamedTuple):
+class _FieldKind(NamedTuple):
     """What a field holds: types, and whether it may be left out."""
 
     types: tuple[Any, ...]
@@ -175,11 +175,11 @@ class _Kind(NamedTuple):
 
 
 @cache
-def _kinds(record: Hashable) -> dict[str, _Kind]:
+def _kinds(record: Hashable) -> dict[str, _FieldKind]:
     """The fields that a record's line has."""
     hints = typing.get_type_hints(record)
     return {
-        field.name: _Kind(_options(hints[field.name]), field.default is not MISSING)
+        field.name: _FieldKind(_options(hints[field.name]), field.default is not MISSING)
         for field in fields(record)  # type: ignore[arg-type]
         if field.name not in _ELSEWHERE and field.compare
     }
@@ -212,7 +212,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Plan]):
+class _PlanBuilder(Transformer[Token, Plan]):
     def __init__(self) -> None:
         super().__init__()
         self.where: dict[int, tuple[int, int]] = {}

@@ -125,12 +125,12 @@ class TextBody:
         if shapes is None or originals is None:
             return None
         labels = _take_labels(shapes)
-        statements += map(ptx.Label, labels)
+        statements += map(ptx.LabelStatement, labels)
         chosen = _choose(shapes, set(labels))
         if chosen is None or len(set(labels)) != len(labels):
             return None
         text = ";".join([originals[index] for index in chosen]) + ";"
-        statements += (s for s in self.splitter.split(text, 0) if type(s) is not ptx.Label)
+        statements += (s for s in self.splitter.split(text, 0) if type(s) is not ptx.LabelStatement)
         return tuple(statements)
 
     def _locations(self, text: str) -> Iterable[ptx.Statement]:

@@ -32,7 +32,7 @@ class _Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _BracedBody:
     """Statements between braces, and how deep the deepest block inside is."""
 
     statements: tuple[ptx.Statement, ...]
@@ -151,7 +151,7 @@ class ModuleBuilder(ExpressionBuilder):
         lists = [child for child in children if isinstance(child, _Parameters)]
         returns = next((p.variables for p in lists if p.are_returns), ())
         parameters = next((p.variables for p in lists if not p.are_returns), None)
-        body = next((child for child in children if isinstance(child, _Body)), None)
+        body = next((child for child in children if isinstance(child, _BracedBody)), None)
         return ptx.Function(
             is_entry=kind == ".entry",
             name=str(name),
@@ -343,7 +343,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     # --- bodies ---------------------------------------------------------------------------
 
-    def body(self, children: Sequence[Any]) -> _Body:
+    def body(self, children: Sequence[Any]) -> _BracedBody:
         """Statements between braces."""
         statements: list[ptx.Statement] = []
         depth = 0
@@ -355,7 +355,7 @@ class ModuleBuilder(ExpressionBuilder):
                 depth = max(depth, child.depth)
             else:
                 statements.append(child)
-        return _Body(tuple(statements), _at(children), depth + 1)
+        return _BracedBody(tuple(statements), _at(children), depth + 1)
 
     def block(self, children: Sequence[Any]) -> _Nested:
         """A body inside a body."""
@@ -393,9 +393,9 @@ class ModuleBuilder(ExpressionBuilder):
         """`@!%p`."""
         return ptx.Guard(str(children[-1]), len(children) == 3), _at(children)
 
-    def label(self, children: Sequence[Token]) -> ptx.Label:
+    def label(self, children: Sequence[Token]) -> ptx.LabelStatement:
         """`name:`."""
-        return ptx.Label(str(children[0]), _at(children))
+        return ptx.LabelStatement(str(children[0]), _at(children))
 
     def prototype(self, children: Sequence[Any]) -> ptx.CallPrototype:
         """`name: .callprototype ...;`."""

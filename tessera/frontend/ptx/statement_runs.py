@@ -93,7 +93,7 @@ def _natural(text: str) -> int:
     return int(text) if text.isdigit() and text[0] != "0" else integer_constant(text).value
 
 
-class _Memo(dict[str, Any]):
+class _BuiltOnDemand(dict[str, Any]):
     """A dictionary that builds what it is asked for and does not have."""
 
     def __init__(self, build: Callable[[str], Any]) -> None:
@@ -108,11 +108,11 @@ class RunSplitter:
     """Takes runs apart into statements, sharing equal opcodes and operands between them."""
 
     def __init__(self) -> None:
-        self._opcodes = _Memo(_opcode)
-        self._guards = _Memo(_guard)
-        self._locations = _Memo(_location)
-        self._operands = _Memo(self._operand)
-        self._lists = _Memo(self._operand_list)
+        self._opcodes = _BuiltOnDemand(_opcode)
+        self._guards = _BuiltOnDemand(_guard)
+        self._locations = _BuiltOnDemand(_location)
+        self._operands = _BuiltOnDemand(self._operand)
+        self._lists = _BuiltOnDemand(self._operand_list)
 
     def split(
         self, text: str, base: int, start: int = 0, end: int | None = None
@@ -136,7 +136,7 @@ class RunSplitter:
                 at = base + match.start(3)
                 append(instruction(None, opcodes[opcode], lists[operands], at))
             elif label is not None:
-                append(ptx.Label(label[:-1].rstrip(), base + match.start(1)))
+                append(ptx.LabelStatement(label[:-1].rstrip(), base + match.start(1)))
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
             elif location is not None:

@@ -1,8 +1,8 @@
 """Trace records to a `Program`, record by record, in file order.
 
-In: the parts of a trace (`trace_split`). Out: program records; faults go to `Findings`, and the
-record at hand is then left out. Names must be declared above their use. A launch stays open until
-a record other than `variant` follows, because its variants decide how it is checked.
+In: the parts of a trace (`trace_split`). Out: program records; faults go to `TraceFindings`, and
+the record at hand is then left out. Names must be declared above their use. A launch stays open
+until a record other than `variant` follows, because its variants decide how it is checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import prod
 
 from tessera.diagnostics import Label, Span
 from tessera.frontend.trace.fields import Fields, read_fields
-from tessera.frontend.trace.findings import Findings, RecordAbandoned, did_you_mean
+from tessera.frontend.trace.findings import RecordAbandoned, TraceFindings, did_you_mean
 from tessera.frontend.trace.launches import Launches
 from tessera.frontend.trace.modules import (
     ModuleRecord,
@@ -25,7 +25,7 @@ from tessera.frontend.trace.modules import (
 )
 from tessera.frontend.trace.parse_record import parse_record
 from tessera.frontend.trace.split import MARK, RECORD_KINDS, Indented, Line, Part, Segment
-from tessera.frontend.trace.steps import Steps
+from tessera.frontend.trace.steps import TraceSteps
 from tessera.frontend.trace.syntax import SyntaxFault, Token
 from tessera.frontend.trace.values import MAX_BYTES, Values
 from tessera.ir.program.data_type import DataType
@@ -34,10 +34,10 @@ from tessera.ir.program.program import (
     POINTER_BYTES,
     Buffer,
     BufferId,
-    Module,
     PointerTable,
     PointerWord,
     Program,
+    ProgramModule,
     Role,
 )
 
@@ -54,12 +54,12 @@ class StopReading(Exception):
 class ProgramBuilder:
     """Takes the parts of one trace in file order; `program` is what they say."""
 
-    def __init__(self, findings: Findings, parse_ptx: ParsePtx, declared: int) -> None:
+    def __init__(self, findings: TraceFindings, parse_ptx: ParsePtx, declared: int) -> None:
         """`declared` is the number of `buffer` records: variables get the ids after them."""
         self.findings = findings
         self.values = Values(findings)
         self.modules = Modules(findings, parse_ptx)
-        self.steps = Steps(findings, self.values)
+        self.steps = TraceSteps(findings, self.values)
         self.launches = Launches(self.values, self.modules, self.steps)
         self._declared = declared
         self._buffers: list[Buffer] = []
@@ -88,7 +88,7 @@ class ProgramBuilder:
         modules = self.modules.by_name.values()
         return Program(
             buffers=(*self._buffers, *self._variables),
-            modules=tuple(Module(m.id, m.name, tuple(m.variants)) for m in modules),
+            modules=tuple(ProgramModule(m.id, m.name, tuple(m.variants)) for m in modules),
             pointer_tables=tuple(self._tables.values()),
             steps=tuple(self.steps.steps),
             resident=self._resident,

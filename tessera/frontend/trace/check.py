@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tessera.frontend.trace.fields import Fields
-from tessera.frontend.trace.findings import Findings
+from tessera.frontend.trace.findings import TraceFindings
 from tessera.frontend.trace.kernels import Kernel, Parameter
 from tessera.frontend.trace.modules import OpenModule, code_for
 from tessera.frontend.trace.values import Values
@@ -64,7 +64,7 @@ def check_launch(opened: OpenLaunch, values: Values) -> None:
             return
 
 
-def check_block(block: Triple, fields: Fields, findings: Findings) -> None:
+def check_block(block: Triple, fields: Fields, findings: TraceFindings) -> None:
     """The limit on the threads of any block."""
     if prod(block) > MAX_THREADS:
         findings.fail(
@@ -85,7 +85,7 @@ def _check_variant(
 
 
 def _block_fits(
-    block: Triple, kernel: Kernel, fields: Fields, arch: str, findings: Findings
+    block: Triple, kernel: Kernel, fields: Fields, arch: str, findings: TraceFindings
 ) -> bool:
     """Whether a block obeys the kernel's `.reqntid` and `.maxntid`; reports it if not."""
     required, threads = kernel.required_block, prod(block)
@@ -112,7 +112,7 @@ def _block_fits(
 
 
 def _check_cluster(
-    grid: Triple, cluster: Triple | None, fields: Fields, findings: Findings
+    grid: Triple, cluster: Triple | None, fields: Fields, findings: TraceFindings
 ) -> None:
     if cluster is None:
         return

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.frontend.trace.findings import Findings, RecordAbandoned, did_you_mean
+from tessera.frontend.trace.findings import RecordAbandoned, TraceFindings, did_you_mean
 from tessera.frontend.trace.split import Line
 from tessera.frontend.trace.syntax import Field, Token
 from tessera.ir.program.program import DEFAULT_STREAM
@@ -69,7 +69,7 @@ class Fields:
 
 
 def read_fields(
-    line: Line, base: int, names: Sequence[Token], given: Sequence[Field], findings: Findings
+    line: Line, base: int, names: Sequence[Token], given: Sequence[Field], findings: TraceFindings
 ) -> Fields:
     """The fields of a record, once its keys are known to be right."""
     required, optional = REQUIRED_KEYS[line.kind], OPTIONAL_KEYS[line.kind]
@@ -97,7 +97,7 @@ def read_fields(
     return Fields(line, base, by_key)
 
 
-def read_stream(fields: Fields, findings: Findings) -> str:
+def read_stream(fields: Fields, findings: TraceFindings) -> str:
     """`stream=S`, or the default stream."""
     if "stream" not in fields:
         return DEFAULT_STREAM
@@ -119,7 +119,7 @@ def _end(names: Sequence[Token], given: Sequence[Field]) -> int:
     return names[-1].end_pos or 0 if names else 0
 
 
-def _unknown_key(findings: Findings, kind: str, key: str, place: tuple[int, int]) -> None:
+def _unknown_key(findings: TraceFindings, kind: str, key: str, place: tuple[int, int]) -> None:
     known = REQUIRED_KEYS[kind] + OPTIONAL_KEYS[kind]
     keys = ", ".join(f"`{name}`" for name in known) or "none"
     findings.error(

@@ -1,7 +1,7 @@
 """Collect what is wrong with a trace: exact places, at most twenty, in file order.
 
-`Findings.error` and `fail` take offsets into the trace's own text; `fail` also abandons the record
-at hand, so that one fault is reported once and the next record is read as usual.
+`TraceFindings.error` and `fail` take offsets into the trace's own text; `fail` also abandons the
+record at hand, so that one fault is reported once and the next record is read as usual.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TooManyErrors(Exception):
     """Reading stops: there are `MAX_ERRORS` errors."""
 
 
-class Findings:
+class TraceFindings:
     """The diagnostics of one trace so far."""
 
     def __init__(self, source: Source) -> None:

@@ -22,7 +22,7 @@ from tessera.frontend.trace.check import (
 from tessera.frontend.trace.fields import Fields, read_stream
 from tessera.frontend.trace.findings import did_you_mean
 from tessera.frontend.trace.modules import Modules, OpenModule, code_for
-from tessera.frontend.trace.steps import Steps
+from tessera.frontend.trace.steps import TraceSteps
 from tessera.frontend.trace.syntax import Token
 from tessera.frontend.trace.values import Values
 from tessera.ir.program.program import Argument, Launch, LaunchVariant, Triple
@@ -31,7 +31,7 @@ from tessera.ir.program.program import Argument, Launch, LaunchVariant, Triple
 class Launches:
     """Reads launches into `steps`."""
 
-    def __init__(self, values: Values, modules: Modules, steps: Steps) -> None:
+    def __init__(self, values: Values, modules: Modules, steps: TraceSteps) -> None:
         self.values = values
         self.findings = values.findings
         self.modules = modules

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tessera.diagnostics import Label, Source, Span, TesseraError, error
-from tessera.frontend.trace.findings import Findings
+from tessera.frontend.trace.findings import TraceFindings
 from tessera.frontend.trace.kernels import Kernel, ModuleVariable, kernels_of, variables_of
 from tessera.frontend.trace.split import Segment
 from tessera.ir.program.program import Buffer, BufferId, ModuleId, ModuleVariant, Role
@@ -92,7 +92,7 @@ def plain_module(source: Source, modules: Modules) -> OpenModule:
 class Modules:
     """All modules of one trace, by name."""
 
-    def __init__(self, findings: Findings, parse_ptx: ParsePtx) -> None:
+    def __init__(self, findings: TraceFindings, parse_ptx: ParsePtx) -> None:
         self.findings = findings
         self.by_name: dict[str, OpenModule] = {}
         self._parse_ptx = parse_ptx

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.frontend.text.readfile import read_source, source_of_text
-from tessera.frontend.trace.findings import Findings, TooManyErrors
+from tessera.frontend.trace.findings import TooManyErrors, TraceFindings
 from tessera.frontend.trace.modules import Modules, ParsePtx, plain_module, variable_buffers
 from tessera.frontend.trace.split import Line, is_trace, split_trace
-from tessera.ir.program.program import Module, Program
+from tessera.ir.program.program import Program, ProgramModule
 
 _MARKED_COMMENT = re.compile(r"^([ \t]*)//!", re.MULTILINE)
 
@@ -48,7 +48,7 @@ def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading
     # Imported here because it needs Lark, which a plain file does without.
     from tessera.frontend.trace.build_trace import ProgramBuilder, StopReading
 
-    findings = Findings(source)
+    findings = TraceFindings(source)
     parts = split_trace(source)
     declared = sum(isinstance(part, Line) and part.kind == "buffer" for part in parts)
     builder = ProgramBuilder(findings, parse_ptx, declared)
@@ -68,14 +68,14 @@ def _examine_plain(source: Source, parse_ptx: ParsePtx) -> Reading:
         text += "\n"
     if text is not source.text:
         source = Source(source.name, text, source.first_line)
-    findings = Findings(source)
+    findings = TraceFindings(source)
     modules = Modules(findings, parse_ptx)
     program = None
     with contextlib.suppress(TooManyErrors):
         opened = plain_module(source, modules)
         program = Program(
             buffers=() if opened.broken else tuple(variable_buffers(opened, 0)),
-            modules=(Module(opened.id, opened.name, tuple(opened.variants)),),
+            modules=(ProgramModule(opened.id, opened.name, tuple(opened.variants)),),
             source=source,
         )
     return Reading(None if findings.has_errors else program, findings.in_file_order())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tessera.diagnostics import Label, Span
 from tessera.frontend.trace.fields import Fields, read_stream
-from tessera.frontend.trace.findings import Findings, did_you_mean
+from tessera.frontend.trace.findings import TraceFindings, did_you_mean
 from tessera.frontend.trace.syntax import Token
 from tessera.frontend.trace.values import MAX_BYTES, Values
 from tessera.ir.program.program import (
@@ -30,10 +30,10 @@ from tessera.ir.program.program import (
 Place = tuple[int, int]
 
 
-class Steps:
+class TraceSteps:
     """The steps so far."""
 
-    def __init__(self, findings: Findings, values: Values) -> None:
+    def __init__(self, findings: TraceFindings, values: Values) -> None:
         self.findings = findings
         self.values = values
         self.steps: list[Step] = []

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics import Label
-from tessera.frontend.trace.findings import Findings, did_you_mean
+from tessera.frontend.trace.findings import TraceFindings, did_you_mean
 from tessera.frontend.trace.parse_record import parse_value, plain_argument
 from tessera.frontend.trace.syntax import (
     AddressSyntax,
@@ -55,7 +55,7 @@ _DATA_TYPES = {kind.value: kind for kind in DataType}
 class Values:
     """Reads values for one trace. `buffers` holds what is declared so far, by name."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: TraceFindings) -> None:
         self.findings = findings
         self.buffers: dict[str, Buffer] = {}
         self._by_id: dict[BufferId, Buffer] = {}

@@ -17,15 +17,15 @@ from tessera.ir.opcodes import families
 from tessera.ir.opcodes.extents import extent_of
 from tessera.ir.opcodes.form_table import Unfit, find_form
 from tessera.ir.opcodes.modifiers import is_known_modifier
-from tessera.ir.opcodes.notation import Form, OperandSpec, read_table
+from tessera.ir.opcodes.notation import OpcodeForm, OpcodeOperand, read_table
 from tessera.ir.opcodes.records import (
-    Access,
     Flow,
-    Kind,
+    InstructionKind,
     Meaning,
+    MemoryAction,
     MemoryEffect,
-    Role,
-    Scope,
+    OperandRole,
+    ThreadScope,
     UnknownExtent,
 )
 from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
@@ -33,24 +33,24 @@ from tessera.ir.opcodes.types import is_float, is_type, state_space
 from tessera.ir.ptx import syntax as ptx
 
 _MEMORY_KINDS = {
-    "global": Kind.GLOBAL,
-    "shared": Kind.SHARED,
-    "shared::cta": Kind.SHARED,
-    "shared::cluster": Kind.SHARED,
-    "local": Kind.LOCAL,
-    "param": Kind.PARAM,
-    "param::entry": Kind.PARAM,
-    "param::func": Kind.PARAM,
-    "const": Kind.CONST,
-    "generic": Kind.GENERIC,
-    "tmem": Kind.TENSOR_MEMORY,
-    "tex": Kind.TEXTURE,
-    "surf": Kind.SURFACE,
+    "global": InstructionKind.GLOBAL,
+    "shared": InstructionKind.SHARED,
+    "shared::cta": InstructionKind.SHARED,
+    "shared::cluster": InstructionKind.SHARED,
+    "local": InstructionKind.LOCAL,
+    "param": InstructionKind.PARAM,
+    "param::entry": InstructionKind.PARAM,
+    "param::func": InstructionKind.PARAM,
+    "const": InstructionKind.CONST,
+    "generic": InstructionKind.GENERIC,
+    "tmem": InstructionKind.TENSOR_MEMORY,
+    "tex": InstructionKind.TEXTURE,
+    "surf": InstructionKind.SURFACE,
 }
 
 
-def _load() -> dict[tuple[str, ...], tuple[Form, ...]]:
-    forms: dict[tuple[str, ...], list[Form]] = defaultdict(list)
+def _load() -> dict[tuple[str, ...], tuple[OpcodeForm, ...]]:
+    forms: dict[tuple[str, ...], list[OpcodeForm]] = defaultdict(list)
     for table in families.TABLES:
         for form in read_table(table):
             forms[form.name].append(form)
@@ -117,20 +117,22 @@ def widened_meaning(instruction: ptx.Instruction) -> Meaning:
     """
     known = _fitting_forms(instruction.opcode)
     effects = tuple(
-        MemoryEffect(index, Access.MAY_READ_WRITE, "generic", UnknownExtent())
+        MemoryEffect(index, MemoryAction.MAY_READ_WRITE, "generic", UnknownExtent())
         for index, operand in enumerate(instruction.operands)
         if _shape(operand) in _ADDRESSES or _may_hold_address(operand)
     )
     return Meaning(
         opcode=".".join(known[0].name) if known else instruction.opcode.name,
         roles=tuple(
-            Role.ADDRESS if _shape(operand) in _ADDRESSES else Role.UNKNOWN
+            OperandRole.ADDRESS if _shape(operand) in _ADDRESSES else OperandRole.UNKNOWN
             for operand in instruction.operands
         ),
         effects=effects,
-        kind=_kind(known[0], instruction.opcode.modifiers, effects) if known else Kind.UNKNOWN,
+        kind=_kind(known[0], instruction.opcode.modifiers, effects)
+        if known
+        else InstructionKind.UNKNOWN,
         flow=known[0].flow if known else Flow.NEXT,
-        scope=known[0].scope if known else Scope.GRID,
+        scope=known[0].scope if known else ThreadScope.GRID,
         side_effects=True,
         reads_state=True,
         fits=False,
@@ -171,7 +173,10 @@ def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Mea
     if layouts:
         return _describe(*layouts[0], opcode.modifiers)
     return Meaning(
-        opcode=".".join(forms[0].name), roles=(Role.UNKNOWN,) * count, side_effects=True, fits=False
+        opcode=".".join(forms[0].name),
+        roles=(OperandRole.UNKNOWN,) * count,
+        side_effects=True,
+        fits=False,
     )
 
 
@@ -193,36 +198,36 @@ def _shape(operand: ptx.Operand) -> str:
 
 
 @cache
-def _fitting_forms(opcode: ptx.Opcode) -> tuple[Form, ...]:
+def _fitting_forms(opcode: ptx.Opcode) -> tuple[OpcodeForm, ...]:
     for name in _NAMES.get(opcode.name, ()):
         if all(part in opcode.modifiers for part in name[1:]):
             return tuple(form for form in _FORMS[name] if _accepts(form, opcode.modifiers))
     return ()
 
 
-def _accepts(form: Form, modifiers: tuple[str, ...]) -> bool:
+def _accepts(form: OpcodeForm, modifiers: tuple[str, ...]) -> bool:
     if form.forbidden.intersection(modifiers):
         return False
     rest = iter(modifiers)
     return all(any(modifier in wanted for modifier in rest) for wanted in form.required)
 
 
-def _counts(form: Form, modifiers: tuple[str, ...]) -> range:
+def _counts(form: OpcodeForm, modifiers: tuple[str, ...]) -> range:
     specs = _present(form, modifiers)
     optional = sum(spec.optional for spec in specs)
     return range(len(specs) - optional, len(specs) + 1)
 
 
-def _present(form: Form, modifiers: tuple[str, ...]) -> list[OperandSpec]:
+def _present(form: OpcodeForm, modifiers: tuple[str, ...]) -> list[OpcodeOperand]:
     return [s for s in form.operands if not s.when or s.when.intersection(modifiers)]
 
 
 def _layouts(
-    forms: tuple[Form, ...],
+    forms: tuple[OpcodeForm, ...],
     modifiers: tuple[str, ...],
     count: int,
     shapes: tuple[str, ...] | None,
-) -> Iterator[tuple[Form, tuple[OperandSpec, ...]]]:
+) -> Iterator[tuple[OpcodeForm, tuple[OpcodeOperand, ...]]]:
     """The ways to give `count` operands to a form; the leftmost optional ones come first."""
     for form in forms:
         specs = _present(form, modifiers)
@@ -238,7 +243,7 @@ def _layouts(
                 yield form, layout
 
 
-def _takes(spec: OperandSpec, shape: str) -> bool:
+def _takes(spec: OpcodeOperand, shape: str) -> bool:
     if shape == "subscript":  # `a[4]` is an address where one belongs, and else a value
         return spec.shape in {"", "address"}
     if shape == "group of one":  # `(1.5)` may be a constant in parentheses
@@ -246,10 +251,12 @@ def _takes(spec: OperandSpec, shape: str) -> bool:
     if spec.shape:
         return spec.shape == shape
     # A vector of registers is a value too, but never a descriptor: it is the other form of wgmma.
-    return shape == "" or (shape == "vector" and spec.role is not Role.DESCRIPTOR)
+    return shape == "" or (shape == "vector" and spec.role is not OperandRole.DESCRIPTOR)
 
 
-def _describe(form: Form, layout: tuple[OperandSpec, ...], modifiers: tuple[str, ...]) -> Meaning:
+def _describe(
+    form: OpcodeForm, layout: tuple[OpcodeOperand, ...], modifiers: tuple[str, ...]
+) -> Meaning:
     effects = tuple(
         MemoryEffect(
             index,
@@ -274,9 +281,9 @@ def _describe(form: Form, layout: tuple[OperandSpec, ...], modifiers: tuple[str,
 
 
 def _has_side_effects(
-    form: Form, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]
+    form: OpcodeForm, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]
 ) -> bool:
-    if "side" in form.flags or form.flow is not Flow.NEXT or form.scope is not Scope.THREAD:
+    if "side" in form.flags or form.flow is not Flow.NEXT or form.scope is not ThreadScope.THREAD:
         return True
     return "volatile" in modifiers or any(e.access.writes for e in effects)
 
@@ -288,10 +295,12 @@ def _space(notation: str, modifiers: tuple[str, ...]) -> str:
     return (spaces[int(notation) - 1 :] or ["generic"])[0]
 
 
-def _kind(form: Form, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]) -> Kind:
+def _kind(
+    form: OpcodeForm, modifiers: tuple[str, ...], effects: tuple[MemoryEffect, ...]
+) -> InstructionKind:
     if form.kind == "memory":
-        return _MEMORY_KINDS[effects[0].space] if effects else Kind.GENERIC
+        return _MEMORY_KINDS[effects[0].space] if effects else InstructionKind.GENERIC
     if form.kind != "arithmetic":
-        return Kind[form.kind.upper()]
+        return InstructionKind[form.kind.upper()]
     types = [modifier for modifier in modifiers if is_type(modifier)]
-    return Kind.FLOAT if types and is_float(types[-1]) else Kind.INTEGER
+    return InstructionKind.FLOAT if types and is_float(types[-1]) else InstructionKind.INTEGER

@@ -19,11 +19,11 @@ address, `{w}` a vector, `(w)` a group. After the word, in this order:
     @MOD/MOD              only, and then always, present with one of these modifiers
     ?                     may be left out
 
-KIND is a `Kind` by name, or `arithmetic` (INTEGER or FLOAT by the type), `memory` (by the state
-space) or `copy` (ASYNC_COPY with the flag `async`). FLAGS: a `Flow` or `Scope` by name; `side`
-(side effects), `state` (reads machine state), `aligned` (all threads of the warp together), `async`
-(reads, writes, updates and reductions happen later). Writes, flow and scopes above THREAD imply
-`side`.
+KIND is an `InstructionKind` by name, or `arithmetic` (INTEGER or FLOAT by the type), `memory` (by
+the state space) or `copy` (ASYNC_COPY with the flag `async`). FLAGS: a `Flow` or `ThreadScope` by
+name; `side` (side effects), `state` (reads machine state), `aligned` (all threads of the warp
+together), `async` (reads, writes, updates and reductions happen later). Writes, flow and scopes
+above THREAD imply `side`.
 """
 
 from __future__ import annotations
@@ -33,56 +33,59 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tessera.ir.opcodes.records import Access, Flow, Kind, Role, Scope
+from tessera.ir.opcodes.records import Flow, InstructionKind, MemoryAction, OperandRole, ThreadScope
 
-_WORDS: dict[str, tuple[Role, str]] = {
-    "d": (Role.DESTINATION, ""),
-    "x": (Role.DESTINATION_SOURCE, ""),
-    "p": (Role.PREDICATE_DESTINATION, ""),
-    "q": (Role.PREDICATE, ""),
-    **dict.fromkeys(("a", "b", "c", "e", "s", "mask", "count", "stride"), (Role.SOURCE, "")),
-    "i": (Role.IMMEDIATE, ""),
-    "n": (Role.SIZE, ""),
-    "srcsize": (Role.SOURCE_SIZE, ""),
-    "policy": (Role.CACHE_POLICY, "@L2::cache_hint"),
-    "ctas": (Role.SOURCE, "@multicast::cluster/multicast::cluster::16b/multicast::cluster::32b"),
-    "off": (Role.SOURCE, "@im2col/im2col::w/im2col::w::128"),
-    "scale": (Role.SOURCE, "@scaled::n1::ue8m0/scaled::n2::ue8m0"),
-    "desc": (Role.DESCRIPTOR, ""),
-    "smem": (Role.DESCRIPTOR, "=read/shared/?"),
-    "bar": (Role.BARRIER, ""),
-    "threads": (Role.THREADS, ""),
-    "label": (Role.LABEL, ""),
-    "targets": (Role.TARGETS, ""),
-    "f": (Role.FUNCTION, ""),
-    "results": (Role.RESULTS, ""),
-    "args": (Role.ARGUMENTS, ""),
-    "proto": (Role.PROTOTYPE, ""),
+_WORDS: dict[str, tuple[OperandRole, str]] = {
+    "d": (OperandRole.DESTINATION, ""),
+    "x": (OperandRole.DESTINATION_SOURCE, ""),
+    "p": (OperandRole.PREDICATE_DESTINATION, ""),
+    "q": (OperandRole.PREDICATE, ""),
+    **dict.fromkeys(("a", "b", "c", "e", "s", "mask", "count", "stride"), (OperandRole.SOURCE, "")),
+    "i": (OperandRole.IMMEDIATE, ""),
+    "n": (OperandRole.SIZE, ""),
+    "srcsize": (OperandRole.SOURCE_SIZE, ""),
+    "policy": (OperandRole.CACHE_POLICY, "@L2::cache_hint"),
+    "ctas": (
+        OperandRole.SOURCE,
+        "@multicast::cluster/multicast::cluster::16b/multicast::cluster::32b",
+    ),
+    "off": (OperandRole.SOURCE, "@im2col/im2col::w/im2col::w::128"),
+    "scale": (OperandRole.SOURCE, "@scaled::n1::ue8m0/scaled::n2::ue8m0"),
+    "desc": (OperandRole.DESCRIPTOR, ""),
+    "smem": (OperandRole.DESCRIPTOR, "=read/shared/?"),
+    "bar": (OperandRole.BARRIER, ""),
+    "threads": (OperandRole.THREADS, ""),
+    "label": (OperandRole.LABEL, ""),
+    "targets": (OperandRole.TARGETS, ""),
+    "f": (OperandRole.FUNCTION, ""),
+    "results": (OperandRole.RESULTS, ""),
+    "args": (OperandRole.ARGUMENTS, ""),
+    "proto": (OperandRole.PROTOTYPE, ""),
 }
 
-_ADDRESS_WORDS: dict[str, tuple[Role, str]] = {
-    "a": (Role.ADDRESS, ""),
-    "d": (Role.ADDRESS, ""),
-    "mbar": (Role.MBARRIER, "=mbarrier/1/8"),
-    "map": (Role.TENSOR_MAP, "=read/2/box"),
-    "tmem": (Role.TENSOR_MEMORY, "=read/tmem/?"),
-    "acc": (Role.TENSOR_MEMORY, "=update/tmem/?"),
-    "lut": (Role.TENSOR_MEMORY, "=read/tmem/?@decompress::lut::b"),
-    "remote": (Role.REMOTE, ""),
-    "tex": (Role.TEXTURE, "=read/tex/?"),
-    "surf": (Role.SURFACE, "=update/surf/?"),
-    "opaque": (Role.OPAQUE, ""),
+_ADDRESS_WORDS: dict[str, tuple[OperandRole, str]] = {
+    "a": (OperandRole.ADDRESS, ""),
+    "d": (OperandRole.ADDRESS, ""),
+    "mbar": (OperandRole.MBARRIER, "=mbarrier/1/8"),
+    "map": (OperandRole.TENSOR_MAP, "=read/2/box"),
+    "tmem": (OperandRole.TENSOR_MEMORY, "=read/tmem/?"),
+    "acc": (OperandRole.TENSOR_MEMORY, "=update/tmem/?"),
+    "lut": (OperandRole.TENSOR_MEMORY, "=read/tmem/?@decompress::lut::b"),
+    "remote": (OperandRole.REMOTE, ""),
+    "tex": (OperandRole.TEXTURE, "=read/tex/?"),
+    "surf": (OperandRole.SURFACE, "=update/surf/?"),
+    "opaque": (OperandRole.OPAQUE, ""),
 }
 
 _ASYNC = {
-    Access.READ: Access.ASYNC_READ,
-    Access.WRITE: Access.ASYNC_WRITE,
-    Access.REDUCE: Access.ASYNC_REDUCE,
-    Access.UPDATE: Access.ASYNC_UPDATE,
+    MemoryAction.READ: MemoryAction.ASYNC_READ,
+    MemoryAction.WRITE: MemoryAction.ASYNC_WRITE,
+    MemoryAction.REDUCE: MemoryAction.ASYNC_REDUCE,
+    MemoryAction.UPDATE: MemoryAction.ASYNC_UPDATE,
 }
 
 _FLOWS = {flow.name.lower(): flow for flow in Flow}
-_SCOPES = {scope.name.lower(): scope for scope in Scope}
+_SCOPES = {scope.name.lower(): scope for scope in ThreadScope}
 _FLAGS = frozenset({"side", "state", "aligned", "async"})
 
 _SHAPES = {"[": "address", "{": "vector", "(": "group"}
@@ -99,17 +102,17 @@ _OPERAND = re.compile(
 class EffectSpec:
     """An effect as written: space "1" or "2" and extent "type" depend on the opcode."""
 
-    access: Access
+    access: MemoryAction
     space: str
     extent: str
 
 
 @dataclass(frozen=True, slots=True)
-class OperandSpec:
+class OpcodeOperand:
     """One operand of a form; `when` empty means that no modifier decides its presence."""
 
     word: str
-    role: Role
+    role: OperandRole
     shape: str
     effect: EffectSpec | None
     when: frozenset[str]
@@ -117,20 +120,20 @@ class OperandSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class OpcodeForm:
     """One line of a table, for one of its names."""
 
     name: tuple[str, ...]
     required: tuple[frozenset[str], ...]
     forbidden: frozenset[str]
-    operands: tuple[OperandSpec, ...]
+    operands: tuple[OpcodeOperand, ...]
     kind: str
     flow: Flow
-    scope: Scope
+    scope: ThreadScope
     flags: frozenset[str]
 
 
-def read_table(text: str) -> Iterator[Form]:
+def read_table(text: str) -> Iterator[OpcodeForm]:
     """The forms of a table, in order; ValueError names the line that breaks the notation."""
     for number, line in enumerate(text.splitlines(), 1):
         content = line.partition("#")[0].strip()
@@ -142,7 +145,7 @@ def read_table(text: str) -> Iterator[Form]:
             raise ValueError(f"table line {number}: {fault} in: {content}") from fault
 
 
-def _read_line(content: str) -> Iterator[Form]:
+def _read_line(content: str) -> Iterator[OpcodeForm]:
     pattern, operands, kind, *rest = (column.strip() for column in content.split("|"))
     names, *conditions = re.split(r"\s+(?=[+-])", pattern)
     flags = frozenset(rest[0].split()) if rest else frozenset()
@@ -155,22 +158,22 @@ def _read_line(content: str) -> Iterator[Form]:
     if extra - _FLAGS or len(rest) > 1:
         raise ValueError(f"unknown flags {sorted(extra)}")
     if kind not in {"arithmetic", "memory"}:
-        Kind[kind.upper()]
+        InstructionKind[kind.upper()]
     for name in names.split(","):
-        yield Form(
+        yield OpcodeForm(
             name=tuple(name.strip().split(".")),
             required=tuple(frozenset(c[1:].split("/")) for c in conditions if c[0] == "+"),
             forbidden=frozenset(c[1:] for c in conditions if c[0] == "-"),
             operands=specs,
             kind=kind,
             flow=flows[0] if flows else Flow.NEXT,
-            scope=scopes[-1] if scopes else Scope.THREAD,
+            scope=scopes[-1] if scopes else ThreadScope.THREAD,
             flags=extra,
         )
 
 
 @cache
-def _read_operand(token: str, is_async: bool) -> OperandSpec:
+def _read_operand(token: str, is_async: bool) -> OpcodeOperand:
     match = _match(token)
     shape = _SHAPES.get(match["open"], "")
     words = _ADDRESS_WORDS if shape == "address" else _WORDS
@@ -180,7 +183,7 @@ def _read_operand(token: str, is_async: bool) -> OperandSpec:
     if effect is not None and is_async:
         effect = replace(effect, access=_ASYNC.get(effect.access, effect.access))
     when = match["when"] or defaults["when"]
-    return OperandSpec(
+    return OpcodeOperand(
         word=match["word"],
         role=role,
         shape=shape,
@@ -200,4 +203,6 @@ def _match(token: str) -> re.Match[str]:
 def _read_effect(match: re.Match[str]) -> EffectSpec | None:
     if not match["access"]:
         return None
-    return EffectSpec(Access(match["access"]), match["space"] or "1", match["extent"] or "type")
+    return EffectSpec(
+        MemoryAction(match["access"]), match["space"] or "1", match["extent"] or "type"
+    )

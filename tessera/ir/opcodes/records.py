@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Role(enum.Enum):
+class OperandRole(enum.Enum):
     """What an operand is for."""
 
     # Members are unique objects; by name, as `Enum` does it, costs a call each.
@@ -48,19 +48,23 @@ class Role(enum.Enum):
     UNKNOWN = "unknown"
 
 
-READ_ROLES = frozenset(Role) - {Role.DESTINATION, Role.PREDICATE_DESTINATION, Role.RESULTS}
+READ_ROLES = frozenset(OperandRole) - {
+    OperandRole.DESTINATION,
+    OperandRole.PREDICATE_DESTINATION,
+    OperandRole.RESULTS,
+}
 WRITTEN_ROLES = frozenset(
     {
-        Role.DESTINATION,
-        Role.DESTINATION_SOURCE,
-        Role.PREDICATE_DESTINATION,
-        Role.RESULTS,
-        Role.UNKNOWN,
+        OperandRole.DESTINATION,
+        OperandRole.DESTINATION_SOURCE,
+        OperandRole.PREDICATE_DESTINATION,
+        OperandRole.RESULTS,
+        OperandRole.UNKNOWN,
     }
 )
 
 
-class Access(enum.Enum):
+class MemoryAction(enum.Enum):
     """What happens to the bytes behind an address.
 
     WRITE replaces every byte of the extent; UPDATE may leave some as they were. MBARRIER changes
@@ -86,12 +90,17 @@ class Access(enum.Enum):
     @property
     def reads(self) -> bool:
         """Whether what is in memory before can change anything."""
-        return self not in {Access.WRITE, Access.ASYNC_WRITE, Access.PREFETCH}
+        return self not in {MemoryAction.WRITE, MemoryAction.ASYNC_WRITE, MemoryAction.PREFETCH}
 
     @property
     def writes(self) -> bool:
         """Whether memory can differ afterwards."""
-        return self not in {Access.READ, Access.ASYNC_READ, Access.PREFETCH, Access.MBARRIER_TEST}
+        return self not in {
+            MemoryAction.READ,
+            MemoryAction.ASYNC_READ,
+            MemoryAction.PREFETCH,
+            MemoryAction.MBARRIER_TEST,
+        }
 
     @property
     def is_async(self) -> bool:
@@ -158,7 +167,7 @@ class MemoryEffect:
     """
 
     operand: int
-    access: Access
+    access: MemoryAction
     space: str
     extent: Extent
 
@@ -182,7 +191,7 @@ class Flow(enum.Enum):
     TRAP = "trap"
 
 
-class Scope(enum.Enum):
+class ThreadScope(enum.Enum):
     """Which threads an instruction concerns together; the order is from few to many."""
 
     THREAD = "thread"
@@ -193,7 +202,7 @@ class Scope(enum.Enum):
     GRID = "grid"
 
 
-class Kind(enum.Enum):
+class InstructionKind(enum.Enum):
     """The class an instruction counts for in an instruction mix."""
 
     INTEGER = "integer"
@@ -239,11 +248,11 @@ class Meaning:
     """
 
     opcode: str
-    roles: tuple[Role, ...]
+    roles: tuple[OperandRole, ...]
     effects: tuple[MemoryEffect, ...] = ()
-    kind: Kind = Kind.OTHER
+    kind: InstructionKind = InstructionKind.OTHER
     flow: Flow = Flow.NEXT
-    scope: Scope = Scope.THREAD
+    scope: ThreadScope = ThreadScope.THREAD
     side_effects: bool = False
     reads_state: bool = False
     aligned: bool = False
@@ -252,7 +261,7 @@ class Meaning:
     @property
     def is_collective(self) -> bool:
         """Whether several threads take part together, so that it must not move across branches."""
-        return self.scope is not Scope.THREAD
+        return self.scope is not ThreadScope.THREAD
 
     def effects_on(self, operand: int) -> tuple[MemoryEffect, ...]:
         """The effects behind operand `operand`."""

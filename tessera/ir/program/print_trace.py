@@ -25,12 +25,12 @@ from tessera.ir.program.program import (
     LibraryCall,
     Memcpy,
     Memset,
-    Module,
     Operand,
     Pointer,
     PointerTable,
     PointerWord,
     Program,
+    ProgramModule,
     Scalar,
     Step,
     Wait,
@@ -62,7 +62,7 @@ def _lines(program: Program) -> Iterator[str]:
                 yield f"//! {_launch_variant(program, variant)}\n"
 
 
-def _modules(modules: Sequence[Module]) -> Iterator[str]:
+def _modules(modules: Sequence[ProgramModule]) -> Iterator[str]:
     for module in modules:
         for index, variant in enumerate(module.variants):
             yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if index else "\n")

@@ -146,7 +146,7 @@ class ModuleVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class ProgramModule:
     """`module`: the same kernels, compiled for one or more architectures."""
 
     id: ModuleId
@@ -299,7 +299,7 @@ class Program:
     """
 
     buffers: tuple[Buffer, ...] = ()
-    modules: tuple[Module, ...] = ()
+    modules: tuple[ProgramModule, ...] = ()
     pointer_tables: tuple[PointerTable, ...] = ()
     steps: tuple[Step, ...] = ()
     resident: str | None = None

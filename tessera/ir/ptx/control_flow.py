@@ -32,7 +32,7 @@ _JUMPS = frozenset({"bra", "brx"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class BasicBlock:
     """Instructions `start` to `end` (exclusive), entered only at the start.
 
     For a guarded branch `successors` is (target, next); for `brx.idx` the targets of the list
@@ -65,7 +65,7 @@ class ControlFlow:
     `leaving` are the reachable blocks from which control may leave the function.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[BasicBlock, ...]
     order: tuple[int, ...]
     dominators: tuple[int | None, ...]
     post_dominators: tuple[int | None, ...]
@@ -93,7 +93,7 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
     predecessors = _invert(edges)
     ends = [*starts[1:], len(flat.instructions)]
     blocks = tuple(
-        Block(
+        BasicBlock(
             index=i,
             start=starts[i],
             end=ends[i],

@@ -61,7 +61,7 @@ class FlatFunction:
 
 
 @dataclass(slots=True)
-class _Declared:
+class _DeclaredName:
     """What a name means in a scope: its unique name, and for registers type and width."""
 
     unique: str
@@ -75,8 +75,8 @@ class _Declared:
 class _Scope:
     """The names of one `{ }`; a counted declaration is found by its prefix."""
 
-    names: dict[str, _Declared] = field(default_factory=dict)
-    counted: dict[str, _Declared] = field(default_factory=dict)
+    names: dict[str, _DeclaredName] = field(default_factory=dict)
+    counted: dict[str, _DeclaredName] = field(default_factory=dict)
 
 
 def flatten(function: ptx.Function) -> FlatFunction:
@@ -137,14 +137,14 @@ class _Flattener:
         match statement:
             case ptx.Variable(space="reg"):
                 self.declare_register(scope, statement)
-            case ptx.Variable() | ptx.Label() | ptx.TargetList() | ptx.CallPrototype():
-                scope.names[statement.name] = _Declared(self.unique(statement.name))
+            case ptx.Variable() | ptx.LabelStatement() | ptx.TargetList() | ptx.CallPrototype():
+                scope.names[statement.name] = _DeclaredName(self.unique(statement.name))
             case _:
                 pass
 
     def declare_register(self, scope: _Scope, variable: ptx.Variable) -> None:
         counted = variable.count is not None
-        declared = _Declared(
+        declared = _DeclaredName(
             unique=self.unique_counted(variable.name) if counted else self.unique(variable.name),
             type=variable.type,
             vector=variable.vector,
@@ -181,7 +181,7 @@ class _Flattener:
                 self.walk_block(statement.statements)
             case ptx.Instruction():
                 self.instructions.append(self.rename_instruction(statement))
-            case ptx.Label():
+            case ptx.LabelStatement():
                 index = len(self.instructions)
                 self.labels.append(LabelIndex(self.resolve(statement.name), index))
             case ptx.Variable() if statement.space != "reg":
@@ -303,7 +303,7 @@ class _Flattener:
             self.note(unique, declared.type)
         return unique
 
-    def look_up(self, name: str) -> tuple[_Declared | None, str]:
+    def look_up(self, name: str) -> tuple[_DeclaredName | None, str]:
         """The innermost declaration of a name, and the unique name it gives."""
         prefix = name.rstrip("0123456789")
         for scope in reversed(self.scopes):
@@ -317,7 +317,7 @@ class _Flattener:
 
     def look_up_counted(
         self, scope: _Scope, name: str, prefix: str
-    ) -> tuple[_Declared, str] | None:
+    ) -> tuple[_DeclaredName, str] | None:
         """`%r12` among `%r<20>`; the prefix may itself end in digits (`%r1<20>`)."""
         if not scope.counted:
             return None

@@ -189,7 +189,7 @@ def _simple(statement: ptx.Statement) -> str:
         case ptx.Instruction(guard, opcode, operands):
             head = "" if guard is None else f"@{'!' * guard.negated}{guard.register} "
             return f"{head}{opcode} {_commas(operands)};" if operands else f"{head}{opcode};"
-        case ptx.Label(name):
+        case ptx.LabelStatement(name):
             return f"{name}:"
         case ptx.Variable():
             return _variable(statement) + ";"

@@ -225,7 +225,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class LabelStatement:
     """`name:`."""
 
     name: str
@@ -315,7 +315,9 @@ class Block:
     at: int = field(default=-1, compare=False, repr=False)
 
 
-Statement = Instruction | Label | Location | Pragma | Variable | CallPrototype | TargetList | Block
+Statement = (
+    Instruction | LabelStatement | Location | Pragma | Variable | CallPrototype | TargetList | Block
+)
 
 # --- modules -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
-from tessera.ir.opcodes import OPCODES, Meaning, Role, arity, meaning_of, takes_shapes
+from tessera.ir.opcodes import OPCODES, Meaning, OperandRole, arity, meaning_of, takes_shapes
 from tessera.ir.opcodes.form_table import Unfit, find_form
 from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
 from tessera.ir.ptx import syntax as ptx
@@ -23,12 +23,22 @@ UNDOCUMENTED = frozenset({"cctl"})
 LONGEST_COMPARED = 200
 _CONSTANTS = (ptx.Integer, ptx.Float, ptx.Unary, ptx.Binary, ptx.Conditional, ptx.Cast)
 _GOOD: set[tuple[ptx.Opcode, tuple[type, ...]]] = set()  # kept from module to module
-_RESULTS = (Role.DESTINATION, Role.DESTINATION_SOURCE, Role.PREDICATE_DESTINATION)
+_RESULTS = (
+    OperandRole.DESTINATION,
+    OperandRole.DESTINATION_SOURCE,
+    OperandRole.PREDICATE_DESTINATION,
+)
 _IN_WORDS = {
     ptx.Address: "an address in brackets",
     ptx.Group: "a list in parentheses",
 }
-_BRACKETED = (Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE)
+_BRACKETED = (
+    OperandRole.ADDRESS,
+    OperandRole.MBARRIER,
+    OperandRole.TENSOR_MAP,
+    OperandRole.TEXTURE,
+    OperandRole.SURFACE,
+)
 
 
 def close_matches(name: str, known: Iterable[str], cutoff: float) -> list[str]:

@@ -36,7 +36,7 @@ from tessera.ir.ptx.verify_forms import Ground, form_fault
 from tessera.ir.ptx.verify_header import header_fault
 from tessera.ir.ptx.verify_instruction import close_matches, instruction_fault
 from tessera.ir.ptx.verify_operands import FUNCTION, operand_word, special_kind, variable_kind
-from tessera.ir.ptx.verify_scopes import Scope, names_in, names_in_constant
+from tessera.ir.ptx.verify_scopes import NameScope, names_in, names_in_constant
 
 FUNCTION_DIRECTIVES = frozenset(
     """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
@@ -62,9 +62,9 @@ class _Verifier:
         self.diagnostics: list[Diagnostic] = []
         self.errors = 0
         self.is_new = module.version > NEWEST_VERSION
-        self.globals = Scope()
+        self.globals = NameScope()
         self.bodies: set[str] = set()
-        self.scopes: list[Scope] = []
+        self.scopes: list[NameScope] = []
         self.good: set[int] = set()
         self.known: dict[str, str] = {}
         self.unknown_opcodes: set[str] = set()
@@ -107,7 +107,7 @@ class _Verifier:
 
     # --- declarations ---------------------------------------------------------------------
 
-    def declare(self, scope: Scope, variable: ptx.Variable, place: str = "body") -> None:
+    def declare(self, scope: NameScope, variable: ptx.Variable, place: str = "body") -> None:
         self.check_initializer(variable)
         fault = variable_fault(variable, place, self.module.version)
         if fault is not None:
@@ -122,7 +122,7 @@ class _Verifier:
         if variable.name in self.known or (variable.count is not None and len(self.scopes) > 1):
             self.forget()  # it may shadow a name of an outer block
 
-    def earlier_declaration(self, scope: Scope, variable: ptx.Variable) -> int | None:
+    def earlier_declaration(self, scope: NameScope, variable: ptx.Variable) -> int | None:
         if scope is self.globals:
             return self.earlier_global(variable)
         if variable.count is None:
@@ -167,7 +167,7 @@ class _Verifier:
         self.globals.names[function.name] = function.at
         self.globals.kinds[function.name] = FUNCTION
         self.functions[function.name] = function
-        outer = Scope()
+        outer = NameScope()
         for variable in function.returns:
             self.declare(outer, variable, "func")
         for variable in function.parameters:
@@ -178,7 +178,7 @@ class _Verifier:
         if sample is None or not self.is_clean(sample, outer):
             self.block(function.body or (), outer)
 
-    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: Scope) -> bool:
+    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: NameScope) -> bool:
         """Whether the statements that stand for all of an unread body have nothing wrong."""
         trial = copy.copy(self)  # what is found good stays good for the next function
         trial.diagnostics, trial.scopes = [], []
@@ -217,9 +217,9 @@ class _Verifier:
             if fault is not None:
                 self.add(error("TSR1013", fault, span))
 
-    def block(self, statements: tuple[ptx.Statement, ...], scope: Scope) -> None:
+    def block(self, statements: tuple[ptx.Statement, ...], scope: NameScope) -> None:
         for statement in statements:
-            if isinstance(statement, ptx.Label | ptx.CallPrototype | ptx.TargetList):
+            if isinstance(statement, ptx.LabelStatement | ptx.CallPrototype | ptx.TargetList):
                 earlier = scope.labels.get(statement.name)
                 earlier = scope.declared(statement.name) if earlier is None else earlier
                 if earlier is not None:
@@ -250,14 +250,14 @@ class _Verifier:
         self.known.clear()
         self.kinds.clear()
 
-    def statement(self, scope: Scope, statement: ptx.Statement) -> None:
+    def statement(self, scope: NameScope, statement: ptx.Statement) -> None:
         match statement:
             case ptx.Variable():
                 self.declare(scope, statement)
             case ptx.Block(statements):
                 outside = self.good, self.known, self.kinds
                 self.good, self.known, self.kinds = set(), {}, {}
-                self.block(statements, Scope())
+                self.block(statements, NameScope())
                 self.good, self.known, self.kinds = outside
             case ptx.TargetList(_, _, targets, at):
                 for target in targets:

@@ -10,7 +10,7 @@ from tessera.ir.ptx.verify_operands import LABEL
 _DIGITS = "0123456789"
 
 
-class Scope:
+class NameScope:
     """Single names with their place and kind, register ranges by prefix, and labels."""
 
     def __init__(self) -> None:

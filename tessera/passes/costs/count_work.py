@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from tessera.ir.opcodes import Kind, meaning_of
+from tessera.ir.opcodes import InstructionKind, meaning_of
 from tessera.ir.opcodes.extents import matrix_shape
 from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_width
 from tessera.ir.plan.costs import LaunchWork
@@ -60,7 +60,9 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
         s for s in ptx.walk_statements(function.body) if not isinstance(s, ptx.Block)
     ]
     labels = {
-        statement.name: n for n, statement in enumerate(code) if isinstance(statement, ptx.Label)
+        statement.name: n
+        for n, statement in enumerate(code)
+        if isinstance(statement, ptx.LabelStatement)
     }
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
@@ -138,20 +140,20 @@ def _effect_of(statement: ptx.Statement) -> _Effect:
     meaning = meaning_of(statement)
     kind = None if meaning is None else meaning.kind
     modifiers = statement.opcode.modifiers
-    if kind is Kind.TENSOR:
+    if kind is InstructionKind.TENSOR:
         return _Effect(*_matrix(statement.opcode))
-    if kind in (Kind.FLOAT, Kind.SPECIAL_FUNCTION):
+    if kind in (InstructionKind.FLOAT, InstructionKind.SPECIAL_FUNCTION):
         unit, operations = _plain(statement.opcode)
-        return _Effect("special" if kind is Kind.SPECIAL_FUNCTION else unit, operations)
-    if kind in (Kind.GLOBAL, Kind.GENERIC, Kind.ATOMIC):
+        return _Effect("special" if kind is InstructionKind.SPECIAL_FUNCTION else unit, operations)
+    if kind in (InstructionKind.GLOBAL, InstructionKind.GENERIC, InstructionKind.ATOMIC):
         loads = int(statement.opcode.name != "st")
         return _Effect(asked=_width(modifiers), loads=loads, memory=1)
-    if kind is Kind.ASYNC_COPY and "bulk" not in modifiers:
+    if kind is InstructionKind.ASYNC_COPY and "bulk" not in modifiers:
         size = statement.operands[2] if len(statement.operands) > 2 else None
         return _Effect(asked=size.value if isinstance(size, ptx.Integer) else 0, memory=1)
-    if kind in (Kind.SHARED, Kind.LOCAL):
+    if kind in (InstructionKind.SHARED, InstructionKind.LOCAL):
         return _Effect(memory=1)
-    if kind is Kind.BARRIER or "wait_group" in modifiers:
+    if kind is InstructionKind.BARRIER or "wait_group" in modifiers:
         return _Effect(barriers=1)
     return _NO_EFFECT
 

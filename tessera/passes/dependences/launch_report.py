@@ -16,7 +16,7 @@ import numpy as np
 from tessera.diagnostics import Diagnostic, Span
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
 from tessera.ir.graph.region import Affine, Region, Unknown, WholeBuffer
-from tessera.ir.opcodes import Access as Effect
+from tessera.ir.opcodes import MemoryAction as Effect
 from tessera.ir.opcodes import MemoryEffect, TensorBox
 from tessera.ir.program import program as ir
 from tessera.passes import findings

@@ -30,7 +30,7 @@ from tessera.passes.dependences.launch_report import StepAccesses
 class PatternCodec:
     """Writes and reads the patterns of one module's launches."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.ProgramModule) -> None:
         self.sources = [variant.ptx.source for variant in module.variants]
 
     def encode(self, pattern: Pattern) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.ir.opcodes import Access, Bytes, Matrix, MemoryEffect, Role, SizeOperand
+from tessera.ir.opcodes import Bytes, Matrix, MemoryAction, MemoryEffect, OperandRole, SizeOperand
 from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
@@ -20,10 +20,14 @@ def extent_accesses(
     runner: SliceState, step: Step, number: int, effect: MemoryEffect, address: Lanes, mask: Mask
 ) -> None:
     """Record what an effect touches."""
-    if effect.access is Access.PREFETCH:
+    if effect.access is MemoryAction.PREFETCH:
         return
     sure = mask.sure
-    if effect.access in {Access.UPDATE, Access.ASYNC_UPDATE, Access.MAY_READ_WRITE}:
+    if effect.access in {
+        MemoryAction.UPDATE,
+        MemoryAction.ASYNC_UPDATE,
+        MemoryAction.MAY_READ_WRITE,
+    }:
         sure = NONE
     extent = effect.extent
     match extent:
@@ -49,8 +53,8 @@ def _sized(
     """As many bytes as an operand says; a copy reads as many as its source size says."""
     assert isinstance(effect.extent, SizeOperand)
     size = runner.value(step.instruction.operands[effect.extent.index], 32, step.index)
-    if effect.access.reads and Role.SOURCE_SIZE in step.meaning.roles:
-        place = step.meaning.roles.index(Role.SOURCE_SIZE)
+    if effect.access.reads and OperandRole.SOURCE_SIZE in step.meaning.roles:
+        place = step.meaning.roles.index(OperandRole.SOURCE_SIZE)
         size = _source_size(runner, step, place, size)
     if size.span is not None:
         high = lanes.unsigned_bounds(size, 32)[1]

@@ -21,10 +21,10 @@ import numpy as np
 
 from tessera.ir.architecture import WARP
 from tessera.ir.opcodes import (
-    Access,
     Bytes,
+    MemoryAction,
     MemoryEffect,
-    Role,
+    OperandRole,
     Rows,
     SizeOperand,
     UnknownExtent,
@@ -133,7 +133,7 @@ class SharedFollower:
         count = _extent(runner, step, effect)
         opcode = step.instruction.opcode
         copies = opcode.name == "cp" and "bulk" not in opcode.modifiers
-        later = effect.access.is_async or effect.access is Access.MBARRIER
+        later = effect.access.is_async or effect.access is MemoryAction.MBARRIER
         if isinstance(effect.extent, Rows):
             lane = np.arange(runner.scene.threads) % WARP < effect.extent.lanes
             mask = Mask(mask.may & lane, mask.strong & lane, mask.sure & lane)
@@ -188,10 +188,10 @@ class SharedFollower:
         given = {
             role: _known_number(runner, operand, step.index)
             for role, operand in zip(roles, instruction.operands, strict=False)
-            if role in {Role.BARRIER, Role.THREADS}
+            if role in {OperandRole.BARRIER, OperandRole.THREADS}
         }
-        number = given.get(Role.BARRIER)
-        count = given.get(Role.THREADS, runner.scene.threads)
+        number = given.get(OperandRole.BARRIER)
+        count = given.get(OperandRole.THREADS, runner.scene.threads)
         everybody = np.asarray(mask.sure.all(axis=-1, keepdims=True))
         some = mask.may.any(axis=-1, keepdims=True)
         full = runner.side is None and count == runner.scene.threads

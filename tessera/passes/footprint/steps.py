@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.ir.opcodes import Flow, Role, TensorBox, type_bits
+from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.calls import run_call
@@ -69,7 +69,7 @@ class StepRunner(SliceState):
                 map_step(self, step, here)
         elif is_map_step(step.instruction):
             map_step(self, step, here)
-        elif Role.TENSOR_MAP in step.meaning.roles:
+        elif OperandRole.TENSOR_MAP in step.meaning.roles:
             self.pins[step.index] = "its bytes are described by a tensor map"
             self.unknown_results(step, here)
         elif name == "mov" and self._is_vector_move(step):
@@ -240,9 +240,9 @@ def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:
     bits = min(64, type_bits(types[-1])) if types else 64
     place = 0
     for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=True):
-        if role not in {Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE}:
+        if role not in {OperandRole.SOURCE, OperandRole.IMMEDIATE, OperandRole.PREDICATE}:
             continue
-        width = 1 if role is Role.PREDICATE else source_bits(opcode, place, bits)
+        width = 1 if role is OperandRole.PREDICATE else source_bits(opcode, place, bits)
         if isinstance(operand, ptx.Integer):
             yield lanes.scalar(operand.value, width), width
         else:

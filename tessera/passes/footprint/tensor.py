@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.ir.opcodes import Access, MemoryEffect
+from tessera.ir.opcodes import MemoryAction, MemoryEffect
 from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets import intervals
@@ -42,7 +42,7 @@ def tensor_access(
     runner: SliceState, step: Step, number: int, effect: MemoryEffect, mask: Mask
 ) -> str | None:
     """Record what a tensor copy touches; or say why that cannot be known."""
-    if effect.access is Access.PREFETCH:
+    if effect.access is MemoryAction.PREFETCH:
         return None
     operand = step.instruction.operands[effect.operand]
     if not isinstance(operand, ptx.Address):
@@ -108,7 +108,7 @@ class _Copy:
         self.step = step
         self.number = number
         # A store, which leaves alone only what lies outside the tensor; reductions read too.
-        self.is_plain = effect.access is Access.ASYNC_UPDATE
+        self.is_plain = effect.access is MemoryAction.ASYNC_UPDATE
         self.mask = mask
 
     def record(self, content: bytes, coordinates: Sequence[ptx.Operand]) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.opcodes import Meaning, OperandRole
 from tessera.ir.opcodes.types import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
@@ -25,7 +25,15 @@ from tessera.passes.kernel_facts.operand_names import registers_in, written_regi
 Word = tuple[str, int | None]
 """A parameter and an offset; None: somewhere in it."""
 
-_ADDRESSES = frozenset({Role.ADDRESS, Role.MBARRIER, Role.TENSOR_MAP, Role.TEXTURE, Role.SURFACE})
+_ADDRESSES = frozenset(
+    {
+        OperandRole.ADDRESS,
+        OperandRole.MBARRIER,
+        OperandRole.TENSOR_MAP,
+        OperandRole.TEXTURE,
+        OperandRole.SURFACE,
+    }
+)
 _SEEN = frozenset({"global", "generic"})
 _MOVERS = frozenset({"st", "atom", "red", "tensormap", "mov", "cvt", "ld"})
 _ENDS = frozenset({"mul", "mul24", "shl", "shr", "div", "rem", "setp", "set", "popc", "clz"})
@@ -111,7 +119,7 @@ def _stored(
         instruction = instructions[index]
         words: frozenset[Word] = frozenset()
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            if role is Role.SOURCE and not isinstance(operand, ptx.Address):
+            if role is OperandRole.SOURCE and not isinstance(operand, ptx.Address):
                 words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
         if words:
             stores.append((instruction, words))
@@ -179,7 +187,13 @@ def _flow(
         for place, (role, operand) in enumerate(
             zip(meaning.roles, instruction.operands, strict=False)
         )
-        if role in {Role.SOURCE, Role.DESTINATION_SOURCE, Role.ADDRESS, Role.UNKNOWN}
+        if role
+        in {
+            OperandRole.SOURCE,
+            OperandRole.DESTINATION_SOURCE,
+            OperandRole.ADDRESS,
+            OperandRole.UNKNOWN,
+        }
         and not (opcode == "mad" and place < 3)
     ]
     words: frozenset[Word] = frozenset()
@@ -236,9 +250,13 @@ def _addressed(
     if _is_parameter_load(instruction, meaning):
         return
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        whole = role is Role.TENSOR_MAP
-        kept = instruction.opcode.name == "st" and role is Role.SOURCE
-        if role not in _ADDRESSES and not kept and not (role is Role.UNKNOWN and meaning.effects):
+        whole = role is OperandRole.TENSOR_MAP
+        kept = instruction.opcode.name == "st" and role is OperandRole.SOURCE
+        if (
+            role not in _ADDRESSES
+            and not kept
+            and not (role is OperandRole.UNKNOWN and meaning.effects)
+        ):
             continue
         first = operand.parts[:1] if isinstance(operand, ptx.Address) else (operand,)
         for part in first:

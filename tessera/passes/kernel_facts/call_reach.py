@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.ir.opcodes import Role, meaning_of
+from tessera.ir.opcodes import OperandRole, meaning_of
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction, flatten
 from tessera.passes.kernel_facts.call_graph import closed_names
@@ -74,7 +74,7 @@ def _loads_pointers(flat: FlatFunction) -> bool:
     """Whether a body may bring an address from memory, as one word or in parts; or do more."""
     for instruction in flat.instructions:
         meaning = meaning_of(instruction)
-        if meaning is None or not meaning.fits or Role.TENSOR_MAP in meaning.roles:
+        if meaning is None or not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:
             return True
         name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
         wide = any(m.endswith(("64", "128")) for m in modifiers)
@@ -107,7 +107,7 @@ def _reaches(function: ptx.Function) -> Iterator[str]:
         for effect in meaning.effects:
             if effect.space not in _OWN and not effect.space.startswith("shared"):
                 yield ""
-        if Role.TENSOR_MAP in meaning.roles:
+        if OperandRole.TENSOR_MAP in meaning.roles:
             yield ""
 
 
@@ -133,7 +133,7 @@ def _mentioned(instruction: ptx.Instruction) -> Iterator[str]:
     meaning = meaning_of(instruction)
     roles = meaning.roles if meaning is not None else ()
     for place, operand in enumerate(instruction.operands):
-        if place < len(roles) and roles[place] is Role.FUNCTION:
+        if place < len(roles) and roles[place] is OperandRole.FUNCTION:
             continue
         yield from registers_in(operand)
 

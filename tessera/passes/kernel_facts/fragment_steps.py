@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.ir.opcodes import Meaning, Role, Scope, Varies, special_register
+from tessera.ir.opcodes import Meaning, OperandRole, ThreadScope, Varies, special_register
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
@@ -111,7 +111,7 @@ class FragmentSteps:
         if name in _SPECIFIED or name.startswith("tcgen05"):
             return f"`{opcode}` takes its registers in an order of its own"
         agreed = name == "vote" and _AGREED & set(opcode.modifiers)
-        if meaning.scope is Scope.WARP and not agreed:
+        if meaning.scope is ThreadScope.WARP and not agreed:
             return f"`{opcode}` hands it to other lanes"
         return None
 
@@ -151,7 +151,12 @@ class FragmentSteps:
     ) -> Iterator[tuple[ptx.Operand, FragmentValue]]:
         """The operands that are read as data, with what they hold."""
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            is_read = role in (Role.SOURCE, Role.PREDICATE, Role.DESTINATION_SOURCE, Role.UNKNOWN)
+            is_read = role in (
+                OperandRole.SOURCE,
+                OperandRole.PREDICATE,
+                OperandRole.DESTINATION_SOURCE,
+                OperandRole.UNKNOWN,
+            )
             if is_read and not isinstance(operand, ptx.Address):
                 yield operand, self._operand(operand, state)
 
@@ -212,7 +217,7 @@ class FragmentSteps:
         computed = combine(values, self.recipe(str(opcode), *recipes))
         if name in _SPECIFIED:
             return FragmentValue(Holds.LANES, computed.recipe)
-        if meaning.scope is Scope.WARP:
+        if meaning.scope is ThreadScope.WARP:
             return _from_warp(instruction, computed)
         if computed.holds is Holds.LANE_ID:
             return FragmentValue(_of_lane_id(instruction, values), computed.recipe)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tessera.ir.opcodes import Role, meaning_of
+from tessera.ir.opcodes import OperandRole, meaning_of
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction, LabelIndex, Register, flatten
 from tessera.passes.kernel_facts.rename import rename_instruction
@@ -202,11 +202,11 @@ def call_parts(
     arguments: tuple[ptx.Operand, ...] = ()
     for role, operand in zip(roles, call.operands, strict=False):
         match role, operand:
-            case Role.FUNCTION, ptx.Name(name=name):
+            case OperandRole.FUNCTION, ptx.Name(name=name):
                 callee = name
-            case Role.RESULTS, ptx.Group(elements=elements):
+            case OperandRole.RESULTS, ptx.Group(elements=elements):
                 results = elements
-            case Role.ARGUMENTS, ptx.Group(elements=elements):
+            case OperandRole.ARGUMENTS, ptx.Group(elements=elements):
                 arguments = elements
     return callee, results, arguments
 

@@ -19,7 +19,7 @@ from tessera.ir.opcodes import (
     Flow,
     Meaning,
     MemoryEffect,
-    Role,
+    OperandRole,
     meaning_of,
     type_bits,
     widened_meaning,
@@ -194,15 +194,15 @@ def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
     for effect in tracked:
         yield from registers_in(instruction.operands[effect.operand])
     if tracked:
-        sizes = {Role.SIZE, Role.SOURCE_SIZE}
+        sizes = {OperandRole.SIZE, OperandRole.SOURCE_SIZE}
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            if role in sizes or (role is Role.SOURCE and instruction.opcode.name == "wmma"):
+            if role in sizes or (role is OperandRole.SOURCE and instruction.opcode.name == "wmma"):
                 yield from registers_in(operand)
     if any(e.space == "local" or e.space.startswith("param") for e in tracked) or any(
         e.space == "generic" and e.access.writes for e in tracked
     ):
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            if role is Role.SOURCE and instruction.opcode.name == "st":
+            if role is OperandRole.SOURCE and instruction.opcode.name == "st":
                 yield from registers_in(operand)
 
 
@@ -227,7 +227,7 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
         yield instruction.guard.register
     if not _is_followed(instruction):
         return
-    written = {Role.DESTINATION, Role.PREDICATE_DESTINATION}
+    written = {OperandRole.DESTINATION, OperandRole.PREDICATE_DESTINATION}
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
         if role not in written:
             yield from registers_in(operand)
@@ -243,7 +243,7 @@ def _step(
         bool(effects)
         or meaning.flow is not Flow.NEXT
         or any(name in needed for name in targets)
-        or Role.TENSOR_MAP in meaning.roles
+        or OperandRole.TENSOR_MAP in meaning.roles
         or instruction.opcode.name == "tensormap"
         or index in kept
     )

@@ -44,7 +44,7 @@ class KernelFacts:
 class KernelMemory:
     """The memory of one kernel of one module."""
 
-    def __init__(self, store: Store, module: ir.Module, kernel: str) -> None:
+    def __init__(self, store: Store, module: ir.ProgramModule, kernel: str) -> None:
         self.store = store
         self.codec = PatternCodec(module)
         self.name = _name(module, kernel)
@@ -94,7 +94,7 @@ class KernelMemory:
             self.store.keep(self.name, [self.facts, self.patterns])
 
 
-def _name(module: ir.Module, kernel: str) -> str:
+def _name(module: ir.ProgramModule, kernel: str) -> str:
     digest = hashlib.blake2b(digest_size=24, person=b"tessera-regions")
     for part in (kernel, *(t for v in module.variants for t in (v.arch, v.text))):
         data = part.encode("utf-8", "surrogatepass")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.ir.graph.access import NeedKind
-from tessera.ir.opcodes import Meaning, Role, Scope
+from tessera.ir.opcodes import Meaning, OperandRole, ThreadScope
 from tessera.ir.opcodes.special_registers import Varies, special_register
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
@@ -31,7 +31,9 @@ from tessera.passes.kernel_facts.operand_names import registers_in
 _STRONG = frozenset({"volatile", "acquire", "relaxed"})
 _OUTSIDE = frozenset({"global", "generic"})
 _PRINTERS = frozenset({"vprintf"})
-_WRITTEN = frozenset({Role.DESTINATION, Role.DESTINATION_SOURCE, Role.PREDICATE_DESTINATION})
+_WRITTEN = frozenset(
+    {OperandRole.DESTINATION, OperandRole.DESTINATION_SOURCE, OperandRole.PREDICATE_DESTINATION}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _instruction_needs(
         for index in range(block.start, block.end):
             instruction, meaning = flat.instructions[index], meanings[index]
             yield from _machine_registers(instruction, index)
-            if meaning.scope is Scope.CLUSTER or instruction.opcode.name == "mapa":
+            if meaning.scope is ThreadScope.CLUSTER or instruction.opcode.name == "mapa":
                 reason = f"the kernel uses `{instruction.opcode}`"
                 yield KernelNeed(NeedKind.CLUSTER, index, reason)
             if instruction.opcode.name == "call" and call_parts(instruction)[0] in _PRINTERS:
@@ -148,7 +150,7 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
     if instruction.guard is not None:
         yield instruction.guard.register
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        if role not in _WRITTEN or role is Role.DESTINATION_SOURCE:
+        if role not in _WRITTEN or role is OperandRole.DESTINATION_SOURCE:
             yield from registers_in(operand)
 
 

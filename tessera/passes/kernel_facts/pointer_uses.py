@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.opcodes import Meaning, OperandRole
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
@@ -41,7 +41,7 @@ def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str
 
 def _written(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        if role is Role.DESTINATION and not isinstance(operand, ptx.Address):
+        if role is OperandRole.DESTINATION and not isinstance(operand, ptx.Address):
             yield from registers_in(operand)
 
 
@@ -53,7 +53,8 @@ def _flow(
     sources = [
         _taint(operand, names, taints)
         for role, operand in zip(meaning.roles, instruction.operands, strict=False)
-        if role not in {Role.DESTINATION, Role.PREDICATE_DESTINATION, Role.ADDRESS}
+        if role
+        not in {OperandRole.DESTINATION, OperandRole.PREDICATE_DESTINATION, OperandRole.ADDRESS}
     ]
     everything = frozenset().union(*sources)
     if name == "ld" and any(e.space.startswith("param") for e in meaning.effects):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tessera.ir.opcodes import Meaning, Role
+from tessera.ir.opcodes import Meaning, OperandRole
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
@@ -28,7 +28,7 @@ _MOST_VARIABLES = 64
 _COPIES = frozenset({"mov", "cvta", "selp"})
 _BITS = frozenset({"and", "or", "xor"})
 _WAITS = frozenset({"commit_group", "wait_group", "wait_all"})
-_ROOTS = frozenset({Role.SIZE, Role.BARRIER, Role.THREADS})
+_ROOTS = frozenset({OperandRole.SIZE, OperandRole.BARRIER, OperandRole.THREADS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def shared_roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str
     takes_sources = instruction.opcode.name == "st" or is_barrier(instruction)
     addresses = {effect.operand for effect in meaning.effects if effect.access.writes}
     for place, (role, operand) in enumerate(zip(meaning.roles, instruction.operands, strict=False)):
-        if place in addresses or role in _ROOTS or (takes_sources and role is Role.SOURCE):
+        if place in addresses or role in _ROOTS or (takes_sources and role is OperandRole.SOURCE):
             yield from registers_in(operand)
 
 
@@ -200,9 +200,14 @@ def _flow(
 ) -> tuple[int | None, bool]:
     """The least alignment of the shared addresses among the sources, None where there is none;
     and whether the result is such an address again."""
-    skipped = {Role.DESTINATION, Role.PREDICATE_DESTINATION, Role.ADDRESS, Role.MBARRIER}
+    skipped = {
+        OperandRole.DESTINATION,
+        OperandRole.PREDICATE_DESTINATION,
+        OperandRole.ADDRESS,
+        OperandRole.MBARRIER,
+    }
     if instruction.opcode.name == "cvta":
-        skipped.discard(Role.ADDRESS)
+        skipped.discard(OperandRole.ADDRESS)
     sources = [
         [carries[name] for name in registers_in(operand) if name in carries]
         for role, operand in zip(meaning.roles, instruction.operands, strict=False)

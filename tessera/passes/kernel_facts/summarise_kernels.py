@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.ir.opcodes import Kind, Role, meaning_of
+from tessera.ir.opcodes import InstructionKind, OperandRole, meaning_of
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import alignment, packed_bytes, size_bytes
 from tessera.passes.kernel_facts.call_graph import gather
@@ -134,7 +134,7 @@ def _scan(
     function: ptx.Function, shared: Mapping[str, ptx.Variable], known: frozenset[str]
 ) -> _Facts:
     variables: list[ptx.Variable] = []
-    mix: Counter[Kind] = Counter()
+    mix: Counter[InstructionKind] = Counter()
     calls: Counter[str] = Counter()
     shared_names: dict[str, None] = {}
     indirect = 0
@@ -144,9 +144,9 @@ def _scan(
         if not isinstance(statement, ptx.Instruction):
             continue
         meaning = meaning_of(statement)
-        mix[meaning.kind if meaning else Kind.UNKNOWN] += 1
-        if meaning is not None and Role.FUNCTION in meaning.roles:
-            callee = statement.operands[meaning.roles.index(Role.FUNCTION)]
+        mix[meaning.kind if meaning else InstructionKind.UNKNOWN] += 1
+        if meaning is not None and OperandRole.FUNCTION in meaning.roles:
+            callee = statement.operands[meaning.roles.index(OperandRole.FUNCTION)]
             if isinstance(callee, ptx.Name) and callee.name in known:
                 calls[callee.name] += 1
             else:

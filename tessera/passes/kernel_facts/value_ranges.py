@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from tessera.ir.opcodes import Role, type_bits
+from tessera.ir.opcodes import OperandRole, type_bits
 from tessera.ir.opcodes.comparisons import INVERSE_COMPARISONS, MIRRORED_COMPARISONS, UNSIGNED_NAMES
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
@@ -145,11 +145,13 @@ class ValueRanges:
         opcode = step.instruction.opcode
         types = [m for m in opcode.modifiers if is_type(m)]
         width = min(64, type_bits(types[-1])) if types else 64
-        wanted = (Role.SOURCE, Role.IMMEDIATE, Role.PREDICATE)
+        wanted = (OperandRole.SOURCE, OperandRole.IMMEDIATE, OperandRole.PREDICATE)
         sources: list[RangedValue] = []
         for role, operand in zip(step.meaning.roles, step.instruction.operands, strict=False):
             if role in wanted:
-                bits = 1 if role is Role.PREDICATE else source_bits(opcode, len(sources), width)
+                bits = (
+                    1 if role is OperandRole.PREDICATE else source_bits(opcode, len(sources), width)
+                )
                 sources.append(self._operand(operand, bits, state))
         return sources
 

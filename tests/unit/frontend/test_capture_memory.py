@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.memory import Memory, add_strangers, live_tensors
+from tessera.frontend.capture.memory import CapturedMemory, add_strangers, live_tensors
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Role
 
@@ -40,7 +40,7 @@ class Tensor:
 
 
 def test_tied_weights_and_views_are_one_buffer() -> None:
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, (4, 8)), "head.weight", Role.WEIGHT, lasting=True)
     memory.add_tensor(Tensor(A, (2, 8), storage=128), "tied", Role.WEIGHT, lasting=True)
     memory.add_tensor(Tensor(0, (0,)), "empty", Role.INPUT, lasting=True)
@@ -56,7 +56,7 @@ def test_tied_weights_and_views_are_one_buffer() -> None:
 @pytest.mark.parametrize(("size", "kind"), [(128, DataType.F32), (130, None)])
 def test_a_part_of_a_storage_has_a_type_and_no_shape(size: int, kind: DataType | None) -> None:
     """As `logits[:, -1]`: without a type nobody could say how far off a result may be."""
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, (2, 8), storage=size), "in0", Role.INPUT, lasting=True)
     (only,) = memory.in_order()
     assert (only.bytes, only.dtype, only.shape) == (size, kind, None)
@@ -64,7 +64,7 @@ def test_a_part_of_a_storage_has_a_type_and_no_shape(size: int, kind: DataType |
 
 def test_a_single_number_is_a_buffer_without_extents() -> None:
     """`shape=` names extents, and a tensor without dimensions has none."""
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, ()), "count", Role.WEIGHT, lasting=True)
     (only,) = memory.in_order()
     assert (only.bytes, only.dtype, only.shape) == (4, DataType.F32, None)
@@ -75,7 +75,7 @@ def test_a_single_number_is_a_buffer_without_extents() -> None:
     [("a b", "a_b"), ("0.weight", "b0.weight"), ("", "b"), ("m0.table", "bm0.table")],
 )
 def test_names_that_a_trace_cannot_hold(wanted: str, expected: str) -> None:
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, (4,)), wanted, Role.WEIGHT, lasting=True)
     memory.add_tensor(Tensor(A + 64, (4,)), wanted, Role.WEIGHT, lasting=True)
     assert [one.name for one in memory.in_order()] == [expected, f"{expected}_2"]
@@ -83,7 +83,7 @@ def test_names_that_a_trace_cannot_hold(wanted: str, expected: str) -> None:
 
 def test_storages_that_overlap_are_one_buffer() -> None:
     """Two imports of one allocation of another library, the later one wider."""
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A + 64, (8,)), "in0", Role.INPUT, lasting=True)
     memory.add_tensor(Tensor(A, (32,)), "in1", Role.INPUT, lasting=True)
     (only,) = memory.in_order()
@@ -94,7 +94,7 @@ def test_storages_that_overlap_are_one_buffer() -> None:
 
 def test_a_wider_tensor_that_begins_at_the_same_place_is_one_buffer_with_it() -> None:
     """As the owner of memory of which another library has handed out the first part."""
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, (8,)), "in0", Role.INPUT, lasting=True)
     memory.add_tensor(Tensor(A + 64, (8,)), "other", Role.WEIGHT, lasting=True)
     memory.add_tensor(Tensor(A + 16, (16,)), "middle", Role.WEIGHT, lasting=True)
@@ -138,7 +138,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_memory_that_no_tensor_stands_for() -> None:
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A + 8192, (25,)), "in0", Role.INPUT, lasting=True)
     words = [5, A + 8, A + 600, A + 4100, A + 8292, A + 9000]
     unowned = add_strangers(memory, {A + 1024: Tensor(A + 1024, (8,))}, words)
@@ -158,7 +158,7 @@ def test_memory_that_no_tensor_stands_for() -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
     """Kernels may use the whole allocation; a tensor over memory that is gone stands for none."""
-    memory = Memory()
+    memory = CapturedMemory()
     live = {A + 8200: Tensor(A + 8200, (8,)), A + 100_000: Tensor(A + 100_000, (8,))}
     assert not add_strangers(memory, live, [A + 8192])
     (only,) = memory.in_order()
@@ -168,7 +168,7 @@ def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_tensor_of_the_first_part_of_a_block_stands_for_what_was_asked_for() -> None:
     """Whoever has the rest is no tensor: an array of another library, say."""
-    memory = Memory()
+    memory = CapturedMemory()
     memory.add_tensor(Tensor(A, (8,)), "in0", Role.INPUT, lasting=True)
     memory.add_tensor(Tensor(A + 1024, (125,)), "in1", Role.INPUT, lasting=True)
     assert not add_strangers(memory, {}, [A, A + 300])
@@ -193,7 +193,7 @@ def test_tensors_whose_memory_is_gone_are_not_alive() -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_tensor_that_lies_inside_a_block_may_be_a_part_of_it() -> None:
     """As one that went to another library, was cut there, and came back: the rest lives on."""
-    memory = Memory()
+    memory = CapturedMemory()
     assert not add_strangers(memory, {A + 64: Tensor(A + 64, (8,))}, [A, A + 500])
     (only,) = memory.in_order()
     assert (only.address, only.bytes, only.role, only.lasting) == (A, 512, Role.WEIGHT, True)
@@ -203,7 +203,7 @@ def test_a_tensor_that_lies_inside_a_block_may_be_a_part_of_it() -> None:
 def test_a_tensor_that_the_call_gives_other_memory() -> None:
     """`p.data = ...`: what it had before counts where it is still there, not what it has now."""
     for before, wanted in ((A + 1024, [(A + 1024, 512)]), (A + 512, [])):
-        memory = Memory()
+        memory = CapturedMemory()
         add_strangers(memory, {before: Tensor(A + 4096, (8,))}, [])
         assert [(one.address, one.bytes) for one in memory.in_order()] == wanted
 

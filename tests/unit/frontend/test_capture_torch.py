@@ -62,7 +62,9 @@ def test_parameters_and_buffers_have_their_names() -> None:
 
 def test_a_sparse_tensor_is_refused() -> None:
     with pytest.raises(TesseraError) as caught:
-        memory.Memory().add_tensor(torch.eye(3).to_sparse(), "in0", Role.INPUT, lasting=True)
+        memory.CapturedMemory().add_tensor(
+            torch.eye(3).to_sparse(), "in0", Role.INPUT, lasting=True
+        )
     assert caught.value.diagnostics[0].code == "TSR6002"
 
 

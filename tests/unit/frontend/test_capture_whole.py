@@ -19,7 +19,7 @@ from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.capture_trace import GraphNodes, Trace, TraceOptions, write_trace
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs
-from tessera.frontend.capture.memory import Memory
+from tessera.frontend.capture.memory import CapturedMemory
 from tessera.frontend.capture.model_file import load_model
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program.program import LibraryCall, Role
@@ -88,9 +88,9 @@ def test_from_a_module_to_bytes(tmp_path: Path) -> None:
 def test_state_is_what_a_replay_changes_with_and_without_data(
     gpu: Driver, monkeypatch: pytest.MonkeyPatch, data: bool
 ) -> None:
-    x, read = torch.ones(9), Memory.read
+    x, read = torch.ones(9), CapturedMemory.read
     reads: list[str] = []
-    monkeypatch.setattr(Memory, "read", lambda me, b: reads.append(b.name) or read(me, b))
+    monkeypatch.setattr(CapturedMemory, "read", lambda me, b: reads.append(b.name) or read(me, b))
     monkeypatch.setattr(torch.cuda.CUDAGraph(True), "replay", lambda: x.add_(1))
     found = tracing.trace(torch.relu, x, options=replace(EAGER, data=data))
     roles = {buffer.name: buffer.role for buffer in found.program.declared_buffers()}

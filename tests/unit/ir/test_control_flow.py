@@ -8,7 +8,15 @@ import pytest
 
 from tessera.ir.ptx.control_flow import EXIT, ControlFlow, build_control_flow
 from tessera.ir.ptx.flatten import flatten
-from tessera.ir.ptx.syntax import Function, Guard, Instruction, Label, Name, Opcode, TargetList
+from tessera.ir.ptx.syntax import (
+    Function,
+    Guard,
+    Instruction,
+    LabelStatement,
+    Name,
+    Opcode,
+    TargetList,
+)
 
 
 def build(text: str, leaders: tuple[int, ...] = ()) -> ControlFlow:
@@ -16,7 +24,7 @@ def build(text: str, leaders: tuple[int, ...] = ()) -> ControlFlow:
     statements = []
     for word in text.split():
         if word.endswith(":"):
-            statements.append(Label(word[:-1]))
+            statements.append(LabelStatement(word[:-1]))
         elif word[0] in "?!":
             guard = Guard("%p") if word[0] == "?" else None
             statements.append(Instruction(guard, Opcode("bra"), (Name(word[1:]),)))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import LabelIndex, Register, flatten
-from tessera.ir.ptx.syntax import Block, Function, Guard, Instruction, Label, Name, Opcode, Variable
+from tessera.ir.ptx.syntax import (
+    Block,
+    Function,
+    Guard,
+    Instruction,
+    LabelStatement,
+    Name,
+    Opcode,
+    Variable,
+)
 
 
 def reg(name: str, kind: str = "b32", count: int | None = None, vector: int | None = None):
@@ -68,10 +77,10 @@ def test_prefix_that_ends_in_digits():
 def test_labels_are_scoped_and_stand_before_instructions():
     flat = flatten(
         body(
-            Label("L"),
+            LabelStatement("L"),
             mov("a", "b"),
-            Block((mov("L", "L"), Label("L"))),
-            Label("end"),
+            Block((mov("L", "L"), LabelStatement("L"))),
+            LabelStatement("end"),
         )
     )
     assert flat.labels == (LabelIndex("L", 0), LabelIndex("L#2", 2), LabelIndex("end", 2))

@@ -18,12 +18,12 @@ import pytest
 from tessera.diagnostics import Source
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.opcodes import lookup
-from tessera.ir.opcodes.notation import EffectSpec, Form, OperandSpec
+from tessera.ir.opcodes.notation import EffectSpec, OpcodeForm, OpcodeOperand
 from tessera.ir.opcodes.records import (
-    Access,
     Bytes,
     Extent,
     Matrix,
+    MemoryAction,
     MemoryEffect,
     Rows,
     SizeOperand,
@@ -99,7 +99,7 @@ def effects_of(example: Example) -> tuple[str, ...] | None:
     return tuple(sorted(map(spelled, meaning.effects)))
 
 
-def form_of(example: Example) -> Form:
+def form_of(example: Example) -> OpcodeForm:
     """The row that an instruction is looked up in."""
     opcode = example.instruction.opcode
     shapes = tuple(map(lookup._shape, example.instruction.operands))
@@ -127,18 +127,18 @@ def test_every_memory_row_has_an_example() -> None:
 # --- corruption --------------------------------------------------------------------------------
 
 _OTHER_ACCESS = {
-    Access.READ: Access.WRITE,
-    Access.WRITE: Access.READ,
-    Access.ATOMIC: Access.READ,
-    Access.REDUCE: Access.WRITE,
-    Access.UPDATE: Access.WRITE,
-    Access.PREFETCH: Access.READ,
-    Access.ASYNC_READ: Access.ASYNC_WRITE,
-    Access.ASYNC_WRITE: Access.ASYNC_READ,
-    Access.ASYNC_REDUCE: Access.ASYNC_WRITE,
-    Access.ASYNC_UPDATE: Access.ASYNC_WRITE,
-    Access.MBARRIER: Access.READ,
-    Access.MBARRIER_TEST: Access.MBARRIER,
+    MemoryAction.READ: MemoryAction.WRITE,
+    MemoryAction.WRITE: MemoryAction.READ,
+    MemoryAction.ATOMIC: MemoryAction.READ,
+    MemoryAction.REDUCE: MemoryAction.WRITE,
+    MemoryAction.UPDATE: MemoryAction.WRITE,
+    MemoryAction.PREFETCH: MemoryAction.READ,
+    MemoryAction.ASYNC_READ: MemoryAction.ASYNC_WRITE,
+    MemoryAction.ASYNC_WRITE: MemoryAction.ASYNC_READ,
+    MemoryAction.ASYNC_REDUCE: MemoryAction.ASYNC_WRITE,
+    MemoryAction.ASYNC_UPDATE: MemoryAction.ASYNC_WRITE,
+    MemoryAction.MBARRIER: MemoryAction.READ,
+    MemoryAction.MBARRIER_TEST: MemoryAction.MBARRIER,
 }
 
 
@@ -155,7 +155,7 @@ def _other_effects(effect: EffectSpec) -> Iterator[tuple[str, EffectSpec | None]
     yield "nothing", None
 
 
-def corruptions(form: Form) -> Iterator[tuple[str, Form]]:
+def corruptions(form: OpcodeForm) -> Iterator[tuple[str, OpcodeForm]]:
     """Every row that differs from this one in one word about memory."""
     for place, spec in enumerate(form.operands):
         if spec.effect is None:
@@ -169,12 +169,12 @@ def corruptions(form: Form) -> Iterator[tuple[str, Form]]:
                 yield f"{spec.word} operand {other}", moved
 
 
-def _with(form: Form, place: int, spec: OperandSpec) -> Form:
+def _with(form: OpcodeForm, place: int, spec: OpcodeOperand) -> OpcodeForm:
     operands = (*form.operands[:place], spec, *form.operands[place + 1 :])
     return replace(form, operands=operands)
 
 
-def _install(monkeypatch: pytest.MonkeyPatch, old: Form, new: Form) -> None:
+def _install(monkeypatch: pytest.MonkeyPatch, old: OpcodeForm, new: OpcodeForm) -> None:
     forms = TABLE[old.name]
     changed = tuple(new if form is old else form for form in forms)
     monkeypatch.setitem(lookup._FORMS, old.name, changed)

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from tessera.ir.opcodes import (
     OPCODES,
-    Access,
     Bytes,
     Flow,
-    Kind,
+    InstructionKind,
     Matrix,
-    Role,
+    MemoryAction,
+    OperandRole,
     Rows,
-    Scope,
     SizeOperand,
     TensorBox,
+    ThreadScope,
     UnknownExtent,
     arity,
     meaning,
@@ -30,21 +30,21 @@ from tessera.ir.opcodes import (
 )
 from tessera.ir.opcodes.families import TABLES
 from tessera.ir.opcodes.modifiers import is_known_modifier
-from tessera.ir.opcodes.notation import Form, read_table
+from tessera.ir.opcodes.notation import OpcodeForm, read_table
 from tessera.ir.ptx import syntax as ptx
 
 DATA = Path(__file__).parents[2] / "data" / "opcodes"
 INSTRUCTION = re.compile(r"\s+(?:@!?%\w+ )?(?P<opcode>[a-z][\w.:]*)(?P<operands> [^;]*)?;")
 SHAPES = {"[": ptx.Address((ptx.Name("a"),)), "{": ptx.Vector(()), "(": ptx.Group(())}
 ADDRESS_ROLES = {
-    Role.ADDRESS,
-    Role.MBARRIER,
-    Role.TENSOR_MAP,
-    Role.TENSOR_MEMORY,
-    Role.TEXTURE,
-    Role.SURFACE,
-    Role.OPAQUE,
-    Role.REMOTE,
+    OperandRole.ADDRESS,
+    OperandRole.MBARRIER,
+    OperandRole.TENSOR_MAP,
+    OperandRole.TENSOR_MEMORY,
+    OperandRole.TEXTURE,
+    OperandRole.SURFACE,
+    OperandRole.OPAQUE,
+    OperandRole.REMOTE,
 }
 
 
@@ -116,7 +116,9 @@ def test_example_fits(file: str, line: str):
     for role, operand in zip(found.roles, example.operands, strict=True):
         is_address = isinstance(operand, ptx.Address | ptx.Subscript)
         assert is_address == (role in ADDRESS_ROLES), found.roles
-        assert isinstance(operand, ptx.Group) == (role in {Role.RESULTS, Role.ARGUMENTS})
+        assert isinstance(operand, ptx.Group) == (
+            role in {OperandRole.RESULTS, OperandRole.ARGUMENTS}
+        )
     assert all(effect.operand < len(example.operands) for effect in found.effects)
 
 
@@ -141,7 +143,7 @@ def test_every_form_has_an_example():
     assert [describe(form) for form in unreached] == []
 
 
-def describe(form: Form) -> str:
+def describe(form: OpcodeForm) -> str:
     return f"{'.'.join(form.name)} {form.required} | {[o.word for o in form.operands]}"
 
 
@@ -194,7 +196,7 @@ def test_wrong_number_of_operands_is_not_unknown(text: str, count: int, bounds: 
     found = meaning(opcode(text), count)
     assert found is not None
     assert not found.fits
-    assert found.roles == (Role.UNKNOWN,) * count
+    assert found.roles == (OperandRole.UNKNOWN,) * count
     assert arity(opcode(text)) == bounds
 
 
@@ -203,13 +205,18 @@ def test_widened_meaning_may_read_and_write_behind_every_address():
     found = widened_meaning(strange)
     assert [effect.operand for effect in found.effects] == [0, 1, 3]  # any register may be one
     assert all(effect.space == "generic" for effect in found.effects)
-    assert all(effect.access is Access.MAY_READ_WRITE for effect in found.effects)
+    assert all(effect.access is MemoryAction.MAY_READ_WRITE for effect in found.effects)
     assert all(effect.access.reads for effect in found.effects)
     assert all(effect.access.writes for effect in found.effects)
     assert all(effect.extent == UnknownExtent() for effect in found.effects)
-    assert found.roles == (Role.UNKNOWN, Role.ADDRESS, Role.UNKNOWN, Role.ADDRESS)
+    assert found.roles == (
+        OperandRole.UNKNOWN,
+        OperandRole.ADDRESS,
+        OperandRole.UNKNOWN,
+        OperandRole.ADDRESS,
+    )
     assert found.side_effects
-    assert found.kind is Kind.UNKNOWN
+    assert found.kind is InstructionKind.UNKNOWN
     assert not found.fits
 
 
@@ -264,55 +271,58 @@ def test_any_instruction_has_an_answer(
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("ld.global.v4.b32 {%r0}, [%rd1];", [(1, Access.READ, "global", Bytes(16))]),
-        ("ld.b128 %q0, [%rd1];", [(1, Access.READ, "generic", Bytes(16))]),
-        ("ld.global.v8.b32 {%r0}, [%rd1];", [(1, Access.READ, "global", Bytes(32))]),
-        ("ld.param.b64 %rd0, [x];", [(1, Access.READ, "param", Bytes(8))]),
-        ("ld.const[2].b16 %h0, [x];", [(1, Access.READ, "const", Bytes(2))]),
-        ("st.shared::cluster.b8 [%r1], %r0;", [(0, Access.WRITE, "shared::cluster", Bytes(1))]),
-        ("st.global.b32 [%rd1], %r0;", [(0, Access.WRITE, "global", Bytes(4))]),
-        ("atom.global.add.f32 %f0, [%rd1], %f1;", [(1, Access.ATOMIC, "global", Bytes(4))]),
-        ("red.global.v2.f32.add [%rd1], {%f0};", [(0, Access.REDUCE, "global", Bytes(8))]),
+        ("ld.global.v4.b32 {%r0}, [%rd1];", [(1, MemoryAction.READ, "global", Bytes(16))]),
+        ("ld.b128 %q0, [%rd1];", [(1, MemoryAction.READ, "generic", Bytes(16))]),
+        ("ld.global.v8.b32 {%r0}, [%rd1];", [(1, MemoryAction.READ, "global", Bytes(32))]),
+        ("ld.param.b64 %rd0, [x];", [(1, MemoryAction.READ, "param", Bytes(8))]),
+        ("ld.const[2].b16 %h0, [x];", [(1, MemoryAction.READ, "const", Bytes(2))]),
+        (
+            "st.shared::cluster.b8 [%r1], %r0;",
+            [(0, MemoryAction.WRITE, "shared::cluster", Bytes(1))],
+        ),
+        ("st.global.b32 [%rd1], %r0;", [(0, MemoryAction.WRITE, "global", Bytes(4))]),
+        ("atom.global.add.f32 %f0, [%rd1], %f1;", [(1, MemoryAction.ATOMIC, "global", Bytes(4))]),
+        ("red.global.v2.f32.add [%rd1], {%f0};", [(0, MemoryAction.REDUCE, "global", Bytes(8))]),
         (
             "cp.async.cg.shared.global [%r1], [%rd1], 16, %r2;",
             [
-                (0, Access.ASYNC_WRITE, "shared", SizeOperand(2)),
-                (1, Access.ASYNC_READ, "global", SizeOperand(2)),
+                (0, MemoryAction.ASYNC_WRITE, "shared", SizeOperand(2)),
+                (1, MemoryAction.ASYNC_READ, "global", SizeOperand(2)),
             ],
         ),
         (
             "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%rd1], [%r1], %r2, %rd3;",
             [
-                (0, Access.ASYNC_WRITE, "global", SizeOperand(2)),
-                (1, Access.ASYNC_READ, "shared::cta", SizeOperand(2)),
+                (0, MemoryAction.ASYNC_WRITE, "global", SizeOperand(2)),
+                (1, MemoryAction.ASYNC_READ, "shared::cta", SizeOperand(2)),
             ],
         ),
         (
             "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r2}], [%r1];",
             [
-                (0, Access.ASYNC_UPDATE, "global", TensorBox()),
-                (1, Access.ASYNC_READ, "shared::cta", TensorBox()),
+                (0, MemoryAction.ASYNC_UPDATE, "global", TensorBox()),
+                (1, MemoryAction.ASYNC_READ, "shared::cta", TensorBox()),
             ],
         ),
         (
             "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [%r4];",
-            [(1, Access.READ, "shared", Rows(16, 16))],
+            [(1, MemoryAction.READ, "shared", Rows(16, 16))],
         ),
         (
             "wmma.load.a.sync.aligned.col.m8n32k16.global.f16 {%r0}, [%rd1], %r8;",
-            [(1, Access.READ, "global", Matrix(16, 8 * 16, 16, 2))],
+            [(1, MemoryAction.READ, "global", Matrix(16, 8 * 16, 16, 2))],
         ),
         (
             "wmma.store.d.sync.aligned.row.m16n16k16.f32 [%rd1], {%f0};",
-            [(0, Access.WRITE, "generic", Matrix(16, 16 * 32, 32, None))],
+            [(0, MemoryAction.WRITE, "generic", Matrix(16, 16 * 32, 32, None))],
         ),
         (
             "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, {%r0}, %rd1, 1, 1, 1, 0;",
-            [(2, Access.ASYNC_READ, "shared", UnknownExtent())],
+            [(2, MemoryAction.ASYNC_READ, "shared", UnknownExtent())],
         ),
-        ("discard.global.L2 [%rd1], 128;", [(0, Access.UPDATE, "global", SizeOperand(1))]),
-        ("prefetch.global.L2 [%rd1];", [(0, Access.PREFETCH, "global", UnknownExtent())]),
-        ("mbarrier.arrive.shared.b64 _, [bar];", [(1, Access.MBARRIER, "shared", Bytes(8))]),
+        ("discard.global.L2 [%rd1], 128;", [(0, MemoryAction.UPDATE, "global", SizeOperand(1))]),
+        ("prefetch.global.L2 [%rd1];", [(0, MemoryAction.PREFETCH, "global", UnknownExtent())]),
+        ("mbarrier.arrive.shared.b64 _, [bar];", [(1, MemoryAction.MBARRIER, "shared", Bytes(8))]),
         ("createpolicy.range.global.L2::evict_last.b64 %rd0, [%rd1], 1, 1;", []),
         ("add.f32 %f0, %f1, %f2;", []),
     ],
@@ -367,45 +377,45 @@ def test_roles(line: str, roles: str):
 @pytest.mark.parametrize(
     ("text", "count", "flow", "scope", "side_effects"),
     [
-        ("bra.uni", 1, Flow.BRANCH, Scope.THREAD, True),
-        ("brx.idx", 2, Flow.INDEXED_BRANCH, Scope.THREAD, True),
-        ("ret", 0, Flow.RETURN, Scope.THREAD, True),
-        ("exit", 0, Flow.EXIT, Scope.THREAD, True),
-        ("trap", 0, Flow.TRAP, Scope.THREAD, True),
-        ("bar.sync", 1, Flow.NEXT, Scope.CTA, True),
-        ("barrier.cluster.wait", 0, Flow.NEXT, Scope.CLUSTER, True),
-        ("griddepcontrol.wait", 0, Flow.NEXT, Scope.GRID, True),
-        ("shfl.sync.idx.b32", 5, Flow.NEXT, Scope.WARP, True),
-        ("wgmma.fence.sync.aligned", 0, Flow.NEXT, Scope.WARPGROUP, True),
-        ("ld.global.f32", 2, Flow.NEXT, Scope.THREAD, False),
-        ("ld.volatile.global.f32", 2, Flow.NEXT, Scope.THREAD, True),
-        ("st.global.f32", 2, Flow.NEXT, Scope.THREAD, True),
-        ("add.u32", 3, Flow.NEXT, Scope.THREAD, False),
-        ("add.cc.u32", 3, Flow.NEXT, Scope.THREAD, True),
+        ("bra.uni", 1, Flow.BRANCH, ThreadScope.THREAD, True),
+        ("brx.idx", 2, Flow.INDEXED_BRANCH, ThreadScope.THREAD, True),
+        ("ret", 0, Flow.RETURN, ThreadScope.THREAD, True),
+        ("exit", 0, Flow.EXIT, ThreadScope.THREAD, True),
+        ("trap", 0, Flow.TRAP, ThreadScope.THREAD, True),
+        ("bar.sync", 1, Flow.NEXT, ThreadScope.CTA, True),
+        ("barrier.cluster.wait", 0, Flow.NEXT, ThreadScope.CLUSTER, True),
+        ("griddepcontrol.wait", 0, Flow.NEXT, ThreadScope.GRID, True),
+        ("shfl.sync.idx.b32", 5, Flow.NEXT, ThreadScope.WARP, True),
+        ("wgmma.fence.sync.aligned", 0, Flow.NEXT, ThreadScope.WARPGROUP, True),
+        ("ld.global.f32", 2, Flow.NEXT, ThreadScope.THREAD, False),
+        ("ld.volatile.global.f32", 2, Flow.NEXT, ThreadScope.THREAD, True),
+        ("st.global.f32", 2, Flow.NEXT, ThreadScope.THREAD, True),
+        ("add.u32", 3, Flow.NEXT, ThreadScope.THREAD, False),
+        ("add.cc.u32", 3, Flow.NEXT, ThreadScope.THREAD, True),
     ],
 )
-def test_flow_and_scope(text: str, count: int, flow: Flow, scope: Scope, side_effects: bool):
+def test_flow_and_scope(text: str, count: int, flow: Flow, scope: ThreadScope, side_effects: bool):
     found = meaning(opcode(text), count)
     assert found is not None
     assert (found.flow, found.scope, found.side_effects) == (flow, scope, side_effects)
-    assert found.is_collective == (scope is not Scope.THREAD)
+    assert found.is_collective == (scope is not ThreadScope.THREAD)
 
 
 @pytest.mark.parametrize(
     ("text", "count", "kind"),
     [
-        ("add.s32", 3, Kind.INTEGER),
-        ("add.rn.f32", 3, Kind.FLOAT),
-        ("fma.rn.bf16x2", 4, Kind.FLOAT),
-        ("ex2.approx.f32", 2, Kind.SPECIAL_FUNCTION),
-        ("ld.shared::cta.b32", 2, Kind.SHARED),
-        ("ld.b32", 2, Kind.GENERIC),
-        ("ld.param::entry.b32", 2, Kind.PARAM),
-        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, Kind.TENSOR),
-        ("cp.async.wait_all", 0, Kind.ASYNC_COPY),
+        ("add.s32", 3, InstructionKind.INTEGER),
+        ("add.rn.f32", 3, InstructionKind.FLOAT),
+        ("fma.rn.bf16x2", 4, InstructionKind.FLOAT),
+        ("ex2.approx.f32", 2, InstructionKind.SPECIAL_FUNCTION),
+        ("ld.shared::cta.b32", 2, InstructionKind.SHARED),
+        ("ld.b32", 2, InstructionKind.GENERIC),
+        ("ld.param::entry.b32", 2, InstructionKind.PARAM),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, InstructionKind.TENSOR),
+        ("cp.async.wait_all", 0, InstructionKind.ASYNC_COPY),
     ],
 )
-def test_kind(text: str, count: int, kind: Kind):
+def test_kind(text: str, count: int, kind: InstructionKind):
     found = meaning(opcode(text), count)
     assert found is not None
     assert found.kind is kind

@@ -47,9 +47,9 @@ from tessera.ir.program.program import (
     Argument,
     ByValue,
     Launch,
-    Module,
     Pointer,
     Program,
+    ProgramModule,
     Role,
     Scalar,
     Work,
@@ -250,7 +250,7 @@ class _Emitter:
                         files[f"{trace.trace}:{module.name}"] = self._ptx(module, arch)
         return files
 
-    def _ptx(self, module: Module, arch: str) -> str:
+    def _ptx(self, module: ProgramModule, arch: str) -> str:
         variant = module.variant(arch)
         assert variant is not None
         base = f"{_plain(module.name)}.{arch}"

@@ -53,7 +53,7 @@ def raw_capture(program: ir.Program) -> RawCapture:
     )
 
 
-def _code(module: ir.Module, launch: ir.Launch) -> RawCode:
+def _code(module: ir.ProgramModule, launch: ir.Launch) -> RawCode:
     first = module.variants[0]
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     variant = RawVariant(
