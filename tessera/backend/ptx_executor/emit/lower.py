@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.backend.ptx_executor.emit.kinds import constant_value
-from tessera.ir.opcodes import Scope, meaning_of, widened_meaning
+from tessera.ir.opcodes import ThreadScope, meaning_of, widened_meaning
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import ends_block
 from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
@@ -25,7 +25,7 @@ RETURN = "%return"
 BARRIERS = frozenset({"bar", "barrier"})
 # The number of registers is as it is here: nobody has to meet for it.
 _NOTHING_TO_DO = frozenset({"setmaxnreg"})
-_TOGETHER = frozenset({Scope.WARP, Scope.WARPGROUP})
+_TOGETHER = frozenset({ThreadScope.WARP, ThreadScope.WARPGROUP})
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}
 _FULL = 0xFFFFFFFF
 _SEEN_BY_OTHERS = frozenset({"st", "atom", "red", "mbarrier", "cp", "stmatrix"})

@@ -18,14 +18,14 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.ir.opcodes import Flow, Kind, Meaning, Scope, meaning_of
+from tessera.ir.opcodes import Flow, InstructionKind, Meaning, ThreadScope, meaning_of
 from tessera.ir.ptx import syntax as ptx
 
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 # What these do besides writing destinations is not kept anywhere: the carry flag is a register.
-_LEAVES_NOTHING = frozenset({Kind.INTEGER, Kind.FENCE})
+_LEAVES_NOTHING = frozenset({InstructionKind.INTEGER, InstructionKind.FENCE})
 _STAYS = frozenset({Flow.NEXT, Flow.BRANCH, Flow.INDEXED_BRANCH})
 _CLOCKS = ("%clock", "%globaltimer")
 
@@ -55,10 +55,10 @@ def _keeps_memory(means: Meaning) -> bool:
     """Whether only registers of the lanes that do this may differ afterwards."""
     if any(effect.access.writes or effect.access.is_async for effect in means.effects):
         return False
-    if means.flow not in _STAYS or means.scope not in (Scope.THREAD, Scope.WARP):
+    if means.flow not in _STAYS or means.scope not in (ThreadScope.THREAD, ThreadScope.WARP):
         return False
     # A volatile read, a look at an mbarrier, a prefetch; an exchange in a warp; a branch.
-    if means.effects or means.scope is Scope.WARP or means.flow is not Flow.NEXT:
+    if means.effects or means.scope is ThreadScope.WARP or means.flow is not Flow.NEXT:
         return True
     return not means.side_effects or means.kind in _LEAVES_NOTHING or means.opcode == "nanosleep"
 

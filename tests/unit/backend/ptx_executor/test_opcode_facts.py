@@ -18,7 +18,7 @@ from tessera.backend.ptx_executor.simt.builtins import BUILTINS
 from tessera.backend.ptx_executor.simt.livelock import is_still
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
-from tessera.ir.opcodes import Flow, Scope, meaning_of
+from tessera.ir.opcodes import Flow, ThreadScope, meaning_of
 from tessera.ir.ptx import syntax as ptx
 
 DATA = Path(__file__).parents[3] / "data" / "opcodes"
@@ -95,7 +95,7 @@ def test_whatever_writes_ends_or_meets_other_warps_is_a_change(examples) -> None
         assert means is not None
         writes = any(effect.access.writes for effect in means.effects)
         leaves = means.flow in {Flow.CALL, Flow.RETURN, Flow.EXIT, Flow.TRAP}
-        wide = means.scope not in {Scope.THREAD, Scope.WARP}
+        wide = means.scope not in {ThreadScope.THREAD, ThreadScope.WARP}
         if (writes or leaves or wide) and example.opcode.name != "atom" and is_still(example):
             wrong.add(str(example.opcode))
     assert wrong == set()
@@ -114,7 +114,7 @@ def test_clocks_and_changes(text) -> None:
 
 
 def test_lanes_meet_where_the_table_says(examples) -> None:
-    wide = {Scope.WARP, Scope.WARPGROUP}
+    wide = {ThreadScope.WARP, ThreadScope.WARPGROUP}
     scopes = {
         example: meaning_of(example).scope
         for example in examples
@@ -126,7 +126,9 @@ def test_lanes_meet_where_the_table_says(examples) -> None:
         if is_warp_wide(example) != (scopes[example] in wide)
     } == set()
     for example, scope in scopes.items():
-        assert is_cta_barrier(example) == (scope in {Scope.CTA, Scope.CLUSTER}), str(example.opcode)
+        assert is_cta_barrier(example) == (scope in {ThreadScope.CTA, ThreadScope.CLUSTER}), str(
+            example.opcode
+        )
     assert {"shfl", "wgmma", "tensormap", "bar"} <= {
         example.opcode.name for example in scopes if is_warp_wide(example)
     }
