@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from tessera.backend.processes.arena import Arena, Seat
 from tessera.backend.processes.packing import pack, unpack
 from tessera.backend.processes.sight import buffers_in_sight
+from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
@@ -28,7 +28,6 @@ from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
-    DeviceEventId,
     DeviceProgram,
     Fill,
     Free,
@@ -56,45 +55,6 @@ class Exchange(Protocol):
 
     def post(self, request: int, transfer: Transfer) -> None:
         """Tell the target that the region is filled."""
-
-
-@dataclass(slots=True)
-class Visit:
-    """A request on this device."""
-
-    number: int
-    seat: Seat
-    queues: dict[Queue, tuple[Operation, ...]]
-    at: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
-    taken: set[Queue] = field(default_factory=set)
-    recorded: set[DeviceEventId] = field(default_factory=set)
-    arrived: set[TransferId] = field(default_factory=set)
-    events: list[TimelineEvent] = field(default_factory=list)
-    printed: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do here."""
-        return all(self.at[queue] == len(self.queues[queue]) for queue in Queue)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueWait:
-    """What a queue does or waits for in a request, and the step that comes next on the device."""
-
-    request: int
-    text: str
-    step: ir.LaunchId | None
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyOperation:
-    """The operation at the head of a queue, ready to run."""
-
-    visit: Visit
-    queue: Queue
-    operation: Operation
 
 
 class Engine:

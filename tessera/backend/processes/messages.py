@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.processes.engine import QueueWait
 from tessera.backend.processes.host import Parts
+from tessera.backend.processes.visits import QueueWait
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.service import BackendOptions, Model, TimelineEvent
 from tessera.diagnostics import Diagnostic

@@ -22,7 +22,7 @@ from typing import assert_never
 import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
-from tessera.backend.processes.engine import Engine, ReadyOperation, Visit
+from tessera.backend.processes.engine import Engine
 from tessera.backend.processes.host import MemoryExchange, Regions
 from tessera.backend.processes.messages import (
     AskStates,
@@ -37,6 +37,7 @@ from tessera.backend.processes.messages import (
     Waits,
     status_bytes,
 )
+from tessera.backend.processes.visits import ReadyOperation, Visit
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import HOST, Queue, Run, Transfer, TransferId

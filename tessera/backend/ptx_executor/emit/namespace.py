@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.memory import access, addressing
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import SPACES
 from tessera.backend.ptx_executor.numerics import (
     approx,
@@ -108,3 +110,15 @@ NAMESPACE: dict[str, Any] = {
     **{f"gather_{space}": gather for space, (gather, _) in SPACES.items()},
     **{f"scatter_{space}": scatter for space, (_, scatter) in SPACES.items()},
 }
+
+
+def constant_array(bits: int, kind: ValueKind) -> Array:
+    """A value that all lanes share, held as its kind says."""
+    if kind.form == "p":
+        return np.array([[bool(bits)]])
+    if kind.width == 16:
+        pair = np.array([[bits & (1 << 64) - 1, bits >> 64]], dtype=np.uint64)
+        return pair.view(np.complex128)
+    raw = np.array([[bits]], dtype=UNSIGNED[kind.width])
+    form = {"u": "u", "s": "i", "f": "f"}[kind.form]
+    return raw.view(np.dtype(f"{form}{kind.width}"))

@@ -33,9 +33,9 @@ from tessera.backend.ptx_executor.emit.layout import (
 )
 from tessera.backend.ptx_executor.emit.liveness import live_out
 from tessera.backend.ptx_executor.emit.lower import BARRIERS, is_warp_wide
-from tessera.backend.ptx_executor.emit.namespace import NAMESPACE
+from tessera.backend.ptx_executor.emit.namespace import NAMESPACE, constant_array
 from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in, reach
-from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
+from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import TesseraError, error
@@ -101,7 +101,7 @@ class KernelCompiler:
         if name is None:
             name = f"k{len(self.constants)}"
             self.constants[bits, kind] = name
-            self.namespace[name] = _constant_array(bits, kind)
+            self.namespace[name] = constant_array(bits, kind)
         return name
 
     def block_constant(self, block: str) -> str:
@@ -137,7 +137,7 @@ class KernelCompiler:
 
     def _zero(self, match: re.Match[str]) -> Array:
         kind = ValueKind(match.group(2), self.register_kinds[int(match.group(1))].width)
-        return _constant_array(0, kind)
+        return constant_array(0, kind)
 
     # --- the pipeline --------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class KernelCompiler:
             entry=numbers[f"{self.kernel.name}:0"],
             sites=self.sites,
             source=source,
-            initial_registers=[_constant_array(0, kind) for kind in self.register_kinds],
+            initial_registers=[constant_array(0, kind) for kind in self.register_kinds],
             local_bytes=sum(layout.frame_size for layout in self.layouts.values()),
             recursive=any(layout.recursive for layout in self.layouts.values()),
             symbols=tuple(self.symbols),
@@ -398,14 +398,3 @@ def _stays(emitter: Emitter) -> tuple[str, ...]:
     if control.kind in ("call", "table_call"):
         return (emitter.after,)
     return tuple(t for t in control.targets if t != EXIT)
-
-
-def _constant_array(bits: int, kind: ValueKind) -> Array:
-    if kind.form == "p":
-        return np.array([[bool(bits)]])
-    if kind.width == 16:
-        pair = np.array([[bits & (1 << 64) - 1, bits >> 64]], dtype=np.uint64)
-        return pair.view(np.complex128)
-    raw = np.array([[bits]], dtype=UNSIGNED[kind.width])
-    form = {"u": "u", "s": "i", "f": "f"}[kind.form]
-    return raw.view(np.dtype(f"{form}{kind.width}"))

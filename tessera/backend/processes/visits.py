@@ -1,0 +1,49 @@
+"""A request on one virtual device: how far it is, what is next, and what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.backend.processes.arena import Seat
+from tessera.backend.service import TimelineEvent
+from tessera.ir.plan.launch_program import DeviceEventId, Operation, Queue, TransferId
+from tessera.ir.program import program as ir
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request on this device."""
+
+    number: int
+    seat: Seat
+    queues: dict[Queue, tuple[Operation, ...]]
+    at: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
+    taken: set[Queue] = field(default_factory=set)
+    recorded: set[DeviceEventId] = field(default_factory=set)
+    arrived: set[TransferId] = field(default_factory=set)
+    events: list[TimelineEvent] = field(default_factory=list)
+    printed: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do here."""
+        return all(self.at[queue] == len(self.queues[queue]) for queue in Queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWait:
+    """What a queue does or waits for in a request, and the step that comes next on the device."""
+
+    request: int
+    text: str
+    step: ir.LaunchId | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyOperation:
+    """The operation at the head of a queue, ready to run."""
+
+    visit: Visit
+    queue: Queue
+    operation: Operation
