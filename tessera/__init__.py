@@ -88,17 +88,20 @@ def __dir__() -> list[str]:
 
 
 class _Moved:
-    """Asked last for a module: finds those that have moved (`driver.moved`)."""
+    """Asked first for a module: finds those that have moved (`driver.moved`).
+
+    First, because a checkout that was updated may still have the empty folders of old modules.
+    """
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not name.startswith("tessera."):
+        if not name.startswith("tessera.") or name.startswith("tessera.driver"):
             return None
         from tessera.driver.moved import find_moved
 
         return find_moved(name)
 
 
-sys.meta_path.append(_Moved)
+sys.meta_path.insert(0, _Moved)

@@ -1,6 +1,6 @@
 """Names of modules that have moved: they go on working for one release, with a warning.
 
-`tessera` asks here last, so only for names that nothing else has.
+`tessera` asks here first: folders of old modules may have been left behind by an update.
 """
 
 from __future__ import annotations
