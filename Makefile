@@ -88,6 +88,7 @@ bench: $(ready)
 	@mkdir -p out
 	$(python) benchmarks/parse.py
 	$(python) benchmarks/trace_read.py --out $(results)/trace_read.json
+	$(python) benchmarks/startup.py
 	$(python) -m benchmarks.cache
 	$(python) -m benchmarks.analyze
 	$(python) -m benchmarks.tightness

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import gc
 import shlex
 import sys
 import traceback
@@ -344,6 +345,8 @@ cli.add_command(cli_doctor.doctor)
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    # Commands make very many records and hardly a cycle: looking for cycles less often is cheaper.
+    gc.set_threshold(50_000)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -14,16 +14,22 @@ import tessera
 
 HEAVY = ("torch", "cuda", "highspy", "networkx", "numpy", "lark")
 PLAIN = Path(__file__).parents[1] / "data" / "ptx" / "handwritten" / "conversions.ptx"
+TRACE = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def modules_after(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter holds after running some code."""
+def all_modules_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter holds after running some code."""
     script = f"{code}\nimport json, sys\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    return {name.partition(".")[0] for name in json.loads(result.stderr)}
+    return set(json.loads(result.stderr))
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after running some code."""
+    return {name.partition(".")[0] for name in all_modules_after(code)}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,30 @@ def modules_after(code: str) -> set[str]:
 )
 def test_start_is_light(code: str) -> None:
     assert modules_after(code).isdisjoint(HEAVY)
+
+
+def test_analysis_of_a_trace_needs_no_parser_tables(tmp_path: Path) -> None:
+    """Common records are matched by patterns; operators, plans and pages are for those who ask."""
+    (tmp_path / "t.ptx").write_text(TRACE.read_text("utf-8"), "utf-8")
+    enter = f"import os; os.chdir({str(tmp_path)!r})"
+    loaded = all_modules_after(
+        f"{enter}; from tessera.cli.main import run; run(['analyze', 't.ptx'])"
+    )
+    assert "numpy" in loaded
+    for prefix in ("torch", "cuda", "highspy", "networkx", "lark", "rich", "numpy.ma", "zipfile"):
+        assert not {name for name in loaded if name == prefix or name.startswith(f"{prefix}.")}
+    for prefix in ("ir.operators", "ir.plan", "frontend.contents", "passes.costs", "backend"):
+        assert not {name for name in loaded if name.startswith(f"tessera.{prefix}.")}, prefix
+
+
+def test_what_the_cache_remembers_is_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "t.ptx").write_text(TRACE.read_text("utf-8"), "utf-8")
+    enter = f"import os; os.chdir({str(tmp_path)!r}); os.environ['TESSERA_CACHE_DIR'] = 'kept'"
+    enter += "; os.environ.pop('TESSERA_NO_CACHE', None)"
+    code = f"{enter}; from tessera.cli.main import run; run(['analyze', 't.ptx'])"
+    first, second = all_modules_after(code), all_modules_after(code)
+    for name in ("frontend.ptx.scan", "ir.ptx.verify_module", "passes.kernel_facts.kernel_code"):
+        assert f"tessera.{name}" in first - second
 
 
 def test_analysis_of_ptx_needs_no_solver_and_no_gpu(tmp_path: Path) -> None:

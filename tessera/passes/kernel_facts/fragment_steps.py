@@ -23,7 +23,7 @@ from tessera.passes.kernel_facts.fragment_values import (
     fragment_shapes,
     join,
 )
-from tessera.passes.kernel_facts.kernel_code import known_meaning
+from tessera.passes.kernel_facts.known_meaning import known_meaning
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 
 State = dict[str, FragmentValue]

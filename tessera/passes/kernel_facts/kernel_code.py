@@ -31,6 +31,7 @@ from tessera.passes.kernel_facts.call_reach import CallReach, call_reach
 from tessera.passes.kernel_facts.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
+from tessera.passes.kernel_facts.known_meaning import known_meaning
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 from tessera.passes.kernel_facts.pointer_uses import odd_parameters
 from tessera.passes.kernel_facts.shared_use import (
@@ -149,12 +150,6 @@ def _blocks(
         )
         for block in flow.blocks
     )
-
-
-def known_meaning(instruction: ptx.Instruction) -> Meaning:
-    """What the table says, or, where it has no such form, the most that it may do."""
-    meaning = meaning_of(instruction)
-    return meaning if meaning is not None and meaning.fits else widened_meaning(instruction)
 
 
 def _needed_registers(
