@@ -20,9 +20,7 @@ from tessera.ir.opcodes import (
     Meaning,
     MemoryEffect,
     OperandRole,
-    meaning_of,
     type_bits,
-    widened_meaning,
 )
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import ControlFlow, build_control_flow
