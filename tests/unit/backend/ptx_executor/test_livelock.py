@@ -45,6 +45,23 @@ def test_waiting_for_what_no_one_does_is_a_deadlock(body):
     assert "memory that no thread will change" in notes
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        "bmsk.clamp.b32 %r10, %r1, %r2;",
+        "szext.wrap.u32 %r10, %r1, 5;",
+        "vadd.u32.u32.u32 %r10, %r1, %r2;",
+        "ldu.global.u32 %r10, [%rd1];",
+        "prefetch.global.L2 [%rd1];",
+        "add.cc.u32 %r10, %r1, %r2; addc.u32 %r11, %r1, %r2;",
+    ],
+)
+def test_what_computes_in_the_loop_does_not_hide_it(between):
+    code, notes = failure_of(SPIN.replace("setp", f"{between} setp"))
+    assert code == "TSR5011"
+    assert "memory that no thread will change" in notes
+
+
 def test_ctas_of_several_chunks_that_all_wait():
     code, notes = failure_of(SPIN, grid=1024, block=256)
     assert code == "TSR5011"
