@@ -31,6 +31,7 @@ from tessera.backend.cuda.measure import profile as cuda_profile
 from tessera.backend.cuda.targets import open_driver
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
+from tessera.driver import bench as benches
 from tessera.driver import profile as profiling
 from tessera.driver.analyze import load
 from tessera.frontend.machine.gpus import parse_gpus
@@ -189,7 +190,7 @@ def profile(
     with (
         mock.patch.object(profiling.Bench, "measure", one_at_a_time(measure)),
         mock.patch.object(profiling.Bench, "together", one_at_a_time(beside)),
-        mock.patch.object(profiling, "open_contents", return_value=Filled(block)),
+        mock.patch.object(benches, "open_contents", return_value=Filled(block)),
         mock.patch.object(cuda_profile, "Profiler", FoldingProfiler),
     ):
         return profiling.profile(
@@ -203,11 +204,11 @@ def together(path: str, devices: str, block: Bytes, lock: Path) -> dict[int, flo
     """By SMs what a trace takes on a slice while the rest of the GPU is busy with it, too."""
     driver = open_driver(FillingDriver(bindings(), block))
     options = profiling.ProfileOptions(devices=devices)
-    with mock.patch.object(profiling, "open_contents", return_value=Filled(block)):
+    with mock.patch.object(benches, "open_contents", return_value=Filled(block)):
         bench = profiling.bench_of(load(path), path, options, driver)
     with open(lock, "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with profiling._contexts(driver, (0,)):
+        with profiling.open_contexts(driver, (0,)):
             return {entry.sms or 0: bench.together(entry, 0) for entry in parse_gpus(devices)}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.contents.write import as_array
 
@@ -21,7 +21,7 @@ SEED = 7
 
 
 def main() -> None:
-    report = driver.run(TRACE, driver.RunOptions(seed=SEED))
+    report = run_trace(TRACE, RunOptions(seed=SEED))
     found = {buffer.name: as_array(buffer, content) for buffer, content in report.kept()}
 
     with open_contents(report.program, TRACE.parent, seed=SEED) as contents:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import tessera
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.contents.write import as_array
 
@@ -35,7 +35,7 @@ def main() -> None:
         handles = [runtime.submit(given, lane=n % runtime.lanes) for n, given in enumerate(inputs)]
         results = [handle.result() for handle in handles]
 
-    alone = driver.run(TRACE, driver.RunOptions(seed=0)).result.buffers
+    alone = run_trace(TRACE, RunOptions(seed=0)).result.buffers
     assert results[0]["y"].tobytes() == alone["y"].tobytes()
     assert len({result["y"].tobytes() for result in results}) == len(results)
     devices = sorted({event.device for result in results for event in result.events})

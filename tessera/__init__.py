@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tessera.diagnostics import Diagnostic, TesseraError
-    from tessera.driver.analyze import Report, analyze, load
+    from tessera.driver.analyze import Report, analyze
+    from tessera.driver.load import load
     from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
     from tessera.driver.profile import ProfileOptions, profile
     from tessera.driver.run.run_plan import PlanRunOptions, run_plan
@@ -67,7 +68,7 @@ _HOMES = {
     "Trace": "tessera.driver.trace.capture_trace",
     "TraceOptions": "tessera.driver.trace.capture_trace",
     "analyze": "tessera.driver.analyze",
-    "load": "tessera.driver.analyze",
+    "load": "tessera.driver.load",
     "plan": "tessera.driver.plan.make_plan",
     "profile": "tessera.driver.profile",
     "run_plan": "tessera.driver.run.run_plan",

@@ -183,7 +183,7 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
 
 
 def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
-    from tessera.driver import analyze as driver
+    from tessera.driver.run.run_trace import RunOptions, run_trace, write_outputs
     from tessera.frontend.contents.write import check_format
     from tessera.report.trace_run import ran_json, ran_text
 
@@ -193,7 +193,7 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
     if outputs is not None:
         check_format(outputs)
         check_output(outputs, Kind.RESULTS, (file, *data))
-    options = driver.RunOptions(
+    options = RunOptions(
         arch=given["arch"],
         seed=given["seed"],
         max_steps=given["max_steps"],
@@ -201,12 +201,12 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
         data_root=given["data_root"],
     )
     with progress(messages, "steps") as on_step:
-        report = driver.run(file, options, on_step)
+        report = run_trace(file, options, on_step)
     if outputs is not None:
         if report.program.resident is not None:
             resident = os.path.join(os.path.dirname(file), report.program.resident)
             check_output(outputs, Kind.RESULTS, [resident])
-        driver.write_outputs(report, outputs)
+        write_outputs(report, outputs)
     messages.show(report.diagnostics)
     text = ran_json(report) if as_json else report.result.output + ran_text(report, outputs)
     write_data(text.encode(errors="replace"), "-")

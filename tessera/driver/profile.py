@@ -2,7 +2,13 @@
 
 In: a trace and a list of devices (`h200,h200:84sm`). Out: a profile, as the JSON that
 `tessc plan --profile` reads: for every step and device a time with its spread, cold and warm caches
-told apart, beside a busy neighbour for slices, and transfers by size.
+told apart, beside a busy neighbour for slices, and transfers by size. The stages, in order:
+
+1. `load`: the trace, as a `Program`.
+2. `parse_gpus`, `find_card`: what the devices are called, and which GPU of this machine each is.
+3. `bench_of`: the kernel graph and the contents, for all devices (`bench`).
+4. `_measure_device`, for each: every step, the whole trace, transfers, and beside a neighbour.
+5. The record of the machine, and all rows.
 
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
 that they add up to what the whole trace takes. Where that takes longer than all steps cold, the
@@ -17,57 +23,38 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
-from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.analyze import analysis_manager, load
-from tessera.driver.plan.assemble import variant_on
-from tessera.frontend.contents.open_contents import open_contents, open_contents_file
+from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
+from tessera.driver.load import load
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
-from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.print_trace import print_program
-from tessera.ir.program.program import Launch, LibraryCall, Program, Role, Work
+from tessera.ir.program.program import Program
 from tessera.ir.text_digest import text_digest
-from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lowering.plan import lower_replica
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.backend import CudaBackend
     from tessera.backend.cuda.measure.profile import DeviceTimes
-    from tessera.backend.service import Model
 
-_DEVICE, _BESIDE = "measured", "beside"
-_LEAST_SLICE = 8
-# With so many requests under way a slice is busy all the time.
-_SLOTS = 2
-# Words of a GPU's name: its memory, its form, and those that tell no model apart.
-_WORD = re.compile(r"[a-z0-9]+")
-_MEMORY = re.compile(r"[0-9]+gb")
-_FORM = re.compile(r"sxm[0-9]*|pcie")
-_MAKERS = frozenset({"nvidia", "tesla", "geforce", "aws", "edition", "generation"})
+__all__ = [
+    "Bench",
+    "ProfileOptions",
+    "bench_of",
+    "find_card",
+    "open_contexts",
+    "profile",
+    "profile_text",
+    "program_digest",
+]
+
 _LEAST_NS = 0.1
-_FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
-    """What to measure, and how often."""
-
-    devices: str
-    repeats: int = 9
-    data: str | None = None
-    data_root: str | None = None
-    seed: int = 0
-    limit_s: float = DEFAULT_LIMIT_S
+# What a profile holds of its devices, each a list of rows.
+_LISTS = ("rows", "wholes", "transfers")
 
 
 def profile(
@@ -87,289 +74,64 @@ def profile(
     named = {(entry.gpu.key, entry.sms): entry for entry in parse_gpus(options.devices)}
     entries = tuple(named.values())
     driver = open_driver(driver)
-    there = driver.gpus()
-    places = [find_card(entry.gpu, there) for entry in entries]
+    cards = driver.gpus()
+    ordinals = [find_card(entry.gpu, cards) for entry in entries]
     bench = bench_of(program, path, options, driver)
-    rows: list[dict[str, Any]] = []
-    transfers: list[dict[str, Any]] = []
-    wholes: list[dict[str, Any]] = []
-    count = len(bench.graph.nodes) * len(entries)
-    with _contexts(driver, places):
-        for place, (entry, ordinal) in enumerate(zip(entries, places, strict=True)):
-
-            def tell(done: int, total: int, before: int = place) -> None:
-                if on_step is not None:
-                    on_step(before * total + done, count)
-
-            times = bench.measure(entry, ordinal, tell)
-            share, gap_ns = _share(times)
-            rows += _rows(bench, entry.gpu, times, share, gap_ns)
-            device = {"gpu": entry.gpu.key, "sms": times.sms}
-            whole = {
-                **device,
-                "card": there[ordinal].name,
-                "ns": times.whole_ns,
-                "cold_share": round(share, 3),
-                "gap_ns": round(gap_ns, 1),
-                "clock_mhz": times.clock_mhz,
-            }
-            together = bench.together(entry, ordinal)
-            wholes.append(whole | ({} if together is None else {"together_ns": together}))
-            transfers += [
-                {**device, "kind": one.kind, "bytes": one.bytes, "ns": _rounded(one.ns)}
-                for one in times.transfers
-            ]
-    used = there[places[0]]
+    measured = []
+    with open_contexts(driver, ordinals):
+        for index, (entry, ordinal) in enumerate(zip(entries, ordinals, strict=True)):
+            tell = partial(_tell, on_step, index, len(entries) * len(bench.graph.nodes))
+            measured.append(_measure_device(bench, entry, cards[ordinal], tell))
+    first = cards[ordinals[0]]
     machine = {
-        "gpu": used.name,
+        "gpu": first.name,
         "cuda": driver.version(),
         "driver": driver_version(),
-        "sms": used.sms,
+        "sms": first.sms,
         "repeats": options.repeats,
     }
     return {
         "schema": SCHEMA,
         "program": program_digest(program),
         "machine": machine,
-        "rows": rows,
-        "wholes": wholes,
-        "transfers": transfers,
+        **{key: [row for device in measured for row in device[key]] for key in _LISTS},
     }
 
 
-def profile_text(data: dict[str, Any]) -> str:
-    """The profile as its file holds it: a row per line."""
-    parts = []
-    for key, value in data.items():
-        if isinstance(value, list):
-            lines = ",\n".join("  " + json.dumps(row) for row in value)
-            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
-        else:
-            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
-    return "{" + ",\n".join(parts) + "}\n"
+def _tell(
+    on_step: Callable[[int, int], None] | None, devices_done: int, count: int, done: int, total: int
+) -> None:
+    """How many steps are done of those on all devices."""
+    if on_step is not None:
+        on_step(devices_done * total + done, count)
 
 
-def program_digest(program: Program) -> str:
-    """The digest by which plans and profiles know a trace."""
-    return text_digest(print_program(program))
-
-
-def _folder(path: str | os.PathLike[str]) -> str:
-    return os.path.dirname(os.fspath(path)) or "."
-
-
-def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
-    """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
-    for facts in there:
-        if _is_model(gpu.name, facts.name) and facts.sms == gpu.sms:
-            return facts.ordinal
-    found = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
-    raise TesseraError(
-        error(
-            "TSR6009",
-            f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
-            notes=(f"it has {found}",),
-            hint="profile on a machine that has one; `tessc plan` takes several profiles",
-        ),
-        exit_code=ExitCode.NO_DEVICE,
-    )
-
-
-def _is_model(wanted: str, there: str) -> bool:
-    """Whether a GPU's own name (`NVIDIA A100-SXM4-80GB`) is that of a model of the table.
-
-    All that tells models apart has to be in it. Memory and form (SXM, PCIe) count where it has
-    them: some names do without.
-    """
-    model, own = (set(_WORD.findall(text.lower())) for text in (wanted, there))
-    for kind in (_MEMORY, _FORM):
-        ours, theirs = ({w for w in words if kind.fullmatch(w)} for words in (model, own))
-        if ours and theirs and not ours & theirs:
-            return False
-        model -= ours
-    return model - _MAKERS <= own
-
-
-@contextmanager
-def _contexts(driver: Driver, ordinals: Sequence[int]) -> Iterator[None]:
-    """Contexts stay open in between; what hangs or has faulted is left to the process's end."""
-    from tessera.backend.cuda.api import DriverError
-    from tessera.backend.cuda.faults import start_failed
-    from tessera.backend.cuda.measure.stopwatch import Stalled
-
-    retained: list[int] = []
-    stuck = False
-    try:
-        for ordinal in ordinals:
-            try:
-                driver.retain(ordinal)
-            except DriverError as problem:
-                raise start_failed(problem, f"a context on cuda:{ordinal}") from None
-            retained.append(ordinal)
-        yield
-    except Stalled:
-        stuck = True
-        raise
-    finally:
-        for ordinal in () if stuck else retained:
-            with suppress(DriverError):
-                driver.release(ordinal)
-
-
-def _contents(
-    program: Program, path: str | os.PathLike[str], options: ProfileOptions
-) -> dict[str, Bytes]:
-    opened = (
-        open_contents(program, _folder(path), seed=options.seed, root=options.data_root)
-        if options.data is None
-        else open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
-    )
-    with opened as contents:
-        return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
-
-
-def bench_of(
-    program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
-) -> Bench:
-    """What measures a trace, with its contents."""
-    graph = analysis_manager(program, _folder(path), options.data_root).get(Dependences).graph
-    return Bench(driver, program, graph, _contents(program, path, options), options)
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What all devices measure."""
-
-    driver: Driver
-    program: Program
-    graph: KernelGraph
-    given: dict[str, Bytes]
-    options: ProfileOptions
-    # By GPU and SMs: what the trace takes while the rest of the GPU is busy with it too.
-    known: dict[tuple[str, int], float | None] = field(default_factory=dict)
-
-    def arches(self, gpu: Gpu) -> tuple[str, ...]:
-        """The variant of every step on a GPU."""
-        work = tuple(self.program.work())
-        arches = tuple(variant_on(self.program, step, gpu.arch) for step in work)
-        for step, arch in zip(work, arches, strict=True):
-            if isinstance(step, Launch) and not arch:
-                raise TesseraError(_no_variant(step, gpu), exit_code=ExitCode.NO_DEVICE)
-        return arches
-
-    def measure(
-        self, entry: GpuEntry, ordinal: int, on_step: Callable[[int, int], None]
-    ) -> DeviceTimes:
-        """Everything on one device."""
-        from tessera.backend.cuda.measure.profile import Profiler
-
-        targets, options = _targets(entry, ordinal), self.options
-        with self._backends(entry.gpu, targets, [tuple(targets)], 1, least=1) as (backend,):
-            profiler = Profiler(
-                backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
-            )
-            try:
-                return profiler.measure(on_step)
-            finally:
-                profiler.close()
-
-    def together(self, entry: GpuEntry, ordinal: int) -> float | None:
-        """What a request takes on a device while it and the rest of its GPU are busy for long.
-
-        None where there is no memory for that, or no graph.
-        """
-        from tessera.backend.cuda.measure.together import together_ns
-
-        targets, gpu = _targets(entry, ordinal), entry.gpu
-        sms = entry.sms or gpu.sms
-        keys = [(gpu.key, sms), (gpu.key, gpu.sms - sms)][: len(targets)]
-        if any(isinstance(step, LibraryCall) for step in self.program.work()):
-            return None  # no graph holds them
-        if keys[0] not in self.known:
-            found: tuple[float | None, ...] | None = None
-            wanted = [(name,) for name in targets]
-            with self._backends(gpu, targets, wanted, _SLOTS, least=0) as every:
-                if len(every) == len(wanted):
-                    found = together_ns(every, self.given, self.options.limit_s)
-            # The first counts if both are of one size.
-            self.known.update(
-                zip(reversed(keys), reversed(found or (None,) * len(keys)), strict=True)
-            )
-        return self.known[keys[0]]
-
-    @contextmanager
-    def _backends(
-        self,
-        gpu: Gpu,
-        targets: Mapping[str, str],
-        wanted: Sequence[tuple[str, ...]],
-        slots: int,
-        *,
-        least: int,
-    ) -> Iterator[list[CudaBackend]]:
-        """Backends with the trace on the first of each of these devices.
-
-        So many at least, and as many more as there is memory for.
-        """
-        from tessera.backend.cuda.api import DriverError
-        from tessera.backend.cuda.backend import CudaBackend
-        from tessera.backend.cuda.faults import run_fault
-        from tessera.backend.cuda.measure.stopwatch import Stalled
-        from tessera.backend.cuda.tape import Refused
-        from tessera.backend.service import BackendOptions
-
-        placed = BackendOptions(targets=targets, timeline=False)
-        found: list[CudaBackend] = []
-        is_stuck = False
-        try:
-            for devices in wanted:
-                with suppress(TesseraError) if len(found) >= least else nullcontext():
-                    model = self._model(gpu, devices, slots)
-                    found.append(CudaBackend(model, placed, driver=self.driver))
-            yield found
-        except Stalled:
-            is_stuck = True
-            raise
-        except Refused as refused:
-            raise found[0].replica.refused(refused, 0) from None
-        except DriverError as problem:
-            raise run_fault(problem) from None
-        finally:
-            for one in () if is_stuck else found:
-                one.close()
-
-    def _model(self, gpu: Gpu, devices: tuple[str, ...], slots: int) -> Model:
-        """The whole trace on the first of some devices."""
-        from tessera.backend.service import Model, ServedTrace
-
-        arches = self.arches(gpu)
-        placement = [devices[0]] * len(arches)
-        lowered = lower_replica([self.program], [self.graph], [placement], slots=slots, lanes=slots)
-        return Model(
-            lowered=replace(lowered, devices=devices),
-            traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
-            weights=self.given,
-            states=(self.given,) * slots,
-            fillings=({},),
-        )
-
-
-def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
-    """What is measured, and the rest of its GPU, where there is one."""
-    if entry.sms is None:
-        return {_DEVICE: f"cuda:{ordinal}"}
-    found = {_DEVICE: f"cuda:{ordinal}:{entry.sms}sm"}
-    left = entry.gpu.sms - entry.sms
-    return found | ({_BESIDE: f"cuda:{ordinal}:{left}sm"} if left >= _LEAST_SLICE else {})
-
-
-def _no_variant(step: Work, gpu: Gpu) -> Any:
-    return error(
-        "TSR6009",
-        f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
-        step.span,
-        hint="trace the model with `--for` this GPU",
-    )
+def _measure_device(
+    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Callable[[int, int], None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Everything on one device, as a profile holds it."""
+    times = bench.measure(entry, card.ordinal, tell)
+    share, gap_ns = _share(times)
+    device = {"gpu": entry.gpu.key, "sms": times.sms}
+    whole = {
+        **device,
+        "card": card.name,
+        "ns": times.whole_ns,
+        "cold_share": round(share, 3),
+        "gap_ns": round(gap_ns, 1),
+        "clock_mhz": times.clock_mhz,
+    }
+    rows = _rows(bench, entry.gpu, times, share, gap_ns)
+    together = bench.together(entry, card.ordinal)
+    transfers = [
+        {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
+        for copy in times.transfers
+    ]
+    return {
+        "rows": rows,
+        "wholes": [whole | ({} if together is None else {"together_ns": together})],
+        "transfers": transfers,
+    }
 
 
 def _share(times: DeviceTimes) -> tuple[float, float]:
@@ -414,3 +176,20 @@ def _rows(
 def _rounded(ns: float) -> float:
     """A time as its file holds it: never none at all, which no plan could use."""
     return max(round(ns, 1), _LEAST_NS)
+
+
+def profile_text(data: dict[str, Any]) -> str:
+    """The profile as its file holds it: a row per line."""
+    parts = []
+    for key, value in data.items():
+        if isinstance(value, list):
+            lines = ",\n".join("  " + json.dumps(row) for row in value)
+            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def program_digest(program: Program) -> str:
+    """The digest by which plans and profiles know a trace."""
+    return text_digest(print_program(program))

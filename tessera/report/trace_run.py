@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from tessera.driver.analyze import RunReport
+from tessera.driver.run.run_trace import RunReport
 from tessera.report.diagnostics import safe
 
 

@@ -1,8 +1,19 @@
 """`plan`: from traces and a list of GPUs to a proved plan, in one straight line.
 
-In: files and `PlanOptions`. Out: a `PlanReport`: the plan and what was found on the way. Raises
-`TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in the way
-and the smallest change that would help.
+In: files and `PlanOptions`. Out: a `PlanReport`: the plan and what was found on the way. The
+stages, in order:
+
+1. `load_traces`: read the traces and find their kernel graphs (`traces`).
+2. `find_costs`: how long every step takes on every device, measured or estimated (`durations`).
+3. `find_plan`: for so many slots and sequences, choose placements (`passes.placement`), lower them
+   to launch programs (`passes.lowering`), prove these (`passes.checker`); the best that is proved
+   (`search`). `find_pair` is the same for two policies at once (`pair`).
+4. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for (`whole`).
+5. `find_insight`: what limits the plan, and what would help (`insight`).
+6. `alone`, `frontier`: what other GPUs and other plans would give (`alternatives`).
+
+Raises `TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in
+the way and the smallest change that would help.
 """
 
 from __future__ import annotations
@@ -43,21 +54,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReport:
-    """A plan, the machine it is for, and how it came about."""
-
-    plan: Plan
-    machine: Machine
-    sources: tuple[tuple[CostSource, int], ...]
-    diagnostics: tuple[Diagnostic, ...]
-    setting: Setting
-    decision: Decision
-    insight: Insight
-    alternatives: tuple[Baseline, ...] = ()
-    frontier: tuple[Baseline, ...] = ()
-
-
 def plan(
     traces: TraceName | Sequence[TraceName],
     options: PlanOptions,
@@ -73,36 +69,84 @@ def plan(
     """
     watch = watch or Watch()
     setting = _setting(traces, options, watch)
-    find = find_pair if options.objective == Objective.PAIR else find_plan
     watch = watch.within(options.seconds)
-    decision = find(setting, watch)
-    other = plan_whole(setting, watch) if options.objective != Objective.PAIR else None
-    notes: tuple[Diagnostic, ...] = ()
-    if other is not None and is_better(other, decision):
-        notes = (do_not_slice(other, decision),)
-        decision, other = other, decision
+    decision, beaten, notes = _decide(setting, watch)
     setting = decision.setting
-    pieces = (row_of(other),) if other is not None else ()
-    whole = decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
-    compare = compare and whole
+    insight = find_insight(decision)
+    compare = compare and decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
     if compare:
         watch.tell("comparing with other GPUs")
+    others = alone(setting, decision, watch) if compare else ()
     return PlanReport(
         plan=decision.plan,
         machine=setting.machine,
         sources=_sources(setting),
         diagnostics=(
-            *(found for trace in setting.traces for found in trace.diagnostics),
+            *(finding for trace in setting.traces for finding in trace.diagnostics),
             *unmeasured(setting.costs, options.profiles),
             *decision.diagnostics,
             *notes,
         ),
         setting=setting,
         decision=decision,
-        insight=find_insight(decision),
-        alternatives=(*pieces, *(alone(setting, decision, watch) if compare else ())),
+        insight=insight,
+        alternatives=(*beaten, *others),
         frontier=frontier(setting, decision, watch) if pareto else (),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """A plan, the machine it is for, and how it came about."""
+
+    plan: Plan
+    machine: Machine
+    sources: tuple[tuple[CostSource, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+    setting: Setting
+    decision: Decision
+    insight: Insight
+    alternatives: tuple[Baseline, ...] = ()
+    frontier: tuple[Baseline, ...] = ()
+
+
+def _setting(
+    traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
+) -> Setting:
+    """Read, analyse and price: all that is known before the search begins."""
+    watch.tell("reading and analysing")
+    loaded = load_traces(traces, options.data_root)
+    watch.tell("working out durations")
+    machine = options.find_machine()
+    profiles = read_profiles(loaded, options)
+    if options.machine is None:  # a machine that is given has the links that it has
+        machine = with_measured_copies(machine, profiles)
+    costs = tuple(find_costs(loaded, machine, options, profiles))
+    return Setting(traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles)
+
+
+def _decide(
+    setting: Setting, watch: Watch
+) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
+    """Place, lower and prove: the plan, the one for other pieces of the GPU as a line, a note."""
+    if setting.options.objective == Objective.PAIR:
+        return find_pair(setting, watch), (), ()
+    sliced = find_plan(setting, watch)
+    whole = plan_whole(setting, watch)
+    if whole is None:
+        return sliced, (), ()
+    if is_better(whole, sliced):
+        return whole, (row_of(sliced),), (do_not_slice(whole, sliced),)
+    return sliced, (row_of(whole),), ()
+
+
+def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:
+    """How many durations come from where."""
+    counts: dict[CostSource, int] = {}
+    for costs in setting.costs:
+        for source, count in costs.sources():
+            counts[source] = counts.get(source, 0) + count
+    return tuple(counts.items())
 
 
 def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> str:
@@ -115,26 +159,3 @@ def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> st
         target = Path(folder) / "model.lp"
         write_lp(planning.problem, str(target))
         return f"\\ {mark(Kind.MODEL)}\n{target.read_text('utf-8')}"
-
-
-def _setting(
-    traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
-) -> Setting:
-    watch.tell("reading and analysing")
-    loaded = load_traces(traces, options.data_root)
-    watch.tell("working out durations")
-    machine = options.find_machine()
-    profiles = read_profiles(loaded, options)
-    if options.machine is None:  # a machine that is given has the links that it has
-        machine = with_measured_copies(machine, profiles)
-    costs = tuple(find_costs(loaded, machine, options, profiles))
-    return Setting(traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles)
-
-
-def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:
-    """How many durations come from where."""
-    counts: dict[CostSource, int] = {}
-    for costs in setting.costs:
-        for source, count in costs.sources():
-            counts[source] = counts.get(source, 0) + count
-    return tuple(counts.items())

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.driver.analyze import analysis_manager, load, read_program
+from tessera.driver.analyses import analysis_manager
+from tessera.driver.load import load, read_program
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.text.plain_files import file_digest, open_plain
 from tessera.frontend.text.readfile import STDIN, read_source, read_stream

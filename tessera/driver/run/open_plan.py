@@ -16,7 +16,8 @@ from itertools import chain, islice
 
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
-from tessera.driver.analyze import analysis_manager, read_program
+from tessera.driver.analyses import analysis_manager
+from tessera.driver.load import read_program
 from tessera.driver.run.data_files import Data, DataFile, data_files, open_data
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws

@@ -1,24 +1,31 @@
 """`run_plan`: from a plan file to results, in one straight line.
 
 In: a path (or a `Plan`) and `PlanRunOptions`. Out: an `Outcome`, also where a fault or Ctrl-C ended
-the run early: what had finished by then is in it. Raises `TesseraError` where nothing can run.
+the run early: what had finished by then is in it. Raises `TesseraError` where nothing can run. The
+stages, in order:
+
+1. `prepare_run`: read and check all that a run needs; no device is touched.
+   `open_plan` reads, analyses and proves the plan again; `choose_backend` says what stands for its
+   devices; `read_materials` finds weights, states and inputs; `schedule` gives every request its
+   trace and its sequence.
+2. `run_prepared`: `Serving` loads the plan onto its devices, `Feeder` submits the requests, the
+   states are read, the devices are given back.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.service import DEFAULT_LIMIT_S, Completion
+from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.backends import Choice, choose_backend, rehearsal
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.estimate import cpu_seconds
+from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.materials import Materials, read_materials
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.driver.run.outcome import Outcome
@@ -31,8 +38,16 @@ from tessera.ir.program.program import Role
 
 DEFAULT_REQUESTS = 8
 MOST_REQUESTS = 1_000_000
-_LOOK_S = 0.1
 _EVENT_BYTES = 280
+
+
+def run_plan(
+    given: Plan | str | os.PathLike[str],
+    options: PlanRunOptions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
+    return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,65 +130,6 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     )
 
 
-def _check_room(opened: OpenPlan, requests: int) -> None:
-    """Refuse in words more requests than can be kept: all results stay until the end."""
-    if requests > MOST_REQUESTS:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"a run has at most {MOST_REQUESTS} requests, not {requests}",
-                hint="serve without an end with `tessera.Runtime`",
-            )
-        )
-    outputs = (
-        sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
-        for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
-    )
-    needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
-    if free is not None and needed > free:
-        raise TesseraError(
-            error(
-                "TSR5020",
-                f"the machine has no memory for the outputs of {requests} requests: "
-                f"{needed} bytes, with what devices did when",
-                notes=(f"{free} bytes are available",),
-                hint="run with fewer `--requests`",
-            ),
-            ExitCode.FAULT,
-        )
-
-
-def _events_bytes(opened: OpenPlan) -> int:
-    """What is kept of when a request did what, at most."""
-    return _EVENT_BYTES * max(
-        sum(
-            not isinstance(one.operation, Record | Await)
-            for program in lowered.programs
-            for one in program.operations
-        )
-        for replica in opened.replicas
-        for lowered in replica.lowered.traces
-    )
-
-
-def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
-    shown = ", ".join(f"`{name}`" for name in names[:8]) + (" ..." if len(names) > 8 else "")
-    verb = "is" if len(names) == 1 else "are"
-    return warning(
-        "TSR5059",
-        f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file of contents",
-    )
-
-
-def run_plan(
-    given: Plan | str | os.PathLike[str],
-    options: PlanRunOptions | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Outcome:
-    """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
-    return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
-
-
 def run_prepared(
     prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
 ) -> Outcome:
@@ -190,7 +146,7 @@ def run_prepared(
         serving = Serving(prepared.opened, prepared.materials, prepared.choice, serving_options)
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
-    feeder = _Feeder(serving, prepared)
+    feeder = Feeder(serving, prepared.turns, prepared.materials)
     started = time.monotonic()
     fault: TesseraError | None = None
     states, is_interrupted = None, False
@@ -224,87 +180,55 @@ def run_prepared(
 
 
 def _interrupted(done: int, total: int) -> TesseraError:
-    found = error("TSR5056", f"interrupted after {done} of {total} requests")
-    return TesseraError(found, exit_code=ExitCode.INTERRUPTED)
+    stopped = error("TSR5056", f"interrupted after {done} of {total} requests")
+    return TesseraError(stopped, exit_code=ExitCode.INTERRUPTED)
 
 
-class _Feeder:
-    """Submits turns, each replica's in its own thread, since submitting waits for a slot.
+def _check_room(opened: OpenPlan, requests: int) -> None:
+    """Refuse in words more requests than can be kept: all results stay until the end."""
+    if requests > MOST_REQUESTS:
+        raise TesseraError(
+            error(
+                "TSR5053",
+                f"a run has at most {MOST_REQUESTS} requests, not {requests}",
+                hint="serve without an end with `tessera.Runtime`",
+            )
+        )
+    outputs = (
+        sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
+        for trace, program in zip(opened.plan.traces, opened.programs, strict=True)
+    )
+    needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
+    if free is not None and needed > free:
+        raise TesseraError(
+            error(
+                "TSR5020",
+                f"the machine has no memory for the outputs of {requests} requests: "
+                f"{needed} bytes, with what devices did when",
+                notes=(f"{free} bytes are available",),
+                hint="run with fewer `--requests`",
+            ),
+            ExitCode.FAULT,
+        )
 
-    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done.
-    """
 
-    def __init__(self, serving: Serving, prepared: Prepared) -> None:
-        self._serving = serving
-        self._prepared = prepared
-        self._handles: dict[int, RequestHandle[Completion]] = {}
-        self._problems: list[BaseException] = []
-        self._changed = threading.Event()
-        self._finished = 0
-        self._failed = False
-        replicas = range(len(prepared.opened.replicas))
-        self._threads = [
-            threading.Thread(target=self._feed, args=(replica,), daemon=True)
-            for replica in replicas
-        ]
+def _events_bytes(opened: OpenPlan) -> int:
+    """What is kept of when a request did what, at most."""
+    return _EVENT_BYTES * max(
+        sum(
+            not isinstance(enqueued.operation, Record | Await)
+            for program in lowered.programs
+            for enqueued in program.operations
+        )
+        for replica in opened.replicas
+        for lowered in replica.lowered.traces
+    )
 
-    def start(self) -> None:
-        """Begin to submit."""
-        for thread in self._threads:
-            thread.start()
 
-    def _feed(self, replica: int) -> None:
-        try:
-            for turn in self._prepared.turns:
-                if self._problems:
-                    return
-                if self._serving.lanes[turn.lane][0] == replica:
-                    inputs = self._prepared.materials.inputs(turn.request, turn.trace, turn.turn)
-                    handle = self._serving.submit(
-                        inputs, lane=turn.lane, trace=turn.trace, number=turn.request
-                    )
-                    self._handles[turn.request] = handle
-                    handle.add_done_callback(self._heard)
-        except BaseException as problem:
-            self._problems.append(problem)  # the other threads stop too, what runs is waited for
-
-    def wait(self, report: Callable[[int], None]) -> None:
-        """Until every request is done, or one has failed."""
-        while not self._failed and not self._is_over():
-            self._changed.wait(_LOOK_S)
-            self._changed.clear()
-            report(self._finished)
-        report(self._finished)
-
-    def _is_over(self) -> bool:
-        if any(thread.is_alive() for thread in self._threads):
-            return False
-        return all(handle.done() for handle in list(self._handles.values()))
-
-    def _heard(self, handle: RequestHandle[Completion]) -> None:
-        if handle.exception() is None:
-            self._finished += 1
-        else:
-            self._failed = True  # of one replica: the others would go on
-        self._changed.set()
-
-    def completions(self) -> dict[int, Completion]:
-        """The results that there are, by request."""
-        return {
-            number: handle.result()
-            for number, handle in sorted(self._handles.copy().items())
-            if handle.done() and not handle.cancelled() and handle.exception() is None
-        }
-
-    def fault(self) -> TesseraError | None:
-        """What went wrong first, if anything did; what is not an error of the run is raised."""
-        found = [f.exception() for f in self._handles.values() if f.done() and not f.cancelled()]
-        for problem in [*(one for one in found if one is not None), *self._problems]:
-            if isinstance(problem, TesseraError):
-                return problem
-            if isinstance(problem, MemoryError):
-                return TesseraError(
-                    error("TSR5020", "this machine is out of memory"), ExitCode.FAULT
-                )
-            raise problem
-        return None
+def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
+    shown = ", ".join(f"`{name}`" for name in names[:8]) + (" ..." if len(names) > 8 else "")
+    verb = "is" if len(names) == 1 else "are"
+    return warning(
+        "TSR5059",
+        f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file of contents",
+    )

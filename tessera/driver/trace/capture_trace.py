@@ -1,7 +1,16 @@
 """`trace`: from a PyTorch callable on a GPU to a trace that reproduces one call of it.
 
 In: a callable and example inputs, and `TraceOptions`. Out: a `Trace`: the program, the contents of
-its buffers before the call, and what PyTorch computed; `write_trace` makes files of it.
+its buffers before the call, and what PyTorch computed; `write_trace` makes files of it. The stages,
+in order:
+
+1. `check_options`, `require_gpu`: refuse what cannot work.
+2. `_capture`: compile the callable by its route and capture one call as a CUDA graph
+   (`frontend.capture`).
+3. `draft_program`: launches, copies and library calls of that graph, as a program (`build`).
+4. `call.run`: run it again, and keep what its memory holds before and after.
+5. `check_drawn`, `settle_roles`: what random numbers and which buffers are read or written decide.
+6. `_without_addresses`: contents and reference, without words that are pointers.
 """
 
 from __future__ import annotations
@@ -31,6 +40,50 @@ if TYPE_CHECKING:
 
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+
+
+def trace(
+    function: Callable[..., Any],
+    /,
+    *inputs: Any,
+    options: TraceOptions | None = None,
+    **named_inputs: Any,
+) -> Trace:
+    """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
+    from tessera.frontend.capture.inputs import Inputs
+
+    given = Inputs(plain=inputs, named=named_inputs)
+    return trace_call(function, given, options or TraceOptions())
+
+
+def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    """Capture one call of a function with these inputs, whatever their names."""
+    from tessera.frontend.capture.session import on_one_gpu
+
+    check_options(options)
+    require_gpu()
+    with on_one_gpu(function, inputs):
+        return _trace(function, inputs, options)
+
+
+def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+    call = _capture(function, inputs, options)
+    draft = draft_program(call.raw, call.read)
+    names = (buffer.name for buffer in draft.program.declared_buffers())
+    ran = call.run(names, data=options.data)
+    check_drawn(ran.drawn, draft.draws)
+    program = settle_roles(draft, call.raw, ran.changed)
+    before, after = dict(ran.before), dict(ran.after)
+    if options.data and draft.random is not None and call.raw.random is not None:
+        before[draft.random] = state_bytes(call.raw.random)
+        after[draft.random] = state_bytes(call.raw.random, ran.drawn)
+    return Trace(
+        program=program,
+        contents=_without_addresses(program, before, _FILLED),
+        reference=_without_addresses(program, after, _KEPT),
+        diagnostics=(*draft.findings, *call.notes),
+        nodes=_count_nodes(call.raw, draft.in_calls),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,30 +130,6 @@ class Trace:
     nodes: GraphNodes
 
 
-def trace(
-    function: Callable[..., Any],
-    /,
-    *inputs: Any,
-    options: TraceOptions | None = None,
-    **named_inputs: Any,
-) -> Trace:
-    """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
-    from tessera.frontend.capture.inputs import Inputs
-
-    given = Inputs(plain=inputs, named=named_inputs)
-    return trace_call(function, given, options or TraceOptions())
-
-
-def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
-    """Capture one call of a function with these inputs, whatever their names."""
-    from tessera.frontend.capture.session import on_one_gpu
-
-    check_options(options)
-    require_gpu()
-    with on_one_gpu(function, inputs):
-        return _trace(function, inputs, options)
-
-
 def check_options(options: TraceOptions) -> None:
     """Refuse a route or an architecture that there is not."""
     if options.route not in [*Route]:
@@ -116,53 +145,6 @@ def check_options(options: TraceOptions) -> None:
                     hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
                 )
             )
-
-
-def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
-    call = _capture(function, inputs, options)
-    draft = draft_program(call.raw, call.read)
-    names = (buffer.name for buffer in draft.program.declared_buffers())
-    found = call.run(names, data=options.data)
-    check_drawn(found.drawn, draft.draws)
-    program = settle_roles(draft, call.raw, found.changed)
-    before, after = dict(found.before), dict(found.after)
-    if options.data and draft.random is not None and call.raw.random is not None:
-        before[draft.random] = state_bytes(call.raw.random)
-        after[draft.random] = state_bytes(call.raw.random, found.drawn)
-    return Trace(
-        program=program,
-        contents=_without_addresses(program, before, _FILLED),
-        reference=_without_addresses(program, after, _KEPT),
-        diagnostics=(*draft.findings, *call.notes),
-        nodes=_count_nodes(call.raw, draft.in_calls),
-    )
-
-
-def _without_addresses(
-    program: ir.Program, contents: dict[str, Bytes], roles: tuple[ir.Role, ...]
-) -> dict[str, Bytes]:
-    """The contents of buffers in these roles; words that are pointers mean nothing elsewhere."""
-    wanted = {b.name for b in program.declared_buffers() if b.role in roles}
-    found = {name: content for name, content in contents.items() if name in wanted}
-    for table in program.pointer_tables:
-        name = program.buffers[table.buffer].name
-        if name in found:
-            found[name] = found[name].copy()
-            for word in table.words:
-                found[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
-    return found
-
-
-def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
-    kinds = [type(node) for node in raw.nodes]
-    return GraphNodes(
-        kernels=kinds.count(RawLaunch),
-        memsets=kinds.count(RawMemset),
-        copies=kinds.count(RawMemcpy),
-        others=kinds.count(RawOther),
-        in_calls=in_calls,
-        skipped=raw.skipped,
-    )
 
 
 def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
@@ -189,6 +171,33 @@ def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions
         if failure.diagnostics[0].code != NOT_COMPILED:
             break
     raise failure or AssertionError("there is a way to try")
+
+
+def _without_addresses(
+    program: ir.Program, contents: dict[str, Bytes], roles: tuple[ir.Role, ...]
+) -> dict[str, Bytes]:
+    """The contents of buffers in these roles; words that are pointers mean nothing elsewhere."""
+    wanted = {b.name for b in program.declared_buffers() if b.role in roles}
+    kept = {name: content for name, content in contents.items() if name in wanted}
+    for table in program.pointer_tables:
+        name = program.buffers[table.buffer].name
+        if name in kept:
+            kept[name] = kept[name].copy()
+            for word in table.words:
+                kept[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
+    return kept
+
+
+def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+    kinds = [type(node) for node in raw.nodes]
+    return GraphNodes(
+        kernels=kinds.count(RawLaunch),
+        memsets=kinds.count(RawMemset),
+        copies=kinds.count(RawMemcpy),
+        others=kinds.count(RawOther),
+        in_calls=in_calls,
+        skipped=raw.skipped,
+    )
 
 
 def require_torch() -> None:
@@ -233,7 +242,7 @@ def _no_package(problem: ImportError) -> TesseraError:
 
 
 def write_trace(
-    found: Trace, path: str | os.PathLike[str], *, data: bool = True, suffix: str = ".npz"
+    captured: Trace, path: str | os.PathLike[str], *, data: bool = True, suffix: str = ".npz"
 ) -> list[str]:
     """Write the trace and, beside it, contents and reference; the names of the files.
 
@@ -241,7 +250,7 @@ def write_trace(
     them cannot be written, those that were not there before are not left behind.
     """
     target = Path(path)
-    program = found.program
+    program = captured.program
     files = files_beside(target, suffix) if data else ()
     if files:
         program = replace(program, resident=files[0].name)
@@ -250,7 +259,7 @@ def write_trace(
         check_output(str(file), Kind.CONTENTS)
     new = [file for file in files if not file.exists()]
     try:
-        for file, content in zip(files, (found.contents, found.reference), strict=False):
+        for file, content in zip(files, (captured.contents, captured.reference), strict=False):
             write_contents(file, _arrays(program, content), Kind.CONTENTS)
         write_file(str(target), print_program(program).encode(), Kind.TRACE)
     except BaseException:
@@ -266,7 +275,7 @@ def files_beside(trace: Path, suffix: str) -> tuple[Path, Path]:
     return Path(f"{stem}{suffix}"), Path(f"{stem}.ref{suffix}")
 
 
-def _arrays(program: ir.Program, found: dict[str, Bytes]) -> Iterator[tuple[ir.Buffer, Bytes]]:
+def _arrays(program: ir.Program, contents: dict[str, Bytes]) -> Iterator[tuple[ir.Buffer, Bytes]]:
     for buffer in program.declared_buffers():
-        if buffer.name in found:
-            yield buffer, found[buffer.name]
+        if buffer.name in contents:
+            yield buffer, contents[buffer.name]

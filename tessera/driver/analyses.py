@@ -1,0 +1,89 @@
+"""The analyses of a program, with what the cache and the contents of weights know.
+
+In: a `Program` and the folder of its file. Out: an `AnalysisManager`; `Dependences` of it holds the
+kernel graph. `analyze`, `plan`, `run` and `profile` all begin with it, so they agree on every byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.ir.program.program import BufferId, KnownContents, Program
+from tessera.settings import read_settings
+
+if TYPE_CHECKING:
+    from tessera.frontend.contents.open_contents import Contents
+    from tessera.passes.base import AnalysisManager
+
+
+def analysis_manager(
+    program: Program,
+    folder: str,
+    data_root: str | None = None,
+    open_data: Callable[[], Contents] | None = None,
+) -> AnalysisManager:
+    """The analyses of a program; contents of weights in `folder` count where they decide accesses.
+
+    They may be in a file below `data_root` that a link there leads to, or in what `open_data`
+    opens. A file of contents that is missing or cannot be used is left to whoever needs it.
+    """
+    from tessera.passes.dependences.access_regions import AccessRegions
+
+    manager = _remembering(program)
+    tried: set[int] = set()
+    opener = open_data or partial(_open_contents, program, folder, data_root)
+    while program.resident is not None or open_data is not None:
+        wanted = [b for b in manager.get(AccessRegions).wanted if b not in tried]
+        tried.update(wanted)
+        contents = _look_up(program, opener, wanted) if wanted else ()
+        if not contents:
+            break
+        program = replace(program, known=(*program.known, *contents))
+        manager = _remembering(program)
+    return manager
+
+
+def _open_contents(program: Program, folder: str, data_root: str | None) -> Contents:
+    from tessera.frontend.contents.open_contents import open_contents
+
+    return open_contents(program, folder, root=data_root)
+
+
+def _remembering(program: Program) -> AnalysisManager:
+    """The analyses of a program, with what the cache holds of its kernels."""
+    from tessera.frontend.cache.analysis_cache import AnalysisCache
+    from tessera.passes.base import AnalysisManager
+    from tessera.passes.dependences.access_regions import AccessRegions
+
+    settings = read_settings()
+    folder = settings.cache_dir if settings.use_cache else None
+    store = None if folder is None else AnalysisCache(folder)
+    manager = AnalysisManager(program)
+    manager.provide(AccessRegions.remembering(program, store))
+    return manager
+
+
+def _look_up(
+    program: Program, open_data: Callable[[], Contents], wanted: list[BufferId]
+) -> tuple[KnownContents, ...]:
+    from tessera.frontend.contents.known_contents import known_contents
+
+    try:
+        with open_data() as contents:
+            return tuple(known_contents(program, contents, wanted))
+    except TesseraError:
+        return ()
+
+
+def layout_findings(program: Program) -> tuple[Diagnostic, ...]:
+    """Kernels that depend on how fragments are laid out; most programs have no fragments."""
+    texts = [variant.text for module in program.modules for variant in module.variants]
+    if all(text and "wmma" not in text for text in texts):
+        return ()
+    from tessera.passes.kernel_facts.fragment_layout import layout_warnings
+
+    return tuple(layout_warnings(program))

@@ -1,0 +1,273 @@
+"""What measures a trace on devices of this machine: its graph, its contents, its backends.
+
+In: a `Program` and `ProfileOptions`. Out: a `Bench`; `measure` and `together` give the times of a
+device. `profile` is the pipeline around it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.analyses import analysis_manager
+from tessera.driver.plan.assemble import variant_on
+from tessera.frontend.contents.open_contents import open_contents, open_contents_file
+from tessera.frontend.machine.gpus import GpuEntry
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.machine import Gpu
+from tessera.ir.program.program import Launch, LibraryCall, Program, Role, Work
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.lowering.plan import lower_replica
+
+if TYPE_CHECKING:
+    from tessera.backend.cuda.api import Driver, GpuFacts
+    from tessera.backend.cuda.backend import CudaBackend
+    from tessera.backend.cuda.measure.profile import DeviceTimes
+    from tessera.backend.service import Model
+
+_DEVICE, _BESIDE = "measured", "beside"
+_LEAST_SLICE = 8
+# With so many requests under way a slice is busy all the time.
+_SLOTS = 2
+# Words of a GPU's name: its memory, its form, and those that tell no model apart.
+_WORD = re.compile(r"[a-z0-9]+")
+_MEMORY = re.compile(r"[0-9]+gb")
+_FORM = re.compile(r"sxm[0-9]*|pcie")
+_MAKERS = frozenset({"nvidia", "tesla", "geforce", "aws", "edition", "generation"})
+_FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
+
+
+def bench_of(
+    program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
+) -> Bench:
+    """What measures a trace, with its contents."""
+    graph = analysis_manager(program, _folder(path), options.data_root).get(Dependences).graph
+    return Bench(driver, program, graph, _contents(program, path, options), options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    """What to measure, and how often."""
+
+    devices: str
+    repeats: int = 9
+    data: str | None = None
+    data_root: str | None = None
+    seed: int = 0
+    limit_s: float = DEFAULT_LIMIT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all devices measure."""
+
+    driver: Driver
+    program: Program
+    graph: KernelGraph
+    given: dict[str, Bytes]
+    options: ProfileOptions
+    # By GPU and SMs: what the trace takes while the rest of the GPU is busy with it too.
+    known: dict[tuple[str, int], float | None] = field(default_factory=dict)
+
+    def arches(self, gpu: Gpu) -> tuple[str, ...]:
+        """The variant of every step on a GPU."""
+        work = tuple(self.program.work())
+        arches = tuple(variant_on(self.program, step, gpu.arch) for step in work)
+        for step, arch in zip(work, arches, strict=True):
+            if isinstance(step, Launch) and not arch:
+                raise TesseraError(_no_variant(step, gpu), exit_code=ExitCode.NO_DEVICE)
+        return arches
+
+    def measure(
+        self, entry: GpuEntry, ordinal: int, on_step: Callable[[int, int], None]
+    ) -> DeviceTimes:
+        """Everything on one device."""
+        from tessera.backend.cuda.measure.profile import Profiler
+
+        targets, options = _targets(entry, ordinal), self.options
+        with self._backends(entry.gpu, targets, [tuple(targets)], 1, least=1) as (backend,):
+            profiler = Profiler(
+                backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
+            )
+            try:
+                return profiler.measure(on_step)
+            finally:
+                profiler.close()
+
+    def together(self, entry: GpuEntry, ordinal: int) -> float | None:
+        """What a request takes on a device while it and the rest of its GPU are busy for long.
+
+        None where there is no memory for that, or no graph.
+        """
+        from tessera.backend.cuda.measure.together import together_ns
+
+        targets, gpu = _targets(entry, ordinal), entry.gpu
+        sms = entry.sms or gpu.sms
+        keys = [(gpu.key, sms), (gpu.key, gpu.sms - sms)][: len(targets)]
+        if any(isinstance(step, LibraryCall) for step in self.program.work()):
+            return None  # no graph holds them
+        if keys[0] not in self.known:
+            times: tuple[float | None, ...] | None = None
+            wanted = [(name,) for name in targets]
+            with self._backends(gpu, targets, wanted, _SLOTS, least=0) as every:
+                if len(every) == len(wanted):
+                    times = together_ns(every, self.given, self.options.limit_s)
+            # The first counts if both are of one size.
+            self.known.update(
+                zip(reversed(keys), reversed(times or (None,) * len(keys)), strict=True)
+            )
+        return self.known[keys[0]]
+
+    @contextmanager
+    def _backends(
+        self,
+        gpu: Gpu,
+        targets: Mapping[str, str],
+        wanted: Sequence[tuple[str, ...]],
+        slots: int,
+        *,
+        least: int,
+    ) -> Iterator[list[CudaBackend]]:
+        """Backends with the trace on the first of each of these devices.
+
+        So many at least, and as many more as there is memory for.
+        """
+        from tessera.backend.cuda.api import DriverError
+        from tessera.backend.cuda.backend import CudaBackend
+        from tessera.backend.cuda.faults import run_fault
+        from tessera.backend.cuda.measure.stopwatch import Stalled
+        from tessera.backend.cuda.tape import Refused
+        from tessera.backend.service import BackendOptions
+
+        placed = BackendOptions(targets=targets, timeline=False)
+        backends: list[CudaBackend] = []
+        is_stuck = False
+        try:
+            for devices in wanted:
+                with suppress(TesseraError) if len(backends) >= least else nullcontext():
+                    model = self._model(gpu, devices, slots)
+                    backends.append(CudaBackend(model, placed, driver=self.driver))
+            yield backends
+        except Stalled:
+            is_stuck = True
+            raise
+        except Refused as refused:
+            raise backends[0].replica.refused(refused, 0) from None
+        except DriverError as problem:
+            raise run_fault(problem) from None
+        finally:
+            for backend in () if is_stuck else backends:
+                backend.close()
+
+    def _model(self, gpu: Gpu, devices: tuple[str, ...], slots: int) -> Model:
+        """The whole trace on the first of some devices."""
+        from tessera.backend.service import Model, ServedTrace
+
+        arches = self.arches(gpu)
+        placement = [devices[0]] * len(arches)
+        lowered = lower_replica([self.program], [self.graph], [placement], slots=slots, lanes=slots)
+        return Model(
+            lowered=replace(lowered, devices=devices),
+            traces=(ServedTrace(name="trace", program=self.program, arches=arches),),
+            weights=self.given,
+            states=(self.given,) * slots,
+            fillings=({},),
+        )
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    return os.path.dirname(os.fspath(path)) or "."
+
+
+def _contents(
+    program: Program, path: str | os.PathLike[str], options: ProfileOptions
+) -> dict[str, Bytes]:
+    opened = (
+        open_contents(program, _folder(path), seed=options.seed, root=options.data_root)
+        if options.data is None
+        else open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
+    )
+    with opened as contents:
+        return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
+
+
+def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
+    """What is measured, and the rest of its GPU, where there is one."""
+    if entry.sms is None:
+        return {_DEVICE: f"cuda:{ordinal}"}
+    measured = {_DEVICE: f"cuda:{ordinal}:{entry.sms}sm"}
+    left = entry.gpu.sms - entry.sms
+    return measured | ({_BESIDE: f"cuda:{ordinal}:{left}sm"} if left >= _LEAST_SLICE else {})
+
+
+def _no_variant(step: Work, gpu: Gpu) -> Any:
+    return error(
+        "TSR6009",
+        f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
+        step.span,
+        hint="trace the model with `--for` this GPU",
+    )
+
+
+def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
+    """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
+    for facts in there:
+        if _is_model(gpu.name, facts.name) and facts.sms == gpu.sms:
+            return facts.ordinal
+    cards = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
+    raise TesseraError(
+        error(
+            "TSR6009",
+            f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
+            notes=(f"it has {cards}",),
+            hint="profile on a machine that has one; `tessc plan` takes several profiles",
+        ),
+        exit_code=ExitCode.NO_DEVICE,
+    )
+
+
+def _is_model(wanted: str, there: str) -> bool:
+    """Whether a GPU's own name (`NVIDIA A100-SXM4-80GB`) is that of a model of the table.
+
+    All that tells models apart has to be in it. Memory and form (SXM, PCIe) count where it has
+    them: some names do without.
+    """
+    model, own = (set(_WORD.findall(text.lower())) for text in (wanted, there))
+    for kind in (_MEMORY, _FORM):
+        ours, theirs = ({w for w in words if kind.fullmatch(w)} for words in (model, own))
+        if ours and theirs and not ours & theirs:
+            return False
+        model -= ours
+    return model - _MAKERS <= own
+
+
+@contextmanager
+def open_contexts(driver: Driver, ordinals: Sequence[int]) -> Iterator[None]:
+    """Contexts stay open in between; what hangs or has faulted is left to the process's end."""
+    from tessera.backend.cuda.api import DriverError
+    from tessera.backend.cuda.faults import start_failed
+    from tessera.backend.cuda.measure.stopwatch import Stalled
+
+    retained: list[int] = []
+    stuck = False
+    try:
+        for ordinal in ordinals:
+            try:
+                driver.retain(ordinal)
+            except DriverError as problem:
+                raise start_failed(problem, f"a context on cuda:{ordinal}") from None
+            retained.append(ordinal)
+        yield
+    except Stalled:
+        stuck = True
+        raise
+    finally:
+        for ordinal in () if stuck else retained:
+            with suppress(DriverError):
+                driver.release(ordinal)
