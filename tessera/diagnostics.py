@@ -121,8 +121,8 @@ def warning(
     hint: str | None = None,
 ) -> Diagnostic:
     """A warning, with the common parts by position."""
-    found = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
-    return replace(found, severity=Severity.WARNING)
+    diagnostic = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
+    return replace(diagnostic, severity=Severity.WARNING)
 
 
 def note(
@@ -136,8 +136,8 @@ def note(
     hint: str | None = None,
 ) -> Diagnostic:
     """A note, with the common parts by position."""
-    found = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
-    return replace(found, severity=Severity.NOTE)
+    diagnostic = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
+    return replace(diagnostic, severity=Severity.NOTE)
 
 
 class ExitCode(enum.IntEnum):

@@ -179,15 +179,15 @@ def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
         )
 
 
-def is_same_place(one: str, other: str) -> bool:
+def is_same_place(path: str, other: str) -> bool:
     """Whether two names are of one file, there or not; letters in capitals make no difference.
 
     Some file systems tell capitals apart and some do not; two outputs never differ in them alone.
     """
-    here, there = _status(one), _status(other)
+    here, there = _status(path), _status(other)
     if here is not None and there is not None:
         return stat.S_ISREG(here.st_mode) and os.path.samestat(here, there)
-    return os.path.realpath(one).casefold() == os.path.realpath(other).casefold()
+    return os.path.realpath(path).casefold() == os.path.realpath(other).casefold()
 
 
 def check_apart(first: str, second: str, why: str, hint: str | None = None) -> None:

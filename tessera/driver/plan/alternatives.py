@@ -24,7 +24,7 @@ _ALONE_GAP = 0.01  # a comparison needs no more
 
 def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
     """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
-    found = []
+    rows = []
     for machine, name in _machines(setting.machine):
         if watch.stopped():
             break
@@ -48,8 +48,8 @@ def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline,
         )
         best = choose_best(other, attempt, objective, quiet(watch))
         if best is not None:
-            found.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
-    return tuple(found)
+            rows.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
+    return tuple(rows)
 
 
 def _columns(setting: Setting, machine: Machine) -> tuple[Costs, ...] | None:
@@ -93,8 +93,8 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
         except TesseraError:
             continue  # the link is of a kind that these cards do not have
         cards = tuple(
-            replace(one, memory_bytes=card.memory_bytes, usd_per_hour=card.usd_per_hour)
-            for one in made.cards
+            replace(made_card, memory_bytes=card.memory_bytes, usd_per_hour=card.usd_per_hour)
+            for made_card in made.cards
         )
         yield (
             replace(made, cards=cards, transfer_ns=machine.transfer_ns),
@@ -120,13 +120,15 @@ def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseli
     every = list(decision.choice.candidates)
     for objective in SINGLE_OBJECTIVES:
         if objective != decision.choice.objective:
-            found = choose_best(plain, attempt, objective, quiet(watch))
-            every += found.candidates if found is not None else ()
+            other_choice = choose_best(plain, attempt, objective, quiet(watch))
+            every += other_choice.candidates if other_choice is not None else ()
     rows = (
-        replace(baseline_of(one), memory_bytes=taken) if one is own else baseline_of(one)
-        for one in every
+        replace(baseline_of(candidate), memory_bytes=taken)
+        if candidate is own
+        else baseline_of(candidate)
+        for candidate in every
     )
-    return tuple(sorted(_best(rows), key=lambda one: one.period_ns))
+    return tuple(sorted(_best(rows), key=lambda row: row.period_ns))
 
 
 def _best(rows: Iterable[Baseline]) -> list[Baseline]:
@@ -143,6 +145,6 @@ def _values(row: Baseline) -> tuple[float, float, float]:
     return row.period_ns, row.latency_ns, row.usd_per_request
 
 
-def _beats(one: Baseline, other: Baseline) -> bool:
-    pairs = list(zip(_values(one), _values(other), strict=True))
+def _beats(row: Baseline, other: Baseline) -> bool:
+    pairs = list(zip(_values(row), _values(other), strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

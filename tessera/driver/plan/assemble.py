@@ -60,7 +60,7 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
     machine = setting.machine
     replicas = lower_candidate(setting, attempt, chosen)
     busy = [
-        sum(one.measure.loads[device.id] * one.share for one in chosen.replicas)
+        sum(replica.measure.loads[device.id] * replica.share for replica in chosen.replicas)
         for device in machine.devices
     ]
     value = chosen.value(choice.objective)
@@ -101,7 +101,9 @@ def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candida
         ),
         traces=tuple(trace.planned for trace in setting.traces),
         replicas=replicas,
-        baselines=tuple(baseline_of(one) for one in choice.candidates if one is not chosen),
+        baselines=tuple(
+            baseline_of(candidate) for candidate in choice.candidates if candidate is not chosen
+        ),
     )
 
 
@@ -110,14 +112,14 @@ def _ended(choice: Choice, gap: float, wanted: float) -> str:
     return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
 
 
-def baseline_of(one: Candidate) -> Baseline:
+def baseline_of(candidate: Candidate) -> Baseline:
     """A candidate in a line."""
     return Baseline(
-        name=one.name,
-        period_ns=one.period_ns,
-        latency_ns=one.latency_ns,
-        usd_per_request=one.usd,
-        memory_bytes=sum(one.memory),
+        name=candidate.name,
+        period_ns=candidate.period_ns,
+        latency_ns=candidate.latency_ns,
+        usd_per_request=candidate.usd,
+        memory_bytes=sum(candidate.memory),
     )
 
 
@@ -143,9 +145,9 @@ def lower_candidate(
     """
     names = [device.name for device in setting.machine.devices]
     known: dict[tuple[tuple[int, ...], ...], tuple[tuple[str, ...], LoweredReplica]] = {}
-    found = []
-    for one in chosen.replicas:
-        parts = split_placement(setting, attempt.planning, one)
+    replicas = []
+    for part_plan in chosen.replicas:
+        parts = split_placement(setting, attempt.planning, part_plan)
         order = tuple(dict.fromkeys(device for part in parts for device in part))
         pattern = tuple(tuple(order.index(device) for device in part) for part in parts)
         devices = tuple(names[device] for device in order)
@@ -162,26 +164,28 @@ def lower_candidate(
             )
         first, lowered = known[pattern]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
-        lowered = keep_apart(lowered, attempt.planning, one)
-        found.append(
+        lowered = keep_apart(lowered, attempt.planning, part_plan)
+        replicas.append(
             Replica(
-                share=one.share,
+                share=part_plan.share,
                 slots=lowered.slots,
                 lanes=lowered.lanes,
                 policy=policy,
-                traces=_placed(setting, attempt.planning, one, parts),
+                traces=_placed(setting, attempt.planning, part_plan, parts),
                 lowered=lowered,
             )
         )
-    return tuple(found)
+    return tuple(replicas)
 
 
-def keep_apart(lowered: LoweredReplica, planning: Planning, one: ReplicaPlan) -> LoweredReplica:
+def keep_apart(
+    lowered: LoweredReplica, planning: Planning, replica_plan: ReplicaPlan
+) -> LoweredReplica:
     """With a gate, where requests of the one trace would get in each other's way without."""
     if len(lowered.traces) > 1 or len(lowered.devices) < 2:
         return lowered
     # Before steps were joined, the tasks of the one trace are its steps.
-    gate = find_spacing(planning.problem, one.placement, lowered.slots).gate
+    gate = find_spacing(planning.problem, replica_plan.placement, lowered.slots).gate
     return replace(lowered, traces=(replace(lowered.traces[0], gate=gate),))
 
 
@@ -200,10 +204,13 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
             replace(
                 trace,
                 transfers=tuple(
-                    replace(one, source=of[one.source], target=of[one.target])
-                    for one in trace.transfers
+                    replace(transfer, source=of[transfer.source], target=of[transfer.target])
+                    for transfer in trace.transfers
                 ),
-                programs=tuple(replace(one, device=of[one.device]) for one in trace.programs),
+                programs=tuple(
+                    replace(device_program, device=of[device_program.device])
+                    for device_program in trace.programs
+                ),
             )
             for trace in lowered.traces
         ),
@@ -211,16 +218,21 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
 
 
 def split_placement(
-    setting: Setting, planning: Planning, one: ReplicaPlan
+    setting: Setting, planning: Planning, replica_plan: ReplicaPlan
 ) -> tuple[tuple[int, ...], ...]:
     """The device of each step, trace by trace."""
-    return tuple(planning.expand_part(one.placement, part) for part in range(len(setting.traces)))
+    return tuple(
+        planning.expand_part(replica_plan.placement, part) for part in range(len(setting.traces))
+    )
 
 
 def _placed(
-    setting: Setting, planning: Planning, one: ReplicaPlan, parts: tuple[tuple[int, ...], ...]
+    setting: Setting,
+    planning: Planning,
+    replica_plan: ReplicaPlan,
+    parts: tuple[tuple[int, ...], ...],
 ) -> tuple[PlacedTrace, ...]:
-    moved = _moves(setting, planning, one)
+    moved = _moves(setting, planning, replica_plan)
     return tuple(
         PlacedTrace(
             trace=index,
@@ -236,11 +248,11 @@ def _placed(
 def _steps(
     machine: Machine, program: Program, costs: Costs, placement: Sequence[int]
 ) -> list[PlacedStep]:
-    found = []
+    placed_steps = []
     for work, step, index in zip(program.work(), costs.steps, placement, strict=True):
         device, cost = machine.devices[index], step.on_device[index]
         assert isinstance(cost, Duration)
-        found.append(
+        placed_steps.append(
             PlacedStep(
                 step=step.step,
                 name=step.name,
@@ -251,7 +263,7 @@ def _steps(
                 source=cost.source.value,
             )
         )
-    return found
+    return placed_steps
 
 
 def variant_on(program: Program, work: Work, arch: str) -> str:
@@ -261,15 +273,15 @@ def variant_on(program: Program, work: Work, arch: str) -> str:
 
 
 def _moves(
-    setting: Setting, planning: Planning, one: ReplicaPlan
+    setting: Setting, planning: Planning, replica_plan: ReplicaPlan
 ) -> tuple[tuple[PlannedTransfer, ...], ...]:
     """What the planner expects to move, by the trace of the step that makes it."""
     names = [device.name for device in setting.machine.devices]
     trace_of = _trace_of_tasks(setting, planning)
-    found: list[list[PlannedTransfer]] = [[] for _ in setting.traces]
-    for index, source, target in transfers_of(planning.problem, one.placement):
+    moves_of: list[list[PlannedTransfer]] = [[] for _ in setting.traces]
+    for index, source, target in transfers_of(planning.problem, replica_plan.placement):
         tensor = planning.problem.tensors[index]
-        found[trace_of[tensor.producer]].append(
+        moves_of[trace_of[tensor.producer]].append(
             PlannedTransfer(
                 tensor=tensor.name,
                 bytes=float(tensor.bytes),
@@ -277,14 +289,14 @@ def _moves(
                 target=names[target],
             )
         )
-    return tuple(tuple(moves) for moves in found)
+    return tuple(tuple(moves) for moves in moves_of)
 
 
 def _trace_of_tasks(setting: Setting, planning: Planning) -> dict[int, int]:
     """The trace of each task: that of its first step."""
     counts = [len(trace.graph.nodes) for trace in setting.traces]
     traces = [index for index, count in enumerate(counts) for _ in range(count)]
-    found: dict[int, int] = {}
+    trace_of: dict[int, int] = {}
     for task, trace in zip(planning.task_of, traces, strict=True):
-        found.setdefault(task, trace)
-    return found
+        trace_of.setdefault(task, trace)
+    return trace_of

@@ -75,7 +75,7 @@ def has_neighbours(setting: Setting) -> bool:
     )
 
 
-def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
+def settle(setting: Setting, attempt: Attempt, candidate: Candidate) -> Settled:
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     machine = setting.machine
     shares = (_START,) * len(machine.devices)
@@ -83,27 +83,27 @@ def settle(setting: Setting, attempt: Attempt, one: Candidate) -> Settled:
     longer_by = [1.0] * len(machine.devices)
     for _ in range(_ROUNDS):
         busy = [tuple(map(mul, factors, longer_by)) for factors in together]
-        found = _at(setting, attempt, one, shares, busy)
-        problem = found.attempt.planning.problem
-        shares = _drawn(machine, problem, found.candidate)
-        longer_by = _copying(machine, problem, found.candidate)
-    return replace(found, candidate=_followed(found.attempt, found.candidate))
+        settled = _at(setting, attempt, candidate, shares, busy)
+        problem = settled.attempt.planning.problem
+        shares = _drawn(machine, problem, settled.candidate)
+        longer_by = _copying(machine, problem, settled.candidate)
+    return replace(settled, candidate=_followed(settled.attempt, settled.candidate))
 
 
-def _followed(attempt: Attempt, one: Candidate) -> Candidate:
+def _followed(attempt: Attempt, candidate: Candidate) -> Candidate:
     """With the period at which requests of one trace get through its devices."""
     problem = attempt.planning.problem
-    several = len(one.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
-    if several or not 0 < one.period_ns < INFINITY:
-        return one
-    period = find_spacing(problem, one.replicas[0].placement, attempt.slots).period_ns
-    if period <= one.period_ns * _AS_GOOD:
-        return one
+    several = len(candidate.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
+    if several or not 0 < candidate.period_ns < INFINITY:
+        return candidate
+    period = find_spacing(problem, candidate.replicas[0].placement, attempt.slots).period_ns
+    if period <= candidate.period_ns * _AS_GOOD:
+        return candidate
     return replace(
-        one,
+        candidate,
         period_ns=period,
-        usd=one.usd * period / one.period_ns,
-        limits=((_WAITING, period), *one.limits),
+        usd=candidate.usd * period / candidate.period_ns,
+        limits=((_WAITING, period), *candidate.limits),
     )
 
 
@@ -113,45 +113,51 @@ def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Searc
     The search is made again with the times that its best placement makes.
     """
     pool: dict[object, Settled] = {}
-    for one in choice.candidates:  # of those with the same placements, the first
-        if _key(one) not in pool:
-            pool[_key(one)] = settle(setting, attempt, one)
+    for candidate in choice.candidates:  # of those with the same placements, the first
+        if _key(candidate) not in pool:
+            pool[_key(candidate)] = settle(setting, attempt, candidate)
     again = search is not None and choice.ended not in CUT_SHORT
     for _ in range(_SEARCHES if again else 0):
-        split = [one for one in pool.values() if len(one.candidate.replicas) == 1]
+        split = [placed for placed in pool.values() if len(placed.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)
-        found = None if best is None or search is None else search(_with_copies(attempt, best))
-        fresh = [one for one in found.candidates if _key(one) not in pool] if found else []
-        pool |= {_key(one): settle(setting, attempt, one) for one in fresh}
+        searched = None if best is None or search is None else search(_with_copies(attempt, best))
+        fresh = (
+            [candidate for candidate in searched.candidates if _key(candidate) not in pool]
+            if searched
+            else []
+        )
+        pool |= {_key(candidate): settle(setting, attempt, candidate) for candidate in fresh}
     settled = list(pool.values())
     first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
-    fastest = first_of_names(one.candidate for one in (*first, *sorted(rest, key=_period)))
+    fastest = first_of_names(placed.candidate for placed in (*first, *sorted(rest, key=_period)))
     # Nobody disturbs anybody, and requests that fill each other's gaps do so everywhere: no plan is
     # faster.
     idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
-    gain = min(1.0, *(one for factors in find_together(setting, attempt.slots) for one in factors))
-    least = min(least * gain, *(one.period_ns for one in fastest))
+    gain = min(
+        1.0, *(factor for factors in find_together(setting, attempt.slots) for factor in factors)
+    )
+    least = min(least * gain, *(candidate.period_ns for candidate in fastest))
     return replace(choice, candidates=fastest, bound=least)
 
 
-def _with_copies(attempt: Attempt, one: Settled) -> Problem:
+def _with_copies(attempt: Attempt, settled: Settled) -> Problem:
     """The problem at the times of a placement, where a search sees what copies take from steps."""
-    return replace(one.attempt.planning.problem, wires=attempt.planning.problem.wires)
+    return replace(settled.attempt.planning.problem, wires=attempt.planning.problem.wires)
 
 
-def _key(one: Candidate) -> object:
-    return tuple(replica.placement for replica in one.replicas)
+def _key(candidate: Candidate) -> object:
+    return tuple(replica.placement for replica in candidate.replicas)
 
 
-def _period(one: Settled) -> float:
-    return one.candidate.period_ns
+def _period(settled: Settled) -> float:
+    return settled.candidate.period_ns
 
 
 def _at(
     setting: Setting,
     attempt: Attempt,
-    one: Candidate,
+    candidate: Candidate,
     shares: Sequence[float],
     together: Together | None,
 ) -> Settled:
@@ -160,13 +166,15 @@ def _at(
     costs = tuple(
         longer(
             beside_neighbours(costs, shares),
-            () if together is None else _longer(setting.machine, planning.problem, one, factors),
+            ()
+            if together is None
+            else _longer(setting.machine, planning.problem, candidate, factors),
         )
         for costs, factors in zip(setting.costs, together or [()] * len(setting.costs), strict=True)
     )
     detail = planning.problem.detail
     assert detail is not None, "steps were joined to tasks"
-    steps = [step for one in costs for step in one.steps]
+    steps = [step for trace_costs in costs for step in trace_costs.steps]
     tasks = tuple(
         replace(
             task,
@@ -179,41 +187,43 @@ def _at(
     problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
     parts = tuple(
         (replica.placement, 1.0 / max(measure(problem, replica.placement).period_ns, 1e-9))
-        for replica in one.replicas
+        for replica in candidate.replicas
     )
     return Settled(
         setting=replace(setting, costs=costs),
         attempt=replace(attempt, planning=replace(planning, problem=problem)),
-        candidate=candidate_of(problem, one.name, parts),
+        candidate=candidate_of(problem, candidate.name, parts),
         shares=tuple(shares),
     )
 
 
 def _longer(
-    machine: Machine, problem: Problem, one: Candidate, together: Sequence[float]
+    machine: Machine, problem: Problem, candidate: Candidate, together: Sequence[float]
 ) -> tuple[float, ...]:
     """Per device how much longer all takes because it and other slices of its card are busy."""
     used: set[int] = set()
     changing: set[int] = set()
-    for replica in one.replicas:
+    for replica in candidate.replicas:
         used.update(replica.placement)
         devices: dict[int, set[int]] = {}
         for task, place in zip(problem.tasks, replica.placement, strict=True):
             devices.setdefault(task.trace, set()).add(place)
         changing.update(*(places for places in devices.values() if len(places) > 1))
-    found = []
+    longer_by = []
     for device, busy in zip(machine.devices, together, strict=True):
         others = {other.id for other in machine.slices_of(device.card)} - {device.id}
         factor = busy if others & used or not others else 1.0
-        found.append(factor * CHANGING if others & changing and device.id in changing else factor)
-    return tuple(found)
+        longer_by.append(
+            factor * CHANGING if others & changing and device.id in changing else factor
+        )
+    return tuple(longer_by)
 
 
 def find_together(setting: Setting, slots: int) -> Together:
     """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
     known = _measured_together(setting) if slots >= _MEASURED_SLOTS else {}
-    found = []
+    factors_of = []
     for costs in setting.costs:
         factors = []
         for device, ns in zip(machine.devices, _side_by_side(machine, costs), strict=True):
@@ -223,8 +233,8 @@ def find_together(setting: Setting, slots: int) -> Together:
                 factors.append(max(measured / ns, 1 / _MEASURED_SLOTS))
             else:
                 factors.append(TOGETHER if len(machine.slices_of(device.card)) > 1 else 1.0)
-        found.append(tuple(factors))
-    return found
+        factors_of.append(tuple(factors))
+    return factors_of
 
 
 def _measured_together(setting: Setting) -> dict[tuple[str, int], float]:
@@ -232,13 +242,15 @@ def _measured_together(setting: Setting) -> dict[tuple[str, int], float]:
 
     Of a mix of traces it is not known: neighbours then do something else.
     """
-    devices = {(setting.machine.gpu_of(one).key, one.sms) for one in setting.machine.devices}
+    devices = {
+        (setting.machine.gpu_of(device).key, device.sms) for device in setting.machine.devices
+    }
     return {
-        (one.gpu, one.sms): one.ns
+        (row.gpu, row.sms): row.ns
         for profile in setting.profiles
         if [profile.program_digest] == [trace.planned.digest for trace in setting.traces]
-        for one in profile.together
-        if (one.gpu, one.sms) in devices
+        for row in profile.together
+        if (row.gpu, row.sms) in devices
     }
 
 
@@ -249,56 +261,56 @@ def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
     shares: Sequence[float] = (_START,) * len(machine.devices)
     for _ in range(_ROUNDS):
         steps = beside_neighbours(costs, shares).steps
-        found = []
+        times = []
         for device in machine.devices:
             here = [step.on_device[device.id] for step in steps]
             can = all(isinstance(cost, Duration) for cost in here)
-            found.append(sum(cost.ns for cost in here if isinstance(cost, Duration)) * can)
-        busy = zip(moves_ns, found, strict=True)
+            times.append(sum(cost.ns for cost in here if isinstance(cost, Duration)) * can)
+        busy = zip(moves_ns, times, strict=True)
         shares = _shares(machine, [ns / whole if whole else 0.0 for ns, whole in busy])
-    return found
+    return times
 
 
-def _copying(machine: Machine, problem: Problem, one: Candidate) -> list[float]:
+def _copying(machine: Machine, problem: Problem, candidate: Candidate) -> list[float]:
     """Per device how much longer all takes since slices of its card copy to each other.
 
     For so long the memory is not there for the steps: a copy reads and writes it.
     """
-    if not 0 < one.period_ns < INFINITY:
+    if not 0 < candidate.period_ns < INFINITY:
         return [1.0] * len(machine.devices)
     moved = dict.fromkeys((device.card for device in machine.devices), 0.0)
-    for replica in one.replicas:
+    for replica in candidate.replicas:
         for tensor, source, target in transfers_of(problem, replica.placement):
             card = machine.devices[source].card
             if card == machine.devices[target].card:
                 sent = problem.tensors[tensor]
                 moved[card] += sent.bytes * sent.rate * replica.share
     return [
-        1 + 2e9 * moved[device.card] / machine.gpu_of(device).memory_bandwidth / one.period_ns
+        1 + 2e9 * moved[device.card] / machine.gpu_of(device).memory_bandwidth / candidate.period_ns
         for device in machine.devices
     ]
 
 
-def _drawn(machine: Machine, problem: Problem, one: Candidate) -> tuple[float, ...]:
+def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[float, ...]:
     """Per device what its neighbours draw, as a fraction of what the measuring one drew."""
-    if not 0 < one.period_ns < INFINITY:
+    if not 0 < candidate.period_ns < INFINITY:
         return (_START,) * len(machine.devices)
     moving = [0.0] * len(machine.devices)
     for load in problem.shared:
-        for replica in one.replicas:
+        for replica in candidate.replicas:
             for ns, place in zip(load.ns, replica.placement, strict=True):
                 if place in load.devices:
-                    moving[place] += ns * replica.share / one.period_ns
+                    moving[place] += ns * replica.share / candidate.period_ns
     return _shares(machine, moving)
 
 
 def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:
     """The same, where each device moves memory for so much of the time."""
-    found = []
+    shares = []
     for device in machine.devices:
         sms = machine.gpu_of(device).sms
         most = min(1.0, (sms - device.sms) / (_SATURATES * sms))
         slices = machine.slices_of(device.card)
         others = sum(moving[other.id] for other in slices if other != device)
-        found.append(min(1.0, others / most) if most > 0 else 0.0)
-    return tuple(found)
+        shares.append(min(1.0, others / most) if most > 0 else 0.0)
+    return tuple(shares)

@@ -19,26 +19,26 @@ __all__ = ["WRITTEN_BY", "cuda_python_files"]
 
 def cuda_python_files(plan: Plan, setting: Setting) -> dict[str, str]:
     """The files of all replicas."""
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     targets = _targets(plan)
     for number, replica in enumerate(plan.replicas):
         folder = f"replica_{number}/" if len(plan.replicas) > 1 else ""
         served = _served(plan, replica, setting)
         here = {device: targets[device] for device in replica.lowered.devices}
         files = emit_python(replica.lowered, served, here)
-        found |= {folder + name: text for name, text in files.items()}
-    return found
+        written |= {folder + name: text for name, text in files.items()}
+    return written
 
 
 def _served(plan: Plan, replica: Replica, setting: Setting) -> tuple[ServedTrace, ...]:
     """Every trace of the plan, with the code that this replica runs."""
-    placed = {one.trace: one for one in replica.traces}
-    found = []
+    placed = {part.trace: part for part in replica.traces}
+    served = []
     for index, (planned, loaded) in enumerate(zip(plan.traces, setting.traces, strict=True)):
         steps = sorted(placed[index].steps, key=lambda s: s.step) if index in placed else ()
         arches = tuple(step.arch for step in steps)
-        found.append(ServedTrace(name=planned.name, program=loaded.program, arches=arches))
-    return tuple(found)
+        served.append(ServedTrace(name=planned.name, program=loaded.program, arches=arches))
+    return tuple(served)
 
 
 def _targets(plan: Plan) -> dict[str, str]:

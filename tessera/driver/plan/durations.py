@@ -33,7 +33,7 @@ def find_costs(
             merge_profiles(
                 estimate_costs(trace.program, trace.graph, machine),
                 machine,
-                [one for one in profiles if one.program_digest == trace.planned.digest],
+                [profile for profile in profiles if profile.program_digest == trace.planned.digest],
             )
         )
         for trace in traces
@@ -47,19 +47,19 @@ def find_costs(
 
 def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnostic]:
     """Durations that nobody measured are said to be estimates."""
-    found = [
+    estimated = [
         (step, cost)
-        for one in costs
-        for step in one.steps
+        for trace_costs in costs
+        for step in trace_costs.steps
         for cost in step.on_device
         if isinstance(cost, Duration)
     ]
-    guessed = [(step, cost) for step, cost in found if cost.source is not CostSource.PROFILE]
+    guessed = [(step, cost) for step, cost in estimated if cost.source is not CostSource.PROFILE]
     if not guessed:
         return []
     sheet = any(cost.source is CostSource.SHEET for _, cost in guessed)
     origin = "data sheets" if sheet else "a calibrated model"
-    notes = [f"{len(guessed)} of {len(found)} come from {origin}; each has its error bar"]
+    notes = [f"{len(guessed)} of {len(estimated)} come from {origin}; each has its error bar"]
     if profiles:
         names = list(dict.fromkeys(f"#{step.step} {step.name}" for step, _ in guessed))
         notes.append(f"not in the profiles: {', '.join(names[:4])}{', ...' * (len(names) > 4)}")
@@ -70,15 +70,15 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
 def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[Profile, ...]:
     """The profiles that are named; each is of one of the traces."""
     by_digest = {trace.planned.digest: trace for trace in traces}
-    found = []
+    read = []
     for path in options.profiles:
         profile = parse_profile(read_source(path).text, path)
         if profile.program_digest not in by_digest:
-            known = ", ".join(f"{one.planned.digest} ({one.planned.name})" for one in traces)
+            known = ", ".join(f"{trace.planned.digest} ({trace.planned.name})" for trace in traces)
             raise bad_profile(f"`{path}` is a profile of another trace", f"of this one: {known}")
         _check_rows(profile, by_digest[profile.program_digest], path)
-        found.append(profile)
-    return tuple(found)
+        read.append(profile)
+    return tuple(read)
 
 
 def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
@@ -113,9 +113,9 @@ def _restrict(
         own = steps.removeprefix(f"{trace.planned.name}:")
         # `k17` is how reports call step 17.
         own = f"#{own[1:]}" if own[:1] == "k" and own[1:].isdecimal() else own
-        found = restrict_steps(costs[index], machine, own, devices, forbid=forbid)
-        if found is not None:
-            changed[index], matched = found, True
+        restricted = restrict_steps(costs[index], machine, own, devices, forbid=forbid)
+        if restricted is not None:
+            changed[index], matched = restricted, True
     if not matched:
         raise TesseraError(_bad_rule(f"{'--forbid' if forbid else '--pin'} {rule}", machine))
     return changed

@@ -72,7 +72,7 @@ def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepRe
     graph = setting.traces[trace].graph
     costs = setting.costs[trace].steps[step]
     planning = decision.attempt.planning
-    offset = sum(len(one.graph.nodes) for one in setting.traces[:trace])
+    offset = sum(len(loaded.graph.nodes) for loaded in setting.traces[:trace])
     task = planning.task_of[offset + step]
     together = tuple(
         at - offset
@@ -105,7 +105,7 @@ def _elsewhere(
     here = split_placement(setting, decision.attempt.planning, replicas[number])[trace][step]
     program = setting.traces[trace].program
     work = list(program.work())[step]
-    found = []
+    elsewhere = []
     for device, cost in zip(
         setting.machine.devices, setting.costs[trace].steps[step].on_device, strict=True
     ):
@@ -114,14 +114,14 @@ def _elsewhere(
         period = latency = None
         if problem.tasks[task].ns[device.id] is not None:
             parts = tuple(
-                (tuple(moved) if index == number else one.placement, one.share)
-                for index, one in enumerate(replicas)
+                (tuple(moved) if index == number else replica.placement, replica.share)
+                for index, replica in enumerate(replicas)
             )
             other = candidate_of(problem, "moved", parts)
             if other.period_ns < float("inf"):
                 period, latency = other.period_ns, other.latency_ns
         arch = setting.machine.gpu_of(device).arch
-        found.append(
+        elsewhere.append(
             Elsewhere(
                 device=device.name,
                 cost=cost,
@@ -131,4 +131,4 @@ def _elsewhere(
                 arch=variant_on(program, work, arch),
             )
         )
-    return tuple(found)
+    return tuple(elsewhere)

@@ -50,7 +50,7 @@ def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
     """Every kind of step, the most time first."""
     kinds = device_kinds(setting.machine)
     several = len(setting.traces) > 1
-    found = []
+    classes = []
     for trace, costs in enumerate(setting.costs):
         prefix = f"{setting.traces[trace].planned.name}: " if several else ""
         steps: dict[str, list[StepCosts]] = {}
@@ -58,20 +58,20 @@ def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
             steps.setdefault(step.name, []).append(step)
         placed: dict[str, Counter[str]] = {name: Counter() for name in steps}
         for replica in plan.replicas:
-            for one in replica.traces[trace].steps:
-                placed[one.name][one.device] += 1
-        found += [_class(prefix + name, steps[name], placed[name], kinds) for name in steps]
-    return sorted(found, key=lambda one: -max(ns or 0.0 for ns in one.ns))
+            for placed_step in replica.traces[trace].steps:
+                placed[placed_step.name][placed_step.device] += 1
+        classes += [_class(prefix + name, steps[name], placed[name], kinds) for name in steps]
+    return sorted(classes, key=lambda kernel_class: -max(ns or 0.0 for ns in kernel_class.ns))
 
 
 def device_kinds(machine: Machine) -> dict[str, list[Device]]:
     """The devices of each kind: a GPU's key, with its SMs where it is a slice."""
-    found: dict[str, list[Device]] = {}
+    kinds: dict[str, list[Device]] = {}
     for device in machine.devices:
         gpu = machine.gpu_of(device)
         kind = gpu.key if device.sms == gpu.sms else f"{gpu.key}:{device.sms}sm"
-        found.setdefault(kind, []).append(device)
-    return found
+        kinds.setdefault(kind, []).append(device)
+    return kinds
 
 
 def _class(
@@ -102,17 +102,17 @@ def find_insight(decision: Decision) -> Insight:
     searched = decision.choice.ended not in (Ending.GIVEN, *CUT_SHORT)
     if not searched or decision.choice.objective != Objective.THROUGHPUT:
         return Insight(limits=decision.chosen.limits)
-    found = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
-    return Insight(limits=decision.chosen.limits, helpers=tuple(map(_said, found[:_MOST_HELPERS])))
+    limits = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
+    return Insight(limits=decision.chosen.limits, helpers=tuple(map(_said, limits[:_MOST_HELPERS])))
 
 
-def _said(one: Sensitivity) -> str:
-    times = f"{one.factor:g} times"
+def _said(limit: Sensitivity) -> str:
+    times = f"{limit.factor:g} times"
     what = {
         "links": f"all links {times} as fast",
-        "link": f"{one.name} {times} as fast",
-        "memory": f"{times} the memory of {one.name}",
-        "device": f"a GPU {times} as fast in place of {one.name}",
+        "link": f"{limit.name} {times} as fast",
+        "memory": f"{times} the memory of {limit.name}",
+        "device": f"a GPU {times} as fast in place of {limit.name}",
         "slots": f"{times} the slots",
-    }[one.kind]
-    return f"{what}: at most {one.gain:+.1%} requests/s"
+    }[limit.kind]
+    return f"{what}: at most {limit.gain:+.1%} requests/s"

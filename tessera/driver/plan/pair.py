@@ -95,10 +95,12 @@ def _pairs(
     def loss(pair: tuple[Candidate, Candidate]) -> float:
         return pair[0].latency_ns / fast.best.latency_ns + pair[1].period_ns / wide.best.period_ns
 
-    for one, other in sorted(itertools.product(fast.candidates, wide.candidates), key=loss):
+    for for_latency, for_throughput in sorted(
+        itertools.product(fast.candidates, wide.candidates), key=loss
+    ):
         yield (
-            _Way(attempt=quick, choice=fast, chosen=one),
-            _Way(attempt=attempt, choice=wide, chosen=other),
+            _Way(attempt=quick, choice=fast, chosen=for_latency),
+            _Way(attempt=attempt, choice=wide, chosen=for_throughput),
         )
 
 
@@ -107,7 +109,7 @@ def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
     base = assemble(setting, wide.attempt, wide.choice, wide.chosen)
     quick = lower_candidate(setting, fast.attempt, fast.chosen, POLICIES[0])
     replicas = share_weights(
-        (*quick, *(replace(one, policy=POLICIES[1]) for one in base.replicas)),
+        (*quick, *(replace(replica, policy=POLICIES[1]) for replica in base.replicas)),
         [trace.program for trace in setting.traces],
     )
     gap = fast.chosen.latency_ns / fast.choice.bound - 1.0 if fast.choice.bound > 0 else 0.0
@@ -119,8 +121,8 @@ def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
         gap=max(base.gap, gap, 0.0),
         replicas=replicas,
         cards=tuple(
-            replace(one, used_bytes=used_bytes(setting.machine, card.id, replicas))
-            for one, card in zip(base.cards, setting.machine.cards, strict=True)
+            replace(planned, used_bytes=used_bytes(setting.machine, card.id, replicas))
+            for planned, card in zip(base.cards, setting.machine.cards, strict=True)
         ),
     )
 

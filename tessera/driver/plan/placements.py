@@ -65,8 +65,8 @@ def _placed(setting: Setting, attempt: Attempt) -> Candidate:
     chosen = candidate_of(problem, setting.options.placement_name() or "", tuple(parts))
     if chosen.period_ns == INFINITY:
         for placement, _ in parts:
-            found = measure(problem, placement)
-            for used, room in zip(found.memory, problem.rooms, strict=True):
+            measured = measure(problem, placement)
+            for used, room in zip(measured.memory, problem.rooms, strict=True):
                 if used > room.bytes:
                     raise _unusable(
                         f"the placement `{asked}` does not fit: `{room.name}` would need {used} "
@@ -116,7 +116,7 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
         for trace, costs in zip(setting.traces, setting.costs, strict=True)
         for step in costs.steps
     ]
-    found: list[int | None] = [None] * len(steps)
+    devices_of: list[int | None] = [None] * len(steps)
     offset = 0
     for line in source.text.split("\n"):
         rule = line.partition("//")[0].strip()
@@ -133,11 +133,11 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
         for at, (trace, step) in enumerate(steps):
             own = pattern.strip().removeprefix(f"{trace}:")
             if own == f"#{step.step}" or fnmatchcase(step.name, own):
-                found[at], matched = int(named[0].id), True
+                devices_of[at], matched = int(named[0].id), True
         if not matched:
             headline = f"`{pattern.strip()}` names no step"
             raise TesseraError(error("TSR3017", headline, span, hint=_LINES))
-    unplaced = next((at for at, device in enumerate(found) if device is None), None)
+    unplaced = next((at for at, device in enumerate(devices_of) if device is None), None)
     if unplaced is not None:
         trace, step = steps[unplaced]
         raise _unusable(
@@ -145,7 +145,7 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
             "a first line `*=GPU` places all steps",
             code=1,
         )
-    return [device for device in found if device is not None]
+    return [device for device in devices_of if device is not None]
 
 
 def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str) -> Placement:
@@ -153,10 +153,10 @@ def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str)
     planning = attempt.planning
     if len(devices) != len(planning.task_of):
         raise _unusable(f"`{path}` places another number of steps", code=1)
-    found: dict[int, int] = {}
+    device_of: dict[int, int] = {}
     for step, (task, device) in enumerate(zip(planning.task_of, devices, strict=True)):
         name = planning.problem.tasks[task].name
-        if found.setdefault(task, device) != device:
+        if device_of.setdefault(task, device) != device:
             raise _unusable(
                 f"`{path}` puts steps apart that must stay together: step {step}, of `{name}`",
                 STAY_TOGETHER,
@@ -167,7 +167,7 @@ def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str)
                 f"`{path}` puts `{name}` on `{setting.machine.devices[device].name}`, "
                 "which cannot run it"
             )
-    return tuple(found[task] for task in range(len(planning.problem.tasks)))
+    return tuple(device_of[task] for task in range(len(planning.problem.tasks)))
 
 
 def _unusable(headline: str, hint: str | None = None, code: int = ExitCode.NO_PLAN) -> TesseraError:

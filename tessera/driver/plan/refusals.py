@@ -24,16 +24,16 @@ def no_plan(
     """The constraint in the way, by how much, and what would help; `fitting` options would."""
     obstacle = find_obstacle(planning.problem)
     if obstacle.kind == "task":
-        found = _no_gpu(obstacle, planning, costs, machine)
+        obstacle_error = _no_gpu(obstacle, planning, costs, machine)
     elif obstacle.kind == "links":
-        found = error(
+        obstacle_error = error(
             "TSR3012",
             "steps that depend on each other must be on GPUs that no link joins",
             hint="join the GPUs with a link, or offer one that can run all the steps",
         )
     else:
-        found = _no_memory(obstacle, machine, fitting)
-    return TesseraError(found, exit_code=ExitCode.NO_PLAN)
+        obstacle_error = _no_memory(obstacle, machine, fitting)
+    return TesseraError(obstacle_error, exit_code=ExitCode.NO_PLAN)
 
 
 def _no_gpu(
@@ -41,7 +41,7 @@ def _no_gpu(
 ) -> Diagnostic:
     name = obstacle.tasks[0]
     index = [task.name for task in planning.problem.tasks].index(name)
-    every = [step for one in costs for step in one.steps]
+    every = [step for trace_costs in costs for step in trace_costs.steps]
     steps = [step for step, task in zip(every, planning.task_of, strict=True) if task == index]
     why = [
         f"{device.name}: {f'#{step.step} ' if len(steps) > 1 else ''}{cost.reason}"

@@ -60,9 +60,9 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
         choice = choose_best(setting, attempt, setting.options.objective, watch)
         if choice is None:
             continue
-        for one in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
+        for trial in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
             watch.tell(PROVING)
-            decision = _first_proved(setting, *one, refused)
+            decision = _first_proved(setting, *trial, refused)
             if decision is not None:
                 return decision
     assert tried is not None
@@ -124,7 +124,9 @@ def _with_more_slots(
     With more slots another plan may be the best: one that only slots and lanes hold back.
     """
     options = setting.options
-    ahead = [one for one in _rivals(choice) if busiest_ns(one) < choice.best.period_ns]
+    ahead = [
+        candidate for candidate in _rivals(choice) if busiest_ns(candidate) < choice.best.period_ns
+    ]
     wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
     fixed = options.slots is not None or options.objective == Objective.LATENCY
     fixed = fixed or bool(runs_alone(setting))
@@ -132,11 +134,11 @@ def _with_more_slots(
         return
     lanes = options.lanes or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
-    found = choose_best(setting, more, options.objective, watch)
-    if found is not None and found.best.value(found.objective) < choice.best.value(
+    better = choose_best(setting, more, options.objective, watch)
+    if better is not None and better.best.value(better.objective) < choice.best.value(
         choice.objective
     ):
-        yield more, found
+        yield more, better
 
 
 def attempts(setting: Setting) -> Iterator[Attempt]:
@@ -188,7 +190,9 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
     if choice is None or setting.options.strategy is not None:
         searched = search(attempt.planning.problem)
         if alone and searched is not None:
-            lone = tuple(one for one in searched.candidates if len(one.replicas) == 1)
+            lone = tuple(
+                candidate for candidate in searched.candidates if len(candidate.replicas) == 1
+            )
             searched = replace(searched, candidates=lone, objective=objective) if lone else None
         choice = searched if choice is None else _beside(choice, searched)
     if choice is not None and objective == Objective.THROUGHPUT and has_neighbours(setting):
@@ -211,13 +215,13 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
         return given
     chosen = given.best
     if chosen.name == Strategy.KERNEL:
-        splits = (one for one in searched.candidates if _splits_requests(one))
-        best = min((chosen, *splits), key=lambda one: one.value(searched.objective))
+        splits = (candidate for candidate in searched.candidates if _splits_requests(candidate))
+        best = min((chosen, *splits), key=lambda candidate: candidate.value(searched.objective))
         chosen = replace(best, name=Strategy.KERNEL)
     others = tuple(
-        one
-        for one in searched.candidates
-        if one.name != chosen.name and one.replicas != chosen.replicas
+        candidate
+        for candidate in searched.candidates
+        if candidate.name != chosen.name and candidate.replicas != chosen.replicas
     )
     return replace(given, candidates=(chosen, *others), bound=searched.bound)
 
@@ -227,13 +231,13 @@ def _rivals(choice: Choice) -> tuple[Candidate, ...]:
     if choice.ended != Ending.GIVEN:
         return choice.candidates
     if choice.best.name == Strategy.KERNEL:
-        return tuple(one for one in choice.candidates if _splits_requests(one))
+        return tuple(candidate for candidate in choice.candidates if _splits_requests(candidate))
     return (choice.best,)
 
 
-def _splits_requests(one: Candidate) -> bool:
+def _splits_requests(candidate: Candidate) -> bool:
     """Whether every request goes through several devices, all by the same placement."""
-    return len(one.replicas) == 1 and len(set(one.replicas[0].placement)) > 1
+    return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
 
 
 def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
@@ -262,7 +266,7 @@ def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
     return warning(
         "TSR3018",
         f"the plan `{name}` was given up: {findings[0].headline}",
-        notes=tuple(note for one in findings[:2] for note in one.notes),
+        notes=tuple(note for finding in findings[:2] for note in finding.notes),
         hint="the next best plan is tried; please report this if it is not about memory",
     )
 

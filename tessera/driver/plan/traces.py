@@ -63,17 +63,19 @@ def load_traces(
     parts = [_part(os.fspath(name)) for name in given]
     total = sum(weight for _, weight in parts)
     labels = _labels([path for path, _ in parts])
-    found = tuple(
+    loaded = tuple(
         _load(path, weight / total, label, data_root)
         for (path, weight), label in zip(parts, labels, strict=True)
     )
-    _check_shared(found)
-    return found
+    _check_shared(loaded)
+    return loaded
 
 
 def graphs_in(folder: TraceName) -> tuple[str, ...]:
     """The kernel graphs in a folder, by name."""
-    return tuple(sorted(one.name for one in Path(folder).glob(f"*{GRAPH_ENDING}") if one.is_file()))
+    return tuple(
+        sorted(file.name for file in Path(folder).glob(f"*{GRAPH_ENDING}") if file.is_file())
+    )
 
 
 def _part(name: str) -> tuple[str, float]:
@@ -98,15 +100,15 @@ def _part(name: str) -> tuple[str, float]:
 
 def _labels(paths: list[str]) -> list[str]:
     """A name for each trace: that of its file, numbered where it comes again."""
-    found: list[str] = []
+    labels: list[str] = []
     for path in paths:
         stem = Path(path).stem if path != STDIN else ""
         stem = "".join(c if c.isprintable() else "_" for c in stem) or "trace"
         number, name = 2, stem
-        while name in found:
+        while name in labels:
             name, number = f"{stem}-{number}", number + 1
-        found.append(name)
-    return found
+        labels.append(name)
+    return labels
 
 
 def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedTrace:
@@ -180,13 +182,13 @@ def _trace_of(path: str, reference: TraceReference | None) -> str:
             )
         )
     folder = os.path.dirname(path)
-    places = [os.path.join(folder, one) for one in (reference.path, Path(reference.path).name)]
-    found = next((place for place in places if os.path.isfile(place)), None)
-    if found is None:
+    places = [os.path.join(folder, name) for name in (reference.path, Path(reference.path).name)]
+    place_found = next((place for place in places if os.path.isfile(place)), None)
+    if place_found is None:
         raise TesseraError(
             error("TSR3007", f"the trace of `{path}` is not there: `{places[0]}`", hint=again)
         )
-    return os.path.normpath(found)
+    return os.path.normpath(place_found)
 
 
 def _load_named(trace: str, path: str) -> Program:

@@ -32,13 +32,13 @@ def plan_whole(setting: Setting, watch: Watch) -> Decision | None:
     if machine is None or any(asked) or not _is_measured(setting):
         return None
     whole = replace(options, machine=machine)
-    found = replace(
+    whole_setting = replace(
         setting,
         machine=machine,
         options=whole,
         costs=tuple(find_costs(setting.traces, machine, whole, setting.profiles)),
     )
-    return find_plan(found, watch) if _is_measured(found) else None
+    return find_plan(whole_setting, watch) if _is_measured(whole_setting) else None
 
 
 def is_better(whole: Decision, sliced: Decision) -> bool:

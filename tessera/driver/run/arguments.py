@@ -75,9 +75,9 @@ def check_paths(paths: Mapping[str, Any]) -> None:
     """Paths, lists of paths, or nothing."""
     for name, given in paths.items():
         listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-        for one in given if listed else [given]:
-            if one is not None and not isinstance(one, str | os.PathLike):
-                raise wrong_type(name, one, "a path")
+        for path in given if listed else [given]:
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise wrong_type(name, path, "a path")
 
 
 def check_targets(targets: Any) -> None:

@@ -41,10 +41,10 @@ class Choice:
 
 def parse_map(text: str | None) -> dict[str, str]:
     """`a100=cuda:0,l40s=cuda:1:48sm` as a mapping."""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for part in () if text is None else text.split(","):
         device, equals, target = (word.strip() for word in part.partition("="))
-        if not equals or not device or not _TARGET.fullmatch(target) or device in found:
+        if not equals or not device or not _TARGET.fullmatch(target) or device in targets:
             raise TesseraError(
                 error(
                     "TSR5055",
@@ -54,14 +54,14 @@ def parse_map(text: str | None) -> dict[str, str]:
                 ),
                 exit_code=ExitCode.USAGE,
             )
-        found[device] = target
-    return found
+        targets[device] = target
+    return targets
 
 
 def check_asked(backend: str, targets: Mapping[str, str]) -> None:
     """Refuse a backend or a target that there cannot be, on whatever machine."""
     if backend not in [*BackendName]:
-        known = ", ".join(f"`{one}`" for one in BackendName)
+        known = ", ".join(f"`{name}`" for name in BackendName)
         raise TesseraError(
             error("TSR5055", f"there is no backend `{backend}`", hint=f"choose one of: {known}"),
             exit_code=ExitCode.USAGE,
@@ -141,7 +141,7 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
 
 def _device(name: str, devices: Sequence[str]) -> str:
     """The device that a name stands for: `a100` is `a100-0` where that is the only one."""
-    kin = [one for one in devices if re.fullmatch(re.escape(name) + r"-\d+", one)]
+    kin = [device for device in devices if re.fullmatch(re.escape(name) + r"-\d+", device)]
     return kin[0] if name not in devices and len(kin) == 1 else name
 
 
@@ -149,12 +149,12 @@ def _match(
     plan: Plan, devices: Sequence[str], here: Sequence[Gpu], targets: Mapping[str, str]
 ) -> dict[str, str] | None:
     """A GPU of the right kind for every card of the plan, in order; None where one lacks."""
-    found = dict(targets)
+    chosen = dict(targets)
     taken = {target.split(":")[1] for target in targets.values() if ":" in target}
     card_of: dict[str, str] = {}
     cards = {card.name: card for card in plan.cards}
     for device in plan.devices:
-        if device.name not in devices or device.name in found:
+        if device.name not in devices or device.name in chosen:
             continue
         card = cards[device.card]
         if device.card not in card_of:
@@ -164,10 +164,10 @@ def _match(
                 return None
             card_of[device.card] = gpu.target
             taken.add(gpu.target.split(":")[1])
-        slices = [one for one in plan.devices if one.card == device.card]
+        slices = [part_of_card for part_of_card in plan.devices if part_of_card.card == device.card]
         part = f":{device.sms}sm" if len(slices) > 1 else ""
-        found[device.name] = card_of[device.card] + part
-    return found
+        chosen[device.name] = card_of[device.card] + part
+    return chosen
 
 
 def _in_order(devices: Sequence[str], targets: Mapping[str, str]) -> dict[str, str]:
@@ -200,10 +200,10 @@ def find_gpus() -> tuple[Gpu, ...]:
     from tessera.backend.cuda.targets import open_driver
 
     try:
-        found = open_driver().gpus()
+        cards = open_driver().gpus()
     except TesseraError:
         return ()
-    return tuple(Gpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in found)
+    return tuple(Gpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in cards)
 
 
 def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:

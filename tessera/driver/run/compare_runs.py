@@ -47,16 +47,16 @@ class OneDeviceRun(Protocol):
 
 def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:
     """By module the variants that run, and the devices where they do."""
-    found: dict[str, dict[str, list[str]]] = {}
+    used: dict[str, dict[str, list[str]]] = {}
     for replica in prepared.opened.replicas:
         for placed in replica.traces:
             program = prepared.opened.programs[placed.trace]
             for work, step in zip(program.work(), placed.steps, strict=True):
                 if isinstance(work, ir.Launch):
-                    arches = found.setdefault(program.modules[work.module].name, {})
+                    arches = used.setdefault(program.modules[work.module].name, {})
                     names = arches.setdefault(step.arch, [])
                     names += [step.device] if step.device not in names else []
-    return found
+    return used
 
 
 def compare_runs(
@@ -118,12 +118,12 @@ class _Judge:
         return compared
 
     def compare_states(
-        self, turn: Turn, expected: Mapping[str, Bytes], found: Mapping[str, Bytes]
+        self, turn: Turn, expected: Mapping[str, Bytes], actual: Mapping[str, Bytes]
     ) -> int:
         """The same for the states of a lane after its last request."""
         compared = 0
         for name, content in expected.items():
-            differs = content != found[name]
+            differs = content != actual[name]
             if differs.any():
                 self._fail(f"lane {turn.lane}", f"state `{name}`", turn, name, differs)
             compared += len(content)
@@ -150,8 +150,8 @@ class _Judge:
     def _excuses(self, turn: Turn) -> Iterator[str]:
         """What makes results differ from run to run, whatever the plan."""
         opened = self.outcome.opened
-        for found in opened.stored_addresses():
-            yield f"{found.headline}: bytes need not be equal there"
+        for warning in opened.stored_addresses():
+            yield f"{warning.headline}: bytes need not be equal there"
         for node in opened.graphs[turn.trace].nodes:
             if any(need.kind is NeedKind.MACHINE for need in node.needs):
                 yield f"`{node.name}` has results that the machine decides: they need not be equal"
@@ -161,20 +161,20 @@ class _Judge:
         replica, lane = self.lanes[turn.lane]
         model = self.models[replica]
         turns = [
-            one
-            for one in self.outcome.turns
-            if self.lanes[one.lane][0] == replica and one.request <= turn.request
+            earlier
+            for earlier in self.outcome.turns
+            if self.lanes[earlier.lane][0] == replica and earlier.request <= turn.request
         ]
-        found = find_divergence(turns, self.materials, model, turn.lane - lane, name, byte)
-        if found is None:
+        divergence = find_divergence(turns, self.materials, model, turn.lane - lane, name, byte)
+        if divergence is None:
             return "no launch diverges when the requests run again: the difference comes and goes"
-        trace = next(one.trace for one in turns if one.request == found.request)
-        label = f"#{found.step.id} `{step_name(model.traces[trace].program, found.step)}`"
-        if found.device is None:
+        trace = next(earlier.trace for earlier in turns if earlier.request == divergence.request)
+        label = f"#{divergence.step.id} `{step_name(model.traces[trace].program, divergence.step)}`"
+        if divergence.device is None:
             return f"no launch diverges on the CPU; the last one to write that byte is {label}"
         return (
-            f"the first launch that diverges is {label} of request {found.request} on device "
-            f"`{found.device}`: `{found.buffer}` differs from byte {found.byte} on"
+            f"the first launch that diverges is {label} of request {divergence.request} on device "
+            f"`{divergence.device}`: `{divergence.buffer}` differs from byte {divergence.byte} on"
         )
 
 

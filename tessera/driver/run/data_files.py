@@ -33,13 +33,13 @@ class DataFile:
 def data_files(data: Data | None, names: Sequence[str]) -> tuple[DataFile, ...]:
     """The files of contents that the user names, in order."""
     given = [data] if isinstance(data, str | os.PathLike) else data or ()
-    return tuple(_data_file(os.fspath(one), names) for one in given)
+    return tuple(_data_file(os.fspath(path), names) for path in given)
 
 
 def data_paths(data: Data | None) -> list[str]:
     """The paths that may be meant, before the names of traces are known."""
     given = [data] if isinstance(data, str | os.PathLike) else data or ()
-    texts = [os.fspath(one) for one in given]
+    texts = [os.fspath(path) for path in given]
     return [*texts, *(text.partition("=")[2] for text in texts if "=" in text)]
 
 
@@ -70,7 +70,7 @@ def open_data(
 ) -> Contents:
     """The contents of one trace from the files that are for it."""
     with ExitStack() as stack:
-        found: dict[str, tuple[ArrayFile, str]] = {}
+        array_of: dict[str, tuple[ArrayFile, str]] = {}
         opened: list[ArrayFile] = []
         for file in files:
             if file.trace not in (None, trace):
@@ -80,11 +80,11 @@ def open_data(
             opened.append(arrays)
             own = programs if file.trace is None else [programs[trace]]
             for name in _fitting(arrays, own, programs[trace], file.path):
-                _, other = found.setdefault(name, (arrays, file.path))
+                _, other = array_of.setdefault(name, (arrays, file.path))
                 if other != file.path:
                     raise _twice(name, other, file.path)
         stack.pop_all()
-    return Contents(_Arrays({name: arrays for name, (arrays, _) in found.items()}, opened), seed)
+    return Contents(_Arrays({name: arrays for name, (arrays, _) in array_of.items()}, opened), seed)
 
 
 def _fitting(
@@ -92,8 +92,8 @@ def _fitting(
 ) -> list[str]:
     """The arrays of a file that a program's buffers take; each belongs to some buffer."""
     sizes: dict[str, set[int]] = {}
-    for one in programs:
-        for buffer in one.declared_buffers():
+    for program_given in programs:
+        for buffer in program_given.declared_buffers():
             sizes.setdefault(buffer.name, set()).add(buffer.bytes)
     for name, size in arrays.sizes.items():
         if name not in sizes:

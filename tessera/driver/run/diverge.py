@@ -56,9 +56,9 @@ def find_divergence(
     wrote a byte of buffer `name` in the last request.
     """
     log: list[_Written] = []
-    found: dict[int, Divergence] = {}
+    divergences: dict[int, Divergence] = {}
     reference = Reference(model.traces, model.weights, model.states, model.fillings)
-    backend = InlineBackend(model, observer=_comparer(log, model, turns, found))
+    backend = InlineBackend(model, observer=_comparer(log, model, turns, divergences))
     try:
         for turn in turns:
             log.clear()
@@ -70,8 +70,8 @@ def find_divergence(
                 backend,
                 Request(number=turn.request, trace=turn.trace, slot=0, lane=lane, inputs=inputs),
             )
-            if found:
-                return found[min(found)]
+            if divergences:
+                return divergences[min(divergences)]
     finally:
         backend.close()
     return _last_writer(log, model, turns[-1], name, byte)
@@ -110,7 +110,7 @@ def written(
 
 
 def _comparer(
-    log: list[_Written], model: Model, turns: Sequence[Turn], found: dict[int, Divergence]
+    log: list[_Written], model: Model, turns: Sequence[Turn], divergences: dict[int, Divergence]
 ) -> Callable[..., None]:
     trace_of = {turn.request: turn.trace for turn in turns}
 
@@ -122,12 +122,12 @@ def _comparer(
         view: Callable[[ir.BufferId], Array],
     ) -> None:
         program = model.traces[trace_of[request]].program
-        expected = {one.buffer: one for one in log if one.step.id == step.id}
+        expected = {write.buffer: write for write in log if write.step.id == step.id}
         here = dict(written(program, step, result))
         for buffer in sorted({*expected, *here}):
             byte = _first_difference(expected.get(buffer), here.get(buffer, ()), view(buffer))
             if byte is not None:
-                found[int(step.id)] = Divergence(
+                divergences[int(step.id)] = Divergence(
                     request=request,
                     step=step,
                     device=device,
@@ -155,10 +155,10 @@ def _last_writer(
     log: list[_Written], model: Model, turn: Turn, name: str, byte: int
 ) -> Divergence | None:
     program = model.traces[turn.trace].program
-    for one in reversed(log):
-        is_it = program.buffers[one.buffer].name == name
-        if is_it and any(start <= byte < end for start, end in one.spans):
+    for write in reversed(log):
+        is_it = program.buffers[write.buffer].name == name
+        if is_it and any(start <= byte < end for start, end in write.spans):
             return Divergence(
-                request=turn.request, step=one.step, device=None, buffer=name, byte=byte
+                request=turn.request, step=write.step, device=None, buffer=name, byte=byte
             )
     return None

@@ -49,9 +49,9 @@ def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str
     arrays = open_arrays(path, root=root)
     try:
         problems = [
-            found
+            problem
             for name, kind in arrays.types.items()
-            if (found := _problem(name, kind, wanted, path)) is not None
+            if (problem := _problem(name, kind, wanted, path)) is not None
         ]
         if problems:
             raise TesseraError(problems[:20])
@@ -81,20 +81,20 @@ def _check_room(path: str, needed: int) -> None:
 
 def _wanted(opened: OpenPlan) -> dict[str, list[Buffer]]:
     """The inputs behind each name: without that of a trace, those of all traces that have it."""
-    found: dict[str, list[Buffer]] = {}
+    wanted: dict[str, list[Buffer]] = {}
     for trace, program in zip(opened.plan.traces, opened.programs, strict=True):
         for buffer in program.buffers:
             if buffer.role is Role.INPUT:
-                found.setdefault(buffer.name, []).append(buffer)
-                found.setdefault(f"{trace.name}/{buffer.name}", []).append(buffer)
-    return found
+                wanted.setdefault(buffer.name, []).append(buffer)
+                wanted.setdefault(f"{trace.name}/{buffer.name}", []).append(buffer)
+    return wanted
 
 
 def _problem(
     name: str, array: ArrayType, wanted: Mapping[str, list[Buffer]], path: str
 ) -> Diagnostic | None:
     if name not in wanted:
-        known = ", ".join(f"`{one}`" for one in wanted if "/" not in one) or "none"
+        known = ", ".join(f"`{name}`" for name in wanted if "/" not in name) or "none"
         return error(
             "TSR5053",
             f"array `{name[:80]}` in `{path}` is no input of the plan",
@@ -145,14 +145,14 @@ def _is_shape(buffer: Buffer, array: ArrayType) -> bool:
 def _shapes(buffer: Buffer, array: ArrayType) -> set[tuple[int, ...]]:
     """The shapes that an array may have for one request; a single number needs none."""
     elements = buffer.bytes // array.bytes if array.bytes else 0
-    found: set[tuple[int, ...]] = {(elements,)}
-    found |= set() if buffer.shape is None else {buffer.shape}
-    return found | {()} if elements == 1 and buffer.shape is None else found
+    shapes: set[tuple[int, ...]] = {(elements,)}
+    shapes |= set() if buffer.shape is None else {buffer.shape}
+    return shapes | {()} if elements == 1 and buffer.shape is None else shapes
 
 
 def _has_axis(buffers: Sequence[Buffer], array: ArrayType) -> bool:
     """Whether an array has an axis more than the input."""
-    shapes = {shape for one in buffers for shape in _shapes(one, array)}
+    shapes = {shape for buffer in buffers for shape in _shapes(buffer, array)}
     return array.shape not in shapes and bool(array.shape) and array.shape[1:] in shapes
 
 

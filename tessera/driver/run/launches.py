@@ -57,11 +57,11 @@ def compare_launches(
 ) -> Compared:
     """The first request of each trace; a result outside the tolerance raises TSR5054."""
     report = on_progress or (lambda done, total: None)
-    found = Compared()
+    compared = Compared()
     reference = Reference(model.traces, model.weights, model.states, model.fillings)
     for turn in prepared.turns:
         if turn.turn == 0 and turn.lane < model.lowered.lanes:
-            comparison = _Comparison(model, turn.trace, other_way, against, found, report)
+            comparison = _Comparison(model, turn.trace, other_way, against, compared, report)
             inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
             reference.run(
                 inputs,
@@ -70,8 +70,8 @@ def compare_launches(
                 before_step=comparison.before,
                 on_step=comparison.after,
             )
-            found.requests += 1
-    return found
+            compared.requests += 1
+    return compared
 
 
 @dataclass(slots=True)
@@ -162,7 +162,9 @@ def in_oldest_variant(model: Model) -> OtherWay:
             return None
         if trace not in devices:
             devices[trace] = OneDevice(
-                program, Device(64 + trace), lambda one: oldest(program.modules[one.module]).arch
+                program,
+                Device(64 + trace),
+                lambda launch: oldest(program.modules[launch.module]).arch,
             )
         machine = devices[trace]
         machine.poison()

@@ -46,15 +46,15 @@ class Materials:
 
     def inputs(self, request: int, trace: int, turn: int) -> dict[str, Bytes]:
         """The inputs of a request, which is the `turn`-th of its trace."""
-        found = {}
+        contents = {}
         for buffer in self.programs[trace].buffers:
             if buffer.role is Role.INPUT:
                 given = self._given(buffer, trace)
                 if given is not None:
-                    found[buffer.name] = given.row(buffer, turn)
+                    contents[buffer.name] = given.row(buffer, turn)
                 else:
-                    found[buffer.name] = self._seeded(buffer, trace, request)
-        return found
+                    contents[buffer.name] = self._seeded(buffer, trace, request)
+        return contents
 
     def _seeded(self, buffer: Buffer, trace: int, request: int) -> Bytes:
         first = self.first_inputs[trace].get(buffer.name)
@@ -66,15 +66,15 @@ class Materials:
     def with_own_states(self, kept: Container[int]) -> Materials:
         """With other states in all lanes but `kept`, where a seed would give more than zeros."""
         buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
-        found = []
+        states = []
         for lane, given in enumerate(self.states):
             own = dict(given)
             for buffer in buffers if lane not in kept else ():
                 if given[buffer.name] is self.states[0][buffer.name]:  # from the file
                     seeded = seeded_bytes(buffer, self.seed + lane)
                     own[buffer.name] = seeded if seeded.any() else given[buffer.name]
-            found.append(own)
-        return replace(self, states=tuple(found))
+            states.append(own)
+        return replace(self, states=tuple(states))
 
     def _given(self, buffer: Buffer, trace: int) -> Given | None:
         named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
@@ -82,13 +82,13 @@ class Materials:
 
     def not_given(self) -> list[str]:
         """The inputs that the file of inputs does not have, each once."""
-        found = {
+        missing = {
             buffer.name: None
             for trace, program in enumerate(self.programs)
             for buffer in program.buffers
             if buffer.role is Role.INPUT and self._given(buffer, trace) is None
         }
-        return list(found)
+        return list(missing)
 
     def requests_given(self) -> int | None:
         """How many requests the inputs are for, if they say so; None for several traces."""
@@ -234,7 +234,7 @@ def _merge(
 def _open(
     opened: OpenPlan, trace: int, data: Data | None, seed: int, data_root: str | None
 ) -> Contents:
-    if files := data_files(data, [one.name for one in opened.plan.traces]):
+    if files := data_files(data, [planned.name for planned in opened.plan.traces]):
         return open_data(opened.programs, trace, files, seed=seed, root=data_root)
     hint = "put it beside the plan, or name it with `--data FILE`"
     return open_contents(

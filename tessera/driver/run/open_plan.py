@@ -59,11 +59,11 @@ class OpenPlan:
     def stored_addresses(self) -> list[Diagnostic]:
         """Warnings of addresses that steps store as data and that may get into results."""
         pairs = zip(self.programs, self.graphs, strict=True)
-        return [one for program, graph in pairs for one in stored_addresses(program, graph)]
+        return [finding for program, graph in pairs for finding in stored_addresses(program, graph)]
 
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
-        placed = {one.trace: one for one in replica.traces}
+        placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
         return tuple(
             ServedTrace(
                 name=trace.name,
@@ -141,7 +141,7 @@ def open_plan(
 
 def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
     """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
-    found = [
+    errors = [
         error(
             "TSR4013",
             flaw.message,
@@ -150,8 +150,8 @@ def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
         )
         for flaw in islice(flaws, _MOST_FLAWS)
     ]
-    if found:
-        raise TesseraError(found)
+    if errors:
+        raise TesseraError(errors)
 
 
 def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
@@ -185,15 +185,15 @@ def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: st
     if name is None or not trace.contents_digest or os.path.basename(name) != name:
         return
     path = os.path.join(folder, name)
-    found = file_digest(path, root)
-    if found is not None and found != trace.contents_digest:
+    digest = file_digest(path, root)
+    if digest is not None and digest != trace.contents_digest:
         raise TesseraError(
             error(
                 "TSR5057",
                 f"`{path}` is not the file that the plan was made with",
                 notes=(
                     f"trace `{trace.name}` was planned with contents of sha256 "
-                    f"{trace.contents_digest[:16]}, this file has {found[:16]}",
+                    f"{trace.contents_digest[:16]}, this file has {digest[:16]}",
                 ),
                 hint="bring the file back, plan again with `tessc plan`, or name it with "
                 "`--data`: the plan is then proved for it",
@@ -205,9 +205,9 @@ def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnos
     programs: list[Program] = []
     findings: list[Diagnostic] = []
     for trace in plan.traces:
-        program, found = read_program(Source(f"{name}({trace.name})", trace.text))
+        program, warnings = read_program(Source(f"{name}({trace.name})", trace.text))
         programs.append(program)
-        findings += found
+        findings += warnings
     return tuple(programs), tuple(findings)
 
 
@@ -253,7 +253,7 @@ def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
     known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
     wanted = known[0] if policy is None else policy
     if wanted not in known:
-        named = ", ".join(f"`{one}`" for one in known if one)
+        named = ", ".join(f"`{name_known}`" for name_known in known if name_known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
         raise TesseraError(error("TSR5053", f"`{name}` has no policy `{wanted}`", hint=hint))
     return tuple(replica for replica in plan.replicas if replica.policy == wanted)

@@ -57,8 +57,8 @@ class Outcome:
 
     def events(self) -> list[TimelineEvent]:
         """Everything that took place, by time."""
-        found = [event for one in self.done.values() for event in one.events]
-        return sorted(found, key=lambda event: (event.start_ns, event.device, event.queue.value))
+        events = [event for completion in self.done.values() for event in completion.events]
+        return sorted(events, key=lambda event: (event.start_ns, event.device, event.queue.value))
 
     def figures(self) -> Figures:
         """The numbers of the run; of what finished, where it did not come to its end."""
@@ -72,13 +72,15 @@ class Outcome:
             total(overlap(spans, computing.get(device, []))) for device, spans in moving.items()
         )
         devices = [name for replica in self.opened.replicas for name in replica.lowered.devices]
-        begun = min((one.started_ns for one in self.done.values()), default=0)
-        ended = max((one.ended_ns for one in self.done.values()), default=0)
+        begun = min((completion.started_ns for completion in self.done.values()), default=0)
+        ended = max((completion.ended_ns for completion in self.done.values()), default=0)
         seconds = (ended - begun) / 1e9
         return Figures(
             seconds=seconds,
             requests_per_s=len(self.done) / seconds if seconds > 0 else 0.0,
-            latency_ns=percentiles([one.ended_ns - one.started_ns for one in self.done.values()]),
+            latency_ns=percentiles(
+                [completion.ended_ns - completion.started_ns for completion in self.done.values()]
+            ),
             busy={
                 name: total(computing.get(name, [])) / (last - first) if last > first else 0.0
                 for name in dict.fromkeys(devices)
@@ -101,35 +103,35 @@ def percentiles(values: Sequence[int]) -> dict[str, float]:
     if not values:
         return {}
     ranked = sorted(values)
-    found = {f"p{p}": float(ranked[-(-p * len(ranked) // 100) - 1]) for p in (50, 90, 99)}
-    return {**found, "max": float(ranked[-1])}
+    ranks = {f"p{p}": float(ranked[-(-p * len(ranked) // 100) - 1]) for p in (50, 90, 99)}
+    return {**ranks, "max": float(ranked[-1])}
 
 
 def spans_by_device(events: Iterable[TimelineEvent]) -> dict[str, list[Span]]:
     """The time that events of a device cover, as disjoint spans in order."""
-    found: dict[str, list[Span]] = {}
-    for event in sorted(events, key=lambda one: one.start_ns):
-        spans = found.setdefault(event.device, [])
+    covered: dict[str, list[Span]] = {}
+    for event in sorted(events, key=lambda event_given: event_given.start_ns):
+        spans = covered.setdefault(event.device, [])
         if spans and event.start_ns <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], event.end_ns))
         else:
             spans.append((event.start_ns, event.end_ns))
-    return found
+    return covered
 
 
 def overlap(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
     """The time that is in both."""
-    found = []
+    both = []
     i = j = 0
     while i < len(left) and j < len(right):
         start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if start < end:
-            found.append((start, end))
+            both.append((start, end))
         if left[i][1] < right[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return both
 
 
 def total(spans: Iterable[Span]) -> int:

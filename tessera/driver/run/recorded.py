@@ -48,19 +48,21 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
         if contents is None:
             continue
         path = _file_of(trace, prepared)
-        turn = next((one for one in outcome.turns if _is_recorded(one, trace, prepared)), None)
+        turn = next(
+            (earlier for earlier in outcome.turns if _is_recorded(earlier, trace, prepared)), None
+        )
         if path is None:
             name = os.path.basename(_recording_of(contents))
             notes.append(f"not compared with PyTorch: there is no `{name}`")
         elif not _starts_as_recorded(prepared) or turn is None:
             notes.append("not compared with PyTorch: the run starts from other contents")
         elif turn.request in outcome.done:
-            found = dict(outcome.done[turn.request].outputs)
+            results = dict(outcome.done[turn.request].outputs)
             if outcome.states is not None and _is_alone(turn, outcome):
-                found |= outcome.states[turn.lane]
+                results |= outcome.states[turn.lane]
             graph = prepared.opened.graphs[trace]
             recorded = _recorded(program, path, prepared.options.data_root)
-            notes.append(_compare(program, graph, path, recorded, found, turn.request))
+            notes.append(_compare(program, graph, path, recorded, results, turn.request))
     return tuple(notes)
 
 
@@ -82,7 +84,7 @@ def _starts_as_recorded(prepared: Prepared) -> bool:
 def _contents_of(trace: int, prepared: Prepared) -> str | None:
     """The one file that contents of a trace come from: the user's, or a plain one in its folder."""
     opened = prepared.opened
-    files = data_files(prepared.options.data, [one.name for one in opened.plan.traces])
+    files = data_files(prepared.options.data, [planned.name for planned in opened.plan.traces])
     if files:
         shared = None if len(opened.programs) == 1 else trace
         own = [file.path for file in files if file.trace in (trace, shared)]
@@ -108,7 +110,7 @@ def _file_of(trace: int, prepared: Prepared) -> str | None:
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
     """Whether a request starts from what the trace was captured with."""
     if turn.trace != trace or any(
-        one.lane == turn.lane and one.request < turn.request for one in prepared.turns
+        earlier.lane == turn.lane and earlier.request < turn.request for earlier in prepared.turns
     ):
         return False
     if turn.lane not in first_lanes(prepared.turns):
@@ -120,7 +122,7 @@ def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
 
 def _is_alone(turn: Turn, outcome: Outcome) -> bool:
     """Whether the states of its lane are those that this request left."""
-    return all(one.lane != turn.lane or one == turn for one in outcome.turns)
+    return all(other.lane != turn.lane or other == turn for other in outcome.turns)
 
 
 def _compare(
@@ -128,22 +130,22 @@ def _compare(
     graph: KernelGraph,
     path: str,
     expected: Iterator[tuple[Buffer, Bytes]],
-    found: Mapping[str, Bytes],
+    results: Mapping[str, Bytes],
     request: int,
 ) -> str:
     name = os.path.basename(path)
     compared, worst = 0, None
-    missing = [one.name for one in program.buffers if one.role is Role.OUTPUT]
+    missing = [output.name for output in program.buffers if output.role is Role.OUTPUT]
     for buffer, recorded in expected:
         if buffer.name in missing:
             missing.remove(buffer.name)
-        if buffer.name not in found:
+        if buffer.name not in results:
             continue
-        recorded, count = _touched(graph, buffer, recorded, found[buffer.name])
+        recorded, count = _touched(graph, buffer, recorded, results[buffer.name])
         compared += count
-        if np.array_equal(recorded, found[buffer.name]):
+        if np.array_equal(recorded, results[buffer.name]):
             continue
-        apart = distance(buffer.dtype, recorded, found[buffer.name])
+        apart = distance(buffer.dtype, recorded, results[buffer.name])
         if not apart.is_within:
             raise TesseraError(_differs(request, buffer, name, apart), ExitCode.MISMATCH)
         if worst is None or apart.error > worst[1].error:
@@ -152,7 +154,7 @@ def _compare(
         return f"not compared with PyTorch: `{name}` has no result of this run"
     size = format_bytes(compared)
     if missing:
-        size += f", without {', '.join(f'`{one}`' for one in missing[:3])}"
+        size += f", without {', '.join(f'`{name_missing}`' for name_missing in missing[:3])}"
     if worst is None:
         return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
     return (
@@ -162,7 +164,7 @@ def _compare(
 
 
 def _touched(
-    graph: KernelGraph, buffer: Buffer, recorded: Bytes, found: Bytes
+    graph: KernelGraph, buffer: Buffer, recorded: Bytes, result: Bytes
 ) -> tuple[Bytes, int]:
     """What was recorded where some step may write, else what was found; and the bytes of such."""
     if buffer.role is not Role.OUTPUT:
@@ -174,7 +176,7 @@ def _touched(
     count = intervals.size(written)
     if count == buffer.bytes:
         return recorded, count
-    kept = found.copy()
+    kept = result.copy()
     for start, end in intervals.pairs(written):
         kept[start:end] = recorded[start:end]
     return kept, count

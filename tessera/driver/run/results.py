@@ -59,10 +59,10 @@ def _prefixes(traces: Sequence[str]) -> list[str]:
 
     A name from a plan file is a part of the name of an array, which must not be a path.
     """
-    found: list[str] = []
+    prefixes: list[str] = []
     for name in traces:
-        found.append(_free(re.sub(r"[^A-Za-z0-9_$-]", "_", name), found))
-    return [""] if len(found) == 1 else [f"{name}/" for name in found]
+        prefixes.append(_free(re.sub(r"[^A-Za-z0-9_$-]", "_", name), prefixes))
+    return [""] if len(prefixes) == 1 else [f"{name}/" for name in prefixes]
 
 
 def _free(name: str, taken: Container[str]) -> str:

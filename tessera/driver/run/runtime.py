@@ -191,9 +191,9 @@ class Runtime:
         """Copies of a lane's states by name, once its requests are done."""
         self._check_process()
         lane = self._check_lane(lane)
-        found = self._serving.read_states(lane)
+        contents = self._serving.read_states(lane)
         buffers = {b.name: b for program in self._programs for b in program.buffers}
-        return {name: as_array(buffers[name], content) for name, content in found.items()}
+        return {name: as_array(buffers[name], content) for name, content in contents.items()}
 
     def close(self, *, wait: bool = True) -> None:
         """Give the devices back, after the requests under way or (`wait=False`) at once."""
@@ -262,7 +262,7 @@ def read_inputs(
         raise wrong_type("inputs", inputs, "a mapping of names to arrays")
     for name in inputs:
         if name not in wanted:
-            known = ", ".join(f"`{one}`" for one in wanted) or "none"
+            known = ", ".join(f"`{known_name}`" for known_name in wanted) or "none"
             raise TesseraError(
                 error("TSR5053", f"`{name}` is no input", notes=(f"inputs: {known}",))
             )
@@ -273,14 +273,14 @@ def read_inputs(
     in_place: dict[str, DeviceBytes] = {}
     for name, buffer in wanted.items():
         given = _plain(inputs[name])
-        found = (
+        located = (
             None if locate is None or isinstance(given, np.ndarray) else locate(given, buffer.bytes)
         )
-        if found is None:
+        if located is None:
             content[name] = _content(buffer, given)
         else:
-            _check(buffer, found.type_name, found.nbytes)
-            in_place[name] = found
+            _check(buffer, located.type_name, located.nbytes)
+            in_place[name] = located
     return content, in_place
 
 
@@ -313,10 +313,10 @@ def _check(buffer: Buffer, type_name: str, size: int) -> None:
 def _has_size(type_name: str, kind: np.dtype[Any] | None) -> bool:
     """Whether a type has elements of that size, in the byte order of this machine."""
     try:
-        found = np.dtype(type_name)
+        dtype = np.dtype(type_name)
     except TypeError:
         return False
-    return kind is not None and found.itemsize == kind.itemsize and found.isnative
+    return kind is not None and dtype.itemsize == kind.itemsize and dtype.isnative
 
 
 def _check_shape(buffer: Buffer, array: npt.NDArray[Any]) -> None:

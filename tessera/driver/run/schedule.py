@@ -29,7 +29,7 @@ def schedule(
     starts = [sum(lanes for _, lanes in replicas[:index]) for index in range(len(replicas))]
     in_lane: dict[int, list[int]] = {}
     of_trace = [0] * len(trace_shares)
-    found = []
+    turns = []
     for request in range(requests):
         replica = most_behind(served, [share for share, _ in replicas])
         lane = starts[replica] + served[replica] % replicas[replica][1]
@@ -37,20 +37,20 @@ def schedule(
         counts = in_lane.setdefault(lane, [0] * len(trace_shares))
         trace = most_behind(counts, trace_shares)
         counts[trace] += 1
-        found.append(Turn(request, trace, lane, of_trace[trace]))
+        turns.append(Turn(request, trace, lane, of_trace[trace]))
         of_trace[trace] += 1
-    return tuple(found)
+    return tuple(turns)
 
 
 def first_lanes(turns: Sequence[Turn]) -> frozenset[int]:
     """For each trace the lane of the first request that is also the first of its lane."""
     begun: set[int] = set()
-    found: dict[int, int] = {}
+    lane_of: dict[int, int] = {}
     for turn in turns:
         if turn.lane not in begun:
             begun.add(turn.lane)
-            found.setdefault(turn.trace, turn.lane)
-    return frozenset(found.values())
+            lane_of.setdefault(turn.trace, turn.lane)
+    return frozenset(lane_of.values())
 
 
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:

@@ -105,11 +105,11 @@ class Serving:
 
 def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
     """What the backend of each replica is made from."""
-    found = []
+    models = []
     first = 0
     for replica in opened.replicas:
         last = first + replica.lowered.lanes
-        found.append(
+        models.append(
             Model(
                 lowered=replica.lowered,
                 traces=opened.served(replica),
@@ -119,7 +119,7 @@ def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
             )
         )
         first = last
-    return found
+    return models
 
 
 def backend_options(choice: Choice, options: ServingOptions) -> BackendOptions:

@@ -39,17 +39,17 @@ def _queue_rows(
     events: Sequence[TimelineEvent], process: int, first: int, queue: Queue, origin: int
 ) -> list[dict[str, Any]]:
     ends: list[int] = [0]
-    found = []
-    for event in sorted(events, key=lambda one: (one.start_ns, one.end_ns)):
+    rows = []
+    for event in sorted(events, key=lambda event_given: (event_given.start_ns, event_given.end_ns)):
         row = next((i for i, end in enumerate(ends) if end <= event.start_ns), len(ends))
         ends[row : row + 1] = [event.end_ns]
-        found.append(_slice(event, process, first + min(row, _ROWS_PER_QUEUE - 1), origin))
+        rows.append(_slice(event, process, first + min(row, _ROWS_PER_QUEUE - 1), origin))
     names = []
     for row in range(min(len(ends), _ROWS_PER_QUEUE)):
         name = queue.value if row == 0 else f"{queue.value} ({row + 1})"
         names.append(_meta("thread_name", process, first + row, name=name))
         names.append(_meta("thread_sort_index", process, first + row, sort_index=first + row))
-    return names + found
+    return names + rows
 
 
 def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class Distance:
         )
 
 
-def distance(dtype: DataType | None, expected: Bytes, found: Bytes) -> Distance:
+def distance(dtype: DataType | None, expected: Bytes, actual: Bytes) -> Distance:
     """Compare the bytes of one buffer, or of a run of whole elements of it."""
-    left, right = _numbers(dtype, expected), _numbers(dtype, found)
+    left, right = _numbers(dtype, expected), _numbers(dtype, actual)
     tolerance = TOLERANCE.get(dtype, 0.0) if dtype is not None else 0.0
     if not len(left):
         return Distance(element=0, expected=0.0, found=0.0, error=0.0, tolerance=tolerance)
@@ -80,18 +80,18 @@ _GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)
 
 
 def nearest(
-    dtype: DataType | None, expected: Bytes, found: Bytes
+    dtype: DataType | None, expected: Bytes, actual: Bytes
 ) -> tuple[DataType | None, Distance]:
     """Compare in the buffer's own type, or in the one that a launch may have put there instead.
 
     Memory is reused: a buffer may hold elements of another type than its last, or have none.
     """
-    first = distance(dtype, expected, found)
+    first = distance(dtype, expected, actual)
     if first.is_within:
         return dtype, first
     for guess in _GUESSES:
         if guess is not dtype and len(expected) % guess.bytes == 0:
-            other = distance(guess, expected, found)
+            other = distance(guess, expected, actual)
             if other.is_within:
                 return guess, other
     return dtype, first
@@ -100,23 +100,23 @@ def nearest(
 def _numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[np.float64]:
     """Elements as binary64; integers of 64 bits lose no difference, since they must be equal."""
     raw = np.ascontiguousarray(content)
-    found: npt.NDArray[Any]
+    elements: npt.NDArray[Any]
     match dtype:
         case DataType.F64 | DataType.C128:
-            found = raw.view(np.float64)
+            elements = raw.view(np.float64)
         case DataType.F32 | DataType.C64:
-            found = raw.view(np.float32)
+            elements = raw.view(np.float32)
         case DataType.F16:
-            found = raw.view(np.float16)
+            elements = raw.view(np.float16)
         case DataType.BF16:
-            found = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            elements = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         case DataType.E5M2:
-            found = (raw.astype(np.uint16) << 8).view(np.float16)
+            elements = (raw.astype(np.uint16) << 8).view(np.float16)
         case DataType.E4M3:
-            found = _from_e4m3(raw)
+            elements = _from_e4m3(raw)
         case _:
-            found = raw
-    return found.astype(np.float64)
+            elements = raw
+    return elements.astype(np.float64)
 
 
 def _from_e4m3(raw: Bytes) -> npt.NDArray[np.float64]:

@@ -58,10 +58,10 @@ def _compare_variants(prepared: Prepared, model: Model) -> tuple[str, ...]:
     if len(places) < 2:
         return ()
     rows = ", ".join(f"{arch} on {', '.join(names)}" for arch, names in sorted(places.items()))
-    found = compare_launches(prepared, model, in_oldest_variant(model), "its oldest variant")
+    compared = compare_launches(prepared, model, in_oldest_variant(model), "its oldest variant")
     return (
         f"code for several architectures ran ({rows}); on one device each launch took the same",
         "with one variant for all, bytes need not be equal; launches that have an older one are "
         "within the tolerance of each type",
-        *found.notes(),
+        *compared.notes(),
     )

@@ -52,33 +52,35 @@ def verify_on_devices(
 
 def obstacles(prepared: Prepared) -> tuple[str, ...]:
     """Why bytes need not be equal to those of one device."""
-    found = []
+    reasons = []
     gpus = {gpu.target: gpu.name for gpu in find_gpus()}
     kinds = {
         gpus.get(":".join(target.split(":")[:2]), target)
         for target in prepared.choice.targets.values()
     }
     if len(kinds) > 1:
-        found.append(f"bytes need not be equal: the devices differ ({', '.join(sorted(kinds))})")
+        reasons.append(f"bytes need not be equal: the devices differ ({', '.join(sorted(kinds))})")
     for module, arches in variants_used(prepared).items():
         if len(arches) > 1:
-            found.append(f"bytes need not be equal: module `{module}` runs as {', '.join(arches)}")
+            reasons.append(
+                f"bytes need not be equal: module `{module}` runs as {', '.join(arches)}"
+            )
     for kernel in sorted(_adding(prepared.opened.programs)):
-        found.append(f"bytes need not be equal: kernel `{kernel}` adds floats atomically")
-    return tuple(found)
+        reasons.append(f"bytes need not be equal: kernel `{kernel}` adds floats atomically")
+    return tuple(reasons)
 
 
 def _adding(programs: tuple[ir.Program, ...]) -> set[str]:
     """Kernels in whose modules floats are added atomically by a function that they may reach."""
-    found = set()
+    kernels = set()
     for program in programs:
         for step in program.launches():
             module = program.modules[step.module].variants[0].ptx
             for function in module.functions():
                 own = function.name == step.kernel or not function.is_entry
                 if own and function.body is not None and _adds(function.body):
-                    found.add(step.kernel)
-    return found
+                    kernels.add(step.kernel)
+    return kernels
 
 
 def _adds(body: tuple[ptx.Statement, ...]) -> bool:
@@ -129,12 +131,12 @@ def verify_launches(
         limit_s = prepared.options.limit_s
         return run_step(model, prepared.choice, trace, step, before, limit_s)
 
-    found = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
+    compared = compare_launches(prepared, model, alone, "the CPU backend", on_progress)
     return Verdict(
-        requests=found.requests,
+        requests=compared.requests,
         lanes=0,
-        bytes=found.bytes,
-        notes=found.notes(),
+        bytes=compared.bytes,
+        notes=compared.notes(),
         how="launch by launch, within the tolerance of each type",
     )
 
@@ -148,7 +150,9 @@ def run_step(
     limit_s: float,
 ) -> Mapping[str, Bytes]:
     """The buffers after one step on its device, from what they held before it."""
-    lowered = next(one for one in model.lowered.traces if one.trace == trace)
+    lowered = next(
+        trace_programs for trace_programs in model.lowered.traces if trace_programs.trace == trace
+    )
     device = _device_of(lowered.programs, step)
     program = model.traces[trace].program
     single = replace(
@@ -178,6 +182,6 @@ def run_step(
 
 def _device_of(programs: tuple[DeviceProgram, ...], step: ir.Work) -> str:
     for program in programs:
-        if any(one.operation == Run(step.id) for one in program.operations):
+        if any(queued.operation == Run(step.id) for queued in program.operations):
             return program.device
     raise AssertionError("every step is on a device")

@@ -32,13 +32,13 @@ class Addresses:
         starts = np.array(self.starts, np.uint64)
         ends = np.array([b.address + b.bytes for b in self.known], np.uint64)
         places = np.searchsorted(starts, words, side="right")
-        found: npt.NDArray[np.bool_] = (places > 0) & (words < ends[places - 1])
-        return found
+        inside: npt.NDArray[np.bool_] = (places > 0) & (words < ends[places - 1])
+        return inside
 
     def pointer(self, address: int) -> ir.Pointer:
         """The place of an address; memory that nobody owns is an error."""
-        found = self.find(address)
-        if found is None:
+        place = self.find(address)
+        if place is None:
             raise TesseraError(
                 error(
                     "TSR6005",
@@ -46,7 +46,7 @@ class Addresses:
                     hint="keep the tensor alive until the trace is made, or pass it as an input",
                 )
             )
-        return found
+        return place
 
     def find(self, address: int) -> ir.Pointer | None:
         """The place of an address, if it is in a buffer."""
@@ -58,5 +58,5 @@ class Addresses:
 
     def find_end(self, address: int) -> ir.Pointer | None:
         """The end of a buffer, where an address is just that and no buffer begins."""
-        found = self.find(address - 1) if address else None
-        return None if found is None else ir.Pointer(found.buffer, found.offset + 1)
+        last_byte = self.find(address - 1) if address else None
+        return None if last_byte is None else ir.Pointer(last_byte.buffer, last_byte.offset + 1)

@@ -75,27 +75,29 @@ class Arguments:
     def _argument(
         self, parameter: ptx.Variable, content: bytes, words: frozenset[int] | None, kernel: str
     ) -> ir.Argument:
-        found = self._pointers_in(content, words)
+        pointers = self._pointers_in(content, words)
         if not parameter.dimensions and parameter.type in _SCALARS:
             bits = int.from_bytes(content, "little")
             declared = parameter.pointer_space is not None
-            pointer = found.get(0) or (self.addresses.find(bits) if declared else None)
+            pointer = pointers.get(0) or (self.addresses.find(bits) if declared else None)
             if pointer is not None:
                 return pointer
             if bits and words and (declared or bits in self.unowned):
                 self._report_unowned(f"`{parameter.name}`", kernel)
             return ir.Scalar(DataType(parameter.type), bits)
         cleared = bytearray(content)
-        for at in found:
+        for at in pointers:
             cleared[at : at + 8] = bytes(8)
         for at in sorted(words or ()):
-            if at not in found and _word_at(content, at) in self.unowned:
+            if at not in pointers and _word_at(content, at) in self.unowned:
                 self._report_unowned(f"the word at {at} of `{parameter.name}`", kernel)
-        return ir.ByValue(bytes(cleared), tuple(ir.PointerWord(at, p) for at, p in found.items()))
+        return ir.ByValue(
+            bytes(cleared), tuple(ir.PointerWord(at, p) for at, p in pointers.items())
+        )
 
     def _pointers_in(self, content: bytes, words: frozenset[int] | None) -> dict[int, ir.Pointer]:
         """The words of an argument that are pointers: used as one, and pointing somewhere."""
-        found: dict[int, ir.Pointer] = {}
+        pointers: dict[int, ir.Pointer] = {}
         end = 0
         for at in range(0, len(content) - 7, 8) if words is None else sorted(words):
             value = _word_at(content, at)
@@ -103,8 +105,8 @@ class Arguments:
                 None if at < end else self.addresses.find(value) or self.addresses.find_end(value)
             )
             if pointer is not None:
-                found[at], end = pointer, at + 8
-        return found
+                pointers[at], end = pointer, at + 8
+        return pointers
 
     def _report_unowned(self, what: str, kernel: str) -> None:
         self._reported.add(kernel)

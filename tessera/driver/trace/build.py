@@ -111,11 +111,11 @@ def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -
     A step of which nothing is known (it is pinned) may write anything; there, what was seen
     decides.
     """
-    found = {buffer.name: buffer.role for buffer in raw.buffers}
+    role_found = {buffer.name: buffer.role for buffer in raw.buffers}
     roles = tuple(
         buffer
         if buffer.name in draft.written or buffer.name in changed
-        else replace(buffer, role=found.get(buffer.name, buffer.role))
+        else replace(buffer, role=role_found.get(buffer.name, buffer.role))
         for buffer in draft.program.buffers
     )
     return replace(draft.program, buffers=roles)
@@ -143,11 +143,11 @@ class _Builder:
         self.arguments = Arguments(self.addresses, raw.unowned)
         self.tables: dict[str, dict[int, int]] = {}
         work = list(self._work())
-        self.work = [one for _, one in work]
+        self.work = [piece for _, piece in work]
         self.in_calls = sum(
-            one.last - one.first for one in self.work if isinstance(one, RawOperator)
+            piece.last - piece.first for piece in self.work if isinstance(piece, RawOperator)
         )
-        self.steps = [list(self._steps(one)) for one in self.work]
+        self.steps = [list(self._steps(piece)) for piece in self.work]
         self.lines = find_lines(self._order(work))
 
     def add_pointers(self, steps: tuple[StepAccesses, ...]) -> bool:
@@ -177,8 +177,8 @@ class _Builder:
                 contents[buffer.name] = read(buffer.name)
             return contents[buffer.name]
 
-        found = find_words(program, steps, Holdings(content, self.addresses.points))
-        new = [w for w in found if w.offset not in self.tables.get(w.buffer, {})]
+        words = find_words(program, steps, Holdings(content, self.addresses.points))
+        new = [w for w in words if w.offset not in self.tables.get(w.buffer, {})]
         for word in new:
             self.tables.setdefault(word.buffer, {})[word.offset] = word.value
             self.addresses.pointer(word.value)
@@ -212,18 +212,21 @@ class _Builder:
         )
 
     def _word(self, offset: int, value: int, numbers: dict[int, ir.BufferId]) -> ir.PointerWord:
-        found = self.addresses.pointer(value)
-        return ir.PointerWord(offset, ir.Pointer(numbers[found.buffer], found.offset))
+        target = self.addresses.pointer(value)
+        return ir.PointerWord(offset, ir.Pointer(numbers[target.buffer], target.offset))
 
     def _in_lines(self, numbers: dict[int, ir.BufferId]) -> Iterator[ir.Step]:
         """The steps on their streams, with events where others wait for them."""
-        awaited = {one for waits in self.lines.waits for one in waits}
-        events = {one: ir.EventId(number) for number, one in enumerate(sorted(awaited))}
+        awaited = {piece_awaited for waits in self.lines.waits for piece_awaited in waits}
+        events = {
+            piece_awaited: ir.EventId(number)
+            for number, piece_awaited in enumerate(sorted(awaited))
+        }
         count = 0
         for piece, (steps, stream) in enumerate(zip(self.steps, self.lines.streams, strict=True)):
             name = str(stream)
-            for one in self.lines.waits[piece]:
-                yield ir.Wait(events[one], name)
+            for awaited_piece in self.lines.waits[piece]:
+                yield ir.Wait(events[awaited_piece], name)
             for step in steps:
                 yield replace(_moved(step, numbers), id=ir.LaunchId(count), stream=name)
                 count += 1
@@ -235,18 +238,22 @@ class _Builder:
         if self.raw.after is None:
             return [[piece - 1] if piece else [] for piece in range(len(work))]
         starts = [first for first, _ in work]
-        found: list[list[int]] = []
+        waits: list[list[int]] = []
         last_draw: int | None = None
-        for piece, (first, one) in enumerate(work):
+        for piece, (first, node_or_call) in enumerate(work):
             end = starts[piece + 1] if piece + 1 < len(work) else len(self.raw.nodes)
             nodes = {node for at in range(first, end) for node in self.raw.after[at]}
             before = {bisect_right(starts, node) - 1 for node in nodes} - {piece}
             # Draws take turns: each reads where the one before has left the generator.
-            if self.random is not None and isinstance(one, RawOperator) and draws_seeds(one):
+            if (
+                self.random is not None
+                and isinstance(node_or_call, RawOperator)
+                and draws_seeds(node_or_call)
+            ):
                 before |= set() if last_draw is None else {last_draw}
                 last_draw = piece
-            found.append(sorted(before))
-        return found
+            waits.append(sorted(before))
+        return waits
 
     def _is_given(self, buffer: RawBuffer) -> bool:
         return buffer.role in (ir.Role.INPUT, ir.Role.OUTPUT)
@@ -272,14 +279,14 @@ class _Builder:
         it, if those have all of its nodes that have no code.
         """
         calls: dict[int, RawOperator] = {}
-        for one in self.raw.operators:
-            nodes = range(one.first, one.last)
+        for operator in self.raw.operators:
+            nodes = range(operator.first, operator.last)
             bare = {at for at in nodes if not self._has_code(self.raw.nodes[at])}
             inside = [calls[at] for at in nodes if at in calls]
-            if one.operator not in table():
+            if operator.operator not in table():
                 bare -= {at for call in inside for at in range(call.first, call.last)}
             if bare:
-                calls[one.first] = one
+                calls[operator.first] = operator
         return calls
 
     def _has_code(self, node: RawNode) -> bool:
@@ -319,7 +326,7 @@ class _Builder:
                         hint=work.hint,
                     )
                 )
-            case RawOperator() if work.writes and all(0 in one.shape for one in work.writes):
+            case RawOperator() if work.writes and all(0 in tensor.shape for tensor in work.writes):
                 return  # nothing is what it gives, and there may be no memory to name
             case RawOperator() if self.random is not None and draws_seeds(work):
                 yield self._draw(work, self.random)

@@ -85,11 +85,11 @@ class Codes:
                 self.findings += [
                     warning(
                         "TSR6006",
-                        f"`{_kernel_name(one)}` has other parameters or variables"
-                        f" on {one.arch} than on {variants[0].arch}",
+                        f"`{_kernel_name(variant)}` has other parameters or variables"
+                        f" on {variant.arch} than on {variants[0].arch}",
                     )
-                    for one in variants
-                    if one not in kept
+                    for variant in variants
+                    if variant not in kept
                 ]
                 by_text[key] = ir.ProgramModule(ir.ModuleId(len(by_text)), name, kept)
                 self.modules.append(by_text[key])

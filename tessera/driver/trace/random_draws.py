@@ -43,7 +43,7 @@ def draws_seeds(operator: RawOperator) -> bool:
     return (
         operator.operator in _OPERATORS
         and (given.get("low"), given.get("high")) == _RANGE
-        and [one.dtype for one in operator.writes] == [DataType.S64]
+        and [tensor.dtype for tensor in operator.writes] == [DataType.S64]
         and _count(operator) <= _MOST
     )
 

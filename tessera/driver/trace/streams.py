@@ -34,19 +34,21 @@ def find_lines(after: Sequence[Sequence[int]]) -> Lines:
     tails: dict[int, int] = {}
     for piece, before in enumerate(after):
         joined: Clock = {}
-        for one in before:
-            _join(joined, clocks[one])
-        stream = _stream(joined, tails, [streams[one] for one in sorted(before, reverse=True)])
+        for earlier in before:
+            _join(joined, clocks[earlier])
+        stream = _stream(
+            joined, tails, [streams[earlier] for earlier in sorted(before, reverse=True)]
+        )
         clock = dict(clocks[tails[stream]]) if stream in tails else {}
-        found = []
-        for one in sorted(before, reverse=True):
-            if clock.get(streams[one], -1) < one:
-                found.append(one)
-                _join(clock, clocks[one])
+        awaited = []
+        for earlier in sorted(before, reverse=True):
+            if clock.get(streams[earlier], -1) < earlier:
+                awaited.append(earlier)
+                _join(clock, clocks[earlier])
         clock[stream] = piece
         tails[stream] = piece
         streams.append(stream)
-        waits.append(tuple(sorted(found)))
+        waits.append(tuple(sorted(awaited)))
         clocks.append(clock)
     return Lines(tuple(streams), tuple(waits))
 

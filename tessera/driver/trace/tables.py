@@ -54,15 +54,15 @@ def find_words(
     program: ir.Program, steps: tuple[StepAccesses, ...], holdings: Holdings
 ) -> list[AddressWord]:
     """The words that steps use as addresses, those that `pointers` records name included."""
-    found: dict[tuple[int, int], int] = {}
+    words: dict[tuple[int, int], int] = {}
     writers = _writers(steps)
     for number, step in enumerate(steps):
         for access in _origins(steps, writers, number, _address_loads(step)):
             for offset, value in _words(access, program.buffers[access.buffer], holdings):
-                found.setdefault((int(access.buffer), offset), value)
+                words.setdefault((int(access.buffer), offset), value)
     return [
         AddressWord(program.buffers[number].name, offset, value)
-        for (number, offset), value in sorted(found.items())
+        for (number, offset), value in sorted(words.items())
     ]
 
 
@@ -83,29 +83,32 @@ def _origins(
     steps: tuple[StepAccesses, ...], writers: Writers, number: int, loads: list[Access]
 ) -> list[Access]:
     """These reads, and those of earlier steps that may have written what they read."""
-    found = dict.fromkeys(loads)
-    work = [(number, access) for access in found]
+    origins = dict.fromkeys(loads)
+    work = [(number, access) for access in origins]
     while work:
         at, access = work.pop()
         before = (
-            one for one, wrote in writers.get(access.buffer, ()) if one < at if _meet(access, wrote)
+            writer
+            for writer, wrote in writers.get(access.buffer, ())
+            if writer < at
+            if _meet(access, wrote)
         )
-        for one in sorted(set(before)):
-            for more in _known(steps[one]):
-                if more.kind.reads and _may_carry(more) and more not in found:
-                    found[more] = None
-                    work.append((one, more))
-    return list(found)
+        for writer in sorted(set(before)):
+            for more in _known(steps[writer]):
+                if more.kind.reads and _may_carry(more) and more not in origins:
+                    origins[more] = None
+                    work.append((writer, more))
+    return list(origins)
 
 
 def _writers(steps: tuple[StepAccesses, ...]) -> Writers:
     """By buffer, the writes of steps in order."""
-    found: Writers = {}
+    writers: Writers = {}
     for number, step in enumerate(steps):
         for access in _known(step):
             if access.kind.writes:
-                found.setdefault(access.buffer, []).append((number, access))
-    return found
+                writers.setdefault(access.buffer, []).append((number, access))
+    return writers
 
 
 def _known(step: StepAccesses) -> Iterator[Access]:
@@ -117,9 +120,9 @@ def _may_carry(access: Access) -> bool:
     return access.text.endswith("64") or not access.text.startswith("ld")
 
 
-def _meet(one: Access, other: Access) -> bool:
+def _meet(access: Access, other: Access) -> bool:
     size = 1 << 62
-    both = intervals.intersect(region_bytes(one.region, size), region_bytes(other.region, size))
+    both = intervals.intersect(region_bytes(access.region, size), region_bytes(other.region, size))
     return bool(len(both))
 
 

@@ -36,14 +36,14 @@ def join(parts: Sequence[Array]) -> Array:
     parts = [part for part in parts if len(part)]
     if not parts:
         return NOTHING
-    found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if len(found) == 1 or (found[1:, 0] > found[:-1, 1]).all():
-        return found
-    found = found[found[:, 0].argsort(kind="stable")]
-    reach = np.maximum.accumulate(found[:, 1])
-    begins = np.append(0, (found[1:, 0] > reach[:-1]).nonzero()[0] + 1)
-    ends = np.append(begins[1:] - 1, len(found) - 1)
-    return np.stack([found[begins, 0], reach[ends]], axis=1)
+    ranges = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(ranges) == 1 or (ranges[1:, 0] > ranges[:-1, 1]).all():
+        return ranges
+    ranges = ranges[ranges[:, 0].argsort(kind="stable")]
+    reach = np.maximum.accumulate(ranges[:, 1])
+    begins = np.append(0, (ranges[1:, 0] > reach[:-1]).nonzero()[0] + 1)
+    ends = np.append(begins[1:] - 1, len(ranges) - 1)
+    return np.stack([ranges[begins, 0], reach[ends]], axis=1)
 
 
 def minus(left: Array, right: Array) -> Array:
@@ -111,14 +111,14 @@ def region_ranges(region: Region, length: int) -> Array:
     """The bytes of a region that lie in a buffer of `length` bytes."""
     match region:
         case Affine():
-            found = join([_descriptor(piece) for piece in region.pieces])
+            ranges = join([_descriptor(piece) for piece in region.pieces])
         case Interval():
-            found = ranges_of([(region.start, region.end)])
+            ranges = ranges_of([(region.start, region.end)])
         case WholeBuffer() | Unknown():
-            found = ranges_of([(0, length)])
-    if len(found) == 0 or (found[0, 0] >= 0 and found[-1, 1] <= length):
-        return found
-    cut = np.clip(found, 0, length)
+            ranges = ranges_of([(0, length)])
+    if len(ranges) == 0 or (ranges[0, 0] >= 0 and ranges[-1, 1] <= length):
+        return ranges
+    cut = np.clip(ranges, 0, length)
     return cut[cut[:, 0] < cut[:, 1]]
 
 
@@ -126,10 +126,10 @@ def _descriptor(piece: Descriptor) -> Array:
     """Dimensions that close their gaps make a wider word; the others give a start each."""
     width = piece.width
     starts = np.array([piece.offset], dtype=np.int64)
-    for one in sorted(piece.dimensions, key=lambda one: one.stride):
-        if one.stride <= width and len(starts) == 1:
-            width += one.stride * (one.count - 1)
+    for dimension in sorted(piece.dimensions, key=lambda dimension: dimension.stride):
+        if dimension.stride <= width and len(starts) == 1:
+            width += dimension.stride * (dimension.count - 1)
         else:
-            steps = np.arange(one.count, dtype=np.int64) * one.stride
+            steps = np.arange(dimension.count, dtype=np.int64) * dimension.stride
             starts = (starts[:, None] + steps[None, :]).ravel()
     return join([np.stack([starts, starts + width], axis=1)])

@@ -70,8 +70,10 @@ def check_plan(
     if findings.count:
         return findings.result()
     for replica in plan.replicas:
-        placements = {one.trace: [step.device for step in one.steps] for one in replica.traces}
-        arches = {one.trace: [step.arch for step in one.steps] for one in replica.traces}
+        placements = {
+            placed.trace: [step.device for step in placed.steps] for placed in replica.traces
+        }
+        arches = {placed.trace: [step.arch for step in placed.steps] for placed in replica.traces}
         _check_replica(replica.lowered, programs, graphs, placements, findings, arches)
     check_layouts(plan.replicas, programs, findings)
     used = check_capacity(shared_areas(plan.replicas), card_of, cards, findings)
@@ -156,7 +158,7 @@ def _check_traces(
     placements: Mapping[int, Sequence[str]],
     findings: Findings,
 ) -> None:
-    served = [one.trace for one in lowered.traces]
+    served = [trace.trace for trace in lowered.traces]
     if sorted(served) != sorted(placements):
         findings.add(
             "TSR4013", f"there are programs for traces {served}, and steps for {list(placements)}"

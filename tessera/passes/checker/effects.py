@@ -51,16 +51,16 @@ def _effects(node: Node, graph: KernelGraph, tables: dict[int, Array], memo: _Me
         accesses.setdefault(int(access.buffer), []).append(access)
     touched, weights = [], []
     for buffer, those in accesses.items():
-        one = graph.buffers[buffer]
-        if one.bytes == 0:
+        held = graph.buffers[buffer]
+        if held.bytes == 0:
             continue
-        if one.role is Role.WEIGHT:
+        if held.role is Role.WEIGHT:
             weights.append((buffer, any(access.kind.writes for access in those)))
             if buffer not in tables:
                 continue
-        found = memo.bytes_of(those, one.bytes)
-        if len(found.needed) or len(found.written):
-            touched.append((buffer, found))
+        touched_bytes = memo.bytes_of(those, held.bytes)
+        if len(touched_bytes.needed) or len(touched_bytes.written):
+            touched.append((buffer, touched_bytes))
     return Effects(tuple(touched), tuple(weights))
 
 
@@ -74,10 +74,10 @@ class _Memo:
     def bytes_of(self, accesses: list[Access], length: int) -> Bytes3:
         """All accesses of a step to one buffer, added up."""
         key = (length, *((id(a.kind), id(a.certainty), id(a.region)) for a in accesses))
-        found = self.sums.get(key)
-        if found is None:
-            found = self.sums[key] = self._add_up(accesses, length)
-        return found
+        total = self.sums.get(key)
+        if total is None:
+            total = self.sums[key] = self._add_up(accesses, length)
+        return total
 
     def _add_up(self, accesses: list[Access], length: int) -> Bytes3:
         reads = [a.region for a in accesses if a.kind.reads]
@@ -92,7 +92,9 @@ class _Memo:
         return Bytes3(needed=needed, written=written, certain=certain)
 
     def _join(self, regions: list[Region], length: int) -> Array:
-        return join([self._region(one, length) for one in {id(r): r for r in regions}.values()])
+        return join(
+            [self._region(region, length) for region in {id(r): r for r in regions}.values()]
+        )
 
     def _region(self, region: Region, length: int) -> Array:
         key = (id(region), length)
@@ -103,8 +105,8 @@ class _Memo:
 
 def pointer_words(program: Program) -> dict[int, Array]:
     """The bytes of each buffer that hold addresses when a request begins."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    spans_of: dict[int, list[tuple[int, int]]] = {}
     for table in program.pointer_tables:
         spans = [(word.offset, word.offset + POINTER_BYTES) for word in table.words]
-        found.setdefault(int(table.buffer), []).extend(spans)
-    return {buffer: ranges_of(spans) for buffer, spans in found.items() if spans}
+        spans_of.setdefault(int(table.buffer), []).extend(spans)
+    return {buffer: ranges_of(spans) for buffer, spans in spans_of.items() if spans}

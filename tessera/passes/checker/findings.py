@@ -148,9 +148,9 @@ class Names:
 
     def transfer(self, transfer: int) -> str:
         """`transfer 4 of x from a to b`."""
-        one = self.transfers[transfer]
-        name = self.buffer(one.buffer)
-        return f"transfer {transfer} of {name} from `{one.source}` to `{one.target}`"
+        record = self.transfers[transfer]
+        name = self.buffer(record.buffer)
+        return f"transfer {transfer} of {name} from `{record.source}` to `{record.target}`"
 
     def op(self, op: Op) -> Said:
         """An operation, what it does and where: device, queue, number."""

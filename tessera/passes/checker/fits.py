@@ -58,7 +58,7 @@ def check_fits(
 ) -> None:
     """No step is on a device that cannot run it."""
     arch_of = {card.name: card.arch for card in plan.cards}
-    devices = {one.name: (arch_of.get(one.card, ""), one.sms) for one in plan.devices}
+    devices = {device.name: (arch_of.get(device.card, ""), device.sms) for device in plan.devices}
     for placed in replica.traces:
         if not 0 <= placed.trace < len(programs):
             continue  # that is said elsewhere

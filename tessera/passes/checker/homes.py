@@ -48,7 +48,7 @@ def check_homes(
 ) -> dict[int, Claims] | None:
     """What each trace finds and leaves, or None where the records are of no use."""
     before = findings.count
-    served = sorted({one.trace for one in replica.traces})
+    served = sorted({trace.trace for trace in replica.traces})
     homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}
     for home in replica.homes:
         fault = _home_fault(home, homes, programs, memory)
@@ -84,14 +84,14 @@ def _home_fault(
     buffers = programs[home.trace].buffers
     if not 0 <= home.buffer < len(buffers):
         return f"names buffer {home.buffer}, which is not there"
-    one = buffers[home.buffer]
-    if one.role not in LASTING:
-        return f"is of `{one.name}`, which does not outlive a request"
+    held = buffers[home.buffer]
+    if held.role not in LASTING:
+        return f"is of `{held.name}`, which does not outlive a request"
     if memory.place(home.trace, home.device, int(home.buffer)) is None:
-        return f"is of `{one.name}`, which has no place there"
+        return f"is of `{held.name}`, which has no place there"
     if any(other.device == home.device for other in homes[home.trace].get(int(home.buffer), ())):
-        return f"is of `{one.name}`, which has another there"
-    return bytes_fault(home.bytes, one.bytes, one.name)
+        return f"is of `{held.name}`, which has another there"
+    return bytes_fault(home.bytes, held.bytes, held.name)
 
 
 def _key(trace: int, buffer: Buffer) -> Key:
@@ -105,22 +105,22 @@ def _written(
     parts: dict[Key, dict[int, Array]] = {}
     for trace, steps in effects.items():
         for step in steps:
-            for buffer, found in step.touched:
-                one = programs[trace].buffers[buffer]
-                if len(found.written) and one.role in LASTING:
-                    parts.setdefault(_key(trace, one), {})[id(found.written)] = found.written
-    return {key: join(list(found.values())) for key, found in parts.items()}
+            for buffer, touched in step.touched:
+                held = programs[trace].buffers[buffer]
+                if len(touched.written) and held.role in LASTING:
+                    parts.setdefault(_key(trace, held), {})[id(touched.written)] = touched.written
+    return {key: join(list(pieces.values())) for key, pieces in parts.items()}
 
 
 def _constant(program: Program, homes: Mapping[int, Sequence[Home]]) -> dict[int, Array]:
     """Per buffer that lasts the bytes without a home: nothing writes them."""
     return {
-        int(one.id): minus(
-            ranges_of([(0, one.bytes)]),
-            join([ranges_of(home.bytes) for home in homes.get(int(one.id), ())]),
+        int(held.id): minus(
+            ranges_of([(0, held.bytes)]),
+            join([ranges_of(home.bytes) for home in homes.get(int(held.id), ())]),
         )
-        for one in program.buffers
-        if one.role in LASTING and one.bytes
+        for held in program.buffers
+        if held.role in LASTING and held.bytes
     }
 
 
@@ -133,33 +133,33 @@ def _check_agreement(
     """All traces name the same homes, and every byte that is written has one."""
     agreed: dict[Key, tuple[int, dict[str, object]]] = {}
     for trace, own in homes.items():
-        for one in programs[trace].buffers:
-            if one.role not in LASTING:
+        for held in programs[trace].buffers:
+            if held.role not in LASTING:
                 continue
-            here = own.get(int(one.id), [])
+            here = own.get(int(held.id), [])
             first, known = agreed.setdefault(
-                _key(trace, one), (trace, {home.device: home.bytes for home in here})
+                _key(trace, held), (trace, {home.device: home.bytes for home in here})
             )
             if known != {home.device: home.bytes for home in here}:
                 findings.add(
                     "TSR4013",
                     f"traces {first} and {trace} say different things about the homes of "
-                    f"`{one.name}`",
+                    f"`{held.name}`",
                 )
             at_home = join([ranges_of(home.bytes) for home in here])
-            lost = minus(written.get(_key(trace, one), NOTHING), at_home)
+            lost = minus(written.get(_key(trace, held), NOTHING), at_home)
             if len(lost):
                 findings.add(
                     "TSR4007",
-                    f"bytes {text(lost)} of `{one.name}` have no home after a request of trace "
+                    f"bytes {text(lost)} of `{held.name}` have no home after a request of trace "
                     f"{trace}",
                     "a step may write them, and the next request finds them nowhere",
                 )
 
 
 def _check_alone(replica: LoweredReplica, written: Mapping[Key, Array], findings: Findings) -> None:
-    for (trace, name), found in written.items():
-        if trace >= 0 and len(found):
+    for (trace, name), ranges in written.items():
+        if trace >= 0 and len(ranges):
             findings.add(
                 "TSR4013",
                 f"`{name}` may be written and there are {replica.slots} slots",
@@ -176,18 +176,18 @@ def _check_words(
     """Addresses in states that steps may overwrite are right for the requests that follow."""
     for trace, program in programs.items():
         for buffer, words in pointer_words(program).items():
-            one = program.buffers[buffer]
-            lost = common(words, written.get((-1, one.name), NOTHING))
-            if one.role is not Role.STATE or not len(lost):
+            held = program.buffers[buffer]
+            lost = common(words, written.get((-1, held.name), NOTHING))
+            if held.role is not Role.STATE or not len(lost):
                 continue
-            what = f"a step may overwrite addresses in the state `{one.name}`, bytes {text(lost)}"
+            what = f"a step may overwrite addresses in the state `{held.name}`, bytes {text(lost)}"
             why = "what it leaves there is carried to the next request"
             if replica.slots != 1:
                 findings.add("TSR4011", f"{what}, and there are {replica.slots} slots", why)
             others = [
                 other
                 for other, its in programs.items()
-                if other > trace and any(b.name == one.name for b in its.buffers)
+                if other > trace and any(b.name == held.name for b in its.buffers)
             ]
             if others:
                 findings.add("TSR4011", f"{what}, and trace {others[0]} has it too", why)

@@ -31,17 +31,17 @@ class Host:
         self.sequence = sequence
         self.findings = findings
         self.sent = {
-            int(one.id): np.full(len(sequence.bounds[int(one.id)]) - 1, _NOT_SENT, dtype=np.int32)
-            for one in shape.graph.buffers
-            if one.role is Role.OUTPUT and one.bytes
+            int(held.id): np.full(len(sequence.bounds[int(held.id)]) - 1, _NOT_SENT, dtype=np.int32)
+            for held in shape.graph.buffers
+            if held.role is Role.OUTPUT and held.bytes
         }
 
-    def take(self, op: Op, buffer: int, found: Array, version: int | Versions) -> None:
+    def take(self, op: Op, buffer: int, ranges: Array, version: int | Versions) -> None:
         """Bytes are sent to the host."""
         before = self.findings.count
         lost = np.asarray(version) == POISON_VERSION
         bounds, final = self.sequence.bounds[buffer], self.sequence.final[buffer]
-        index = places(bounds, found)
+        index = places(bounds, ranges)
         again = self.sent[buffer][index] != _NOT_SENT
         if again.any():
             self.findings.add(

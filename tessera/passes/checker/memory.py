@@ -103,12 +103,12 @@ def _areas(replica: LoweredReplica, findings: Findings) -> dict[tuple[str, AreaK
         AreaKind.LANE: replica.lanes,
         AreaKind.SLOT: replica.slots,
     }
-    found: dict[tuple[str, AreaKind], Area] = {}
+    areas: dict[tuple[str, AreaKind], Area] = {}
     for area in replica.areas:
         what = f"the {area.kind.value} area of `{area.device}`"
         if area.device not in replica.devices:
             findings.add("TSR4009", f"{what} is on no device of the replica", at=area)
-        elif (area.device, area.kind) in found:
+        elif (area.device, area.kind) in areas:
             findings.add("TSR4009", f"{what} is there twice", at=area)
         elif not 0 <= area.bytes <= MOST_BYTES:
             findings.add("TSR4009", f"{what} cannot have {area.bytes} bytes", at=area)
@@ -123,8 +123,8 @@ def _areas(replica: LoweredReplica, findings: Findings) -> dict[tuple[str, AreaK
                 at=area,
             )
         else:
-            found[area.device, area.kind] = area
-    return found
+            areas[area.device, area.kind] = area
+    return areas
 
 
 def _place_fault(
@@ -174,15 +174,15 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
     """Equal names have one size and one place, other names other bytes."""
     sizes: dict[str, tuple[int, Role]] = {}
     for trace in sorted({trace for trace, _, _ in memory.places}):
-        for one in programs[trace].buffers:
-            if KIND_OF[one.role] not in _SHARED:
+        for held in programs[trace].buffers:
+            if KIND_OF[held.role] not in _SHARED:
                 continue
-            size, role = sizes.setdefault(one.name, (one.bytes, one.role))
-            if (size, role) != (one.bytes, one.role):
+            size, role = sizes.setdefault(held.name, (held.bytes, held.role))
+            if (size, role) != (held.bytes, held.role):
                 findings.add(
                     "TSR4013",
-                    f"traces share `{one.name}`: a {role.value} of {size} bytes, and a "
-                    f"{one.role.value} of {one.bytes}",
+                    f"traces share `{held.name}`: a {role.value} of {size} bytes, and a "
+                    f"{held.role.value} of {held.bytes}",
                 )
     areas: dict[tuple[str, AreaKind], dict[str, tuple[int, int]]] = {}
     for (trace, device, number), place in memory.places.items():

@@ -29,7 +29,7 @@ def check_modules(
 ) -> None:
     """The module area of every device holds what its modules bring along."""
     loaded: dict[str, set[tuple[int, int, str]]] = {}
-    for trace in sorted({one.trace for one in replica.traces}):
+    for trace in sorted({trace_programs.trace for trace_programs in replica.traces}):
         own = arches.get(trace, ())
         for number, step in enumerate(programs[trace].work()):
             if isinstance(step, Launch):
@@ -55,10 +55,10 @@ def check_modules(
 def _variable_bytes(program: Program) -> dict[int, int]:
     """Per module the bytes of its variables."""
     numbers = {module.name: int(module.id) for module in program.modules}
-    found: dict[int, int] = {}
-    for one in program.buffers:
-        if one.role is Role.VARIABLE:
-            module = numbers.get(one.name.rpartition(".")[0])
+    bytes_of: dict[int, int] = {}
+    for variable in program.buffers:
+        if variable.role is Role.VARIABLE:
+            module = numbers.get(variable.name.rpartition(".")[0])
             if module is not None:
-                found[module] = found.get(module, 0) + one.bytes
-    return found
+                bytes_of[module] = bytes_of.get(module, 0) + variable.bytes
+    return bytes_of

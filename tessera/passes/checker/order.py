@@ -97,8 +97,8 @@ class _Walk:
                 continue  # another entry for this queue was first
             woken = self._try(key, self.shape.queues[key][at])
             if woken is not None:
-                for one in (key, *woken):
-                    look_at(one)
+                for woken_key in (key, *woken):
+                    look_at(woken_key)
 
     def head(self, key: QueueKey) -> Op | None:
         """The next operation of a queue."""
@@ -162,17 +162,17 @@ class _Walk:
 
 def _ranks(ops: list[Op]) -> list[int]:
     """Per operation when to do it: steps, and what prepares memory for them, by their numbers."""
-    step, found = _AT_ONCE, []
+    step, ranks = _AT_ONCE, []
     for op in reversed(ops):
         match op.operation:
             case Run(number):
                 step = int(number)
-                found.append(step)
+                ranks.append(step)
             case Fill() | Free():
-                found.append(step)
+                ranks.append(step)
             case _:
-                found.append(_AT_ONCE)
-    return found[::-1]
+                ranks.append(_AT_ONCE)
+    return ranks[::-1]
 
 
 def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:

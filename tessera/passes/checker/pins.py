@@ -43,9 +43,9 @@ def check_words(shape: Shape, sequence: Sequence, findings: Findings) -> None:
 
 
 def _check_apart(
-    what: str, found: tuple[tuple[int, int], ...], words: Array, findings: Findings
+    what: str, spans: tuple[tuple[int, int], ...], words: Array, findings: Findings
 ) -> None:
-    hit = common(words, np.array(found, dtype=np.int64))
+    hit = common(words, np.array(spans, dtype=np.int64))
     if len(hit):
         findings.add(
             "TSR4011",
@@ -77,17 +77,17 @@ def _none(count: int, devices: int) -> Masks:
 
 
 def _key(shape: Shape, trace: int, buffer: int) -> Key:
-    one = shape.graph.buffers[buffer]
-    return (-1, one.name) if one.role is Role.STATE else (trace, buffer)
+    held = shape.graph.buffers[buffer]
+    return (-1, held.name) if held.role is Role.STATE else (trace, buffer)
 
 
 def _bounds(traces: Mapping[int, tuple[Shape, Sequence]]) -> dict[Key, Array]:
     """Where buffers are cut, those that traces share by the cuts of all of them."""
-    found: dict[Key, list[Array]] = {}
+    cuts_of: dict[Key, list[Array]] = {}
     for trace, (shape, sequence) in traces.items():
         for buffer, cuts in sequence.bounds.items():
-            found.setdefault(_key(shape, trace, buffer), []).append(cuts)
-    return {key: np.unique(np.concatenate(cuts)) for key, cuts in found.items()}
+            cuts_of.setdefault(_key(shape, trace, buffer), []).append(cuts)
+    return {key: np.unique(np.concatenate(cuts)) for key, cuts in cuts_of.items()}
 
 
 class _Flow:

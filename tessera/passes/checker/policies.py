@@ -31,13 +31,13 @@ def check_layouts(
             buffers = programs[place.trace].buffers
             if not 0 <= place.buffer < len(buffers):
                 continue  # `judge.memory` says so
-            one = buffers[place.buffer]
+            weight = buffers[place.buffer]
             layout = layouts.setdefault(place.device, {})
-            known = layout.setdefault(one.name, (place.offset, place.offset + one.bytes))
+            known = layout.setdefault(weight.name, (place.offset, place.offset + weight.bytes))
             if known[0] != place.offset:
                 findings.add(
                     "TSR4009",
-                    f"policies share `{one.name}` on `{place.device}` and have it at {known[0]} "
+                    f"policies share `{weight.name}` on `{place.device}` and have it at {known[0]} "
                     f"and at {place.offset}",
                     at=place,
                 )
@@ -55,18 +55,18 @@ def check_layouts(
 def shared_areas(replicas: Sequence[Replica]) -> list[Area]:
     """The areas of all replicas; of several policies, only the largest weights of each device."""
     weights: dict[tuple[str, str], list[Area]] = {}
-    found = []
+    kept = []
     for replica in replicas:
         for area in replica.lowered.areas:
             if area.kind is AreaKind.WEIGHTS:
                 weights.setdefault((area.device, replica.policy), []).append(area)
             else:
-                found.append(area)
+                kept.append(area)
     largest: dict[str, list[Area]] = {}
     for (device, _), areas in weights.items():
         if _taken(areas) >= _taken(largest.get(device, [])):
             largest[device] = areas
-    return [*found, *(area for areas in largest.values() for area in areas)]
+    return [*kept, *(area for areas in largest.values() for area in areas)]
 
 
 def _taken(areas: Sequence[Area]) -> int:

@@ -74,8 +74,8 @@ def find_sequence(shape: Shape, effects: tuple[Effects, ...], homes: tuple[Home,
     touches = []
     for step, effect in enumerate(effects):
         done = tuple(
-            Touch(buffer, found, _packed(current[buffer][places(bounds[buffer], found.needed)]))
-            for buffer, found in effect.touched
+            Touch(buffer, touched, _packed(current[buffer][places(bounds[buffer], touched.needed)]))
+            for buffer, touched in effect.touched
         )
         for touch in done:
             current[touch.buffer][places(bounds[touch.buffer], touch.written)] = step
@@ -95,17 +95,17 @@ def _bounds(
     """Where the buffers that are walked are cut."""
     parts: dict[int, dict[int, Array]] = {b: {id(where): where} for b, where in words.items()}
     for effect in effects:
-        for buffer, found in effect.touched:
+        for buffer, touched in effect.touched:
             own = parts.setdefault(buffer, {})
-            for where in (found.needed, found.written, found.certain):
+            for where in (touched.needed, touched.written, touched.certain):
                 own[id(where)] = where
     for number, ranges in _plan_ranges(shape, homes):
         where = ranges_of(ranges)
         parts.setdefault(number, {})[id(where)] = where
     return {
-        int(one.id): boundaries(one.bytes, parts.get(int(one.id), {}).values())
-        for one in shape.graph.buffers
-        if one.bytes and (one.role is not Role.WEIGHT or int(one.id) in words)
+        int(held.id): boundaries(held.bytes, parts.get(int(held.id), {}).values())
+        for held in shape.graph.buffers
+        if held.bytes and (held.role is not Role.WEIGHT or int(held.id) in words)
     }
 
 

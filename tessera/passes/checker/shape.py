@@ -77,15 +77,19 @@ def find_shape(
         for queue in Queue:
             shape.queues[device, queue] = []
     seen: set[str] = set()
-    for one in trace.programs:
-        if one.device in seen or one.device not in devices:
-            what = "has two programs" if one.device in seen else "is no device of its replica"
-            findings.add("TSR4001", f"`{one.device}` {what}", at=one)
+    for device_program in trace.programs:
+        if device_program.device in seen or device_program.device not in devices:
+            what = (
+                "has two programs"
+                if device_program.device in seen
+                else "is no device of its replica"
+            )
+            findings.add("TSR4001", f"`{device_program.device}` {what}", at=device_program)
             continue
-        seen.add(one.device)
-        for number, queued in enumerate(one.operations):
-            ops = shape.queues[one.device, queued.queue]
-            op = Op(device=one.device, position=len(ops), number=number, record=queued)
+        seen.add(device_program.device)
+        for number, queued in enumerate(device_program.operations):
+            ops = shape.queues[device_program.device, queued.queue]
+            op = Op(device=device_program.device, position=len(ops), number=number, record=queued)
             ops.append(op)
             _enter(shape, op, findings)
     if findings.count == before:
@@ -99,34 +103,34 @@ def _transfers(
     trace: LoweredTrace, graph: KernelGraph, devices: Sequence[str], findings: Findings
 ) -> dict[int, Transfer]:
     """The transfers by number; those that can be no transfers are reported and left out."""
-    found: dict[int, Transfer] = {}
-    for one in trace.transfers:
-        fault = _transfer_fault(one, graph, devices)
-        if fault is None and one.id in found:
+    transfers: dict[int, Transfer] = {}
+    for transfer in trace.transfers:
+        fault = _transfer_fault(transfer, graph, devices)
+        if fault is None and transfer.id in transfers:
             fault = "is there twice"
         if fault is not None:
-            findings.add("TSR4001", f"transfer {one.id} {fault}", at=one)
+            findings.add("TSR4001", f"transfer {transfer.id} {fault}", at=transfer)
             continue
-        found[one.id] = one
-    return found
+        transfers[transfer.id] = transfer
+    return transfers
 
 
-def _transfer_fault(one: Transfer, graph: KernelGraph, devices: Sequence[str]) -> str | None:
-    if not 0 <= one.buffer < len(graph.buffers):
-        return f"is of buffer {one.buffer}, which is not there"
-    buffer = graph.buffers[one.buffer]
-    if one.source == one.target:
-        return f"goes from `{one.source}` to itself"
-    for end in (one.source, one.target):
+def _transfer_fault(transfer: Transfer, graph: KernelGraph, devices: Sequence[str]) -> str | None:
+    if not 0 <= transfer.buffer < len(graph.buffers):
+        return f"is of buffer {transfer.buffer}, which is not there"
+    buffer = graph.buffers[transfer.buffer]
+    if transfer.source == transfer.target:
+        return f"goes from `{transfer.source}` to itself"
+    for end in (transfer.source, transfer.target):
         if end != HOST and end not in devices:
             return f"names `{end}`, which is no device of its replica"
     if buffer.role is Role.WEIGHT:
         return f"is of the weight `{buffer.name}`, which is in place before any request"
-    if one.source == HOST and buffer.role is not Role.INPUT:
+    if transfer.source == HOST and buffer.role is not Role.INPUT:
         return f"takes `{buffer.name}` from the host, which has only inputs to give"
-    if one.target == HOST and buffer.role is not Role.OUTPUT:
+    if transfer.target == HOST and buffer.role is not Role.OUTPUT:
         return f"takes `{buffer.name}` to the host, which takes only outputs"
-    return bytes_fault(one.bytes, buffer.bytes, buffer.name)
+    return bytes_fault(transfer.bytes, buffer.bytes, buffer.name)
 
 
 def bytes_fault(ranges: Bytes, length: int, name: str) -> str | None:
@@ -207,8 +211,8 @@ def _dispatch(
         case Fill(buffer, ranges):
             fault = _own_fault(shape, buffer, (Role.OUTPUT, Role.TEMP), "fill")
             if fault is None:
-                one = shape.graph.buffers[buffer]
-                fault = bytes_fault(ranges, one.bytes, one.name)
+                held = shape.graph.buffers[buffer]
+                fault = bytes_fault(ranges, held.bytes, held.name)
             if fault is not None:
                 findings.add("TSR4001", f"{where} {fault}", at=op.record)
         case Free(buffer):
@@ -222,9 +226,9 @@ def _dispatch(
 def _own_fault(shape: Shape, buffer: int, roles: tuple[Role, ...], verb: str) -> str | None:
     if not 0 <= buffer < len(shape.graph.buffers):
         return f"is to {verb} buffer {buffer}, which is not there"
-    one = shape.graph.buffers[buffer]
-    if one.role not in roles:
-        return f"is to {verb} `{one.name}`, which is of role {one.role.value}"
+    held = shape.graph.buffers[buffer]
+    if held.role not in roles:
+        return f"is to {verb} `{held.name}`, which is of role {held.role.value}"
     return None
 
 
@@ -256,12 +260,12 @@ def _check_gate(shape: Shape, findings: Findings) -> None:
 
 def _check_ends(shape: Shape, findings: Findings) -> None:
     """Every transfer has both its ends, and every event that is waited for happens."""
-    for number, one in shape.transfers.items():
+    for number, transfer in shape.transfers.items():
         name = shape.names.transfer(number)
-        if one.source != HOST and number not in shape.sends:
-            findings.add("TSR4002", f"{name} is never sent", at=one)
-        if one.target != HOST and number not in shape.receives:
-            findings.add("TSR4002", f"{name} is never received", at=one)
+        if transfer.source != HOST and number not in shape.sends:
+            findings.add("TSR4002", f"{name} is never sent", at=transfer)
+        if transfer.target != HOST and number not in shape.receives:
+            findings.add("TSR4002", f"{name} is never received", at=transfer)
     for ops in shape.queues.values():
         for op in ops:
             if isinstance(op.operation, Await):

@@ -74,9 +74,9 @@ class Space:
 
     def versions(self, buffer: int, index: Index) -> Array:
         """The versions that bytes of a buffer have here; what is not its own is poison."""
-        found = self.tags[index] - self.tag(buffer, 0)
-        found[(found < -1) | (found >= (1 << _VERSION_BITS) - 1)] = POISON_VERSION
-        return found
+        versions = self.tags[index] - self.tag(buffer, 0)
+        versions[(versions < -1) | (versions >= (1 << _VERSION_BITS) - 1)] = POISON_VERSION
+        return versions
 
     def by_atom(self, buffer: int, index: Index, versions: Array) -> int | Versions:
         """Versions per atom of the buffer, the worst of each; one number where all are equal."""
@@ -135,16 +135,16 @@ def build_space(shape: Shape, sequence: Sequence, memory: Memory, device: str) -
     start: dict[int, int] = {}
     sizes: dict[int, int] = {}
     variables = _VARIABLES
-    for one in shape.graph.buffers:
-        place = memory.place(shape.trace.trace, device, int(one.id))
-        if place is None or int(one.id) not in sequence.bounds:
+    for held in shape.graph.buffers:
+        place = memory.place(shape.trace.trace, device, int(held.id))
+        if place is None or int(held.id) not in sequence.bounds:
             continue
-        sizes[int(one.id)] = one.bytes
+        sizes[int(held.id)] = held.bytes
         if place.kind is AreaKind.MODULE:
-            start[int(one.id)] = variables
-            variables += one.bytes + 1
+            start[int(held.id)] = variables
+            variables += held.bytes + 1
         else:
-            start[int(one.id)] = _BASES[place.kind] + place.offset
+            start[int(held.id)] = _BASES[place.kind] + place.offset
     parts = [sequence.bounds[buffer] + at for buffer, at in start.items()]
     bounds = np.unique(np.concatenate(parts)) if parts else np.zeros(1, dtype=np.int64)
     atoms: dict[int, Array] = {}

@@ -31,8 +31,8 @@ def check_tables(
     words = [_words(program) for program in programs]
     shared: dict[str, object] = {}
     for trace in sorted({trace for trace, _, _ in places}):
-        for name, found in _shared_words(programs[trace], words[trace]):
-            if shared.setdefault(name, found) != found:
+        for name, pointed_to in _shared_words(programs[trace], words[trace]):
+            if shared.setdefault(name, pointed_to) != pointed_to:
                 findings.add("TSR4013", f"traces share `{name}` and put different addresses in it")
     targets: dict[tuple[str, str, int], Place | None] = {}
     for place in places.values():
@@ -57,34 +57,34 @@ def check_tables(
                 break
 
 
-def _in_one_place(table: Place, one: Place | None, other: Place | None) -> bool:
+def _in_one_place(table: Place, first: Place | None, other: Place | None) -> bool:
     """Whether two traces find one address in a word, or each writes its own before every use."""
-    in_slots = all(place is None or place.kind is AreaKind.SLOT for place in (one, other))
+    in_slots = all(place is None or place.kind is AreaKind.SLOT for place in (first, other))
     if in_slots and table.kind is AreaKind.LANE:
         return True
-    if one is None or other is None:
-        return one is other
-    return (one.kind, one.offset) == (other.kind, other.offset)
+    if first is None or other is None:
+        return first is other
+    return (first.kind, first.offset) == (other.kind, other.offset)
 
 
 def _words(program: Program) -> dict[int, list[PointerWord]]:
     """The words of each buffer that has any."""
-    found: dict[int, list[PointerWord]] = {}
+    words_of: dict[int, list[PointerWord]] = {}
     for table in program.pointer_tables:
-        found.setdefault(int(table.buffer), []).extend(table.words)
-    return found
+        words_of.setdefault(int(table.buffer), []).extend(table.words)
+    return words_of
 
 
 def _shared_words(
     program: Program, words: Mapping[int, Sequence[PointerWord]]
 ) -> Iterator[tuple[str, object]]:
     """Per buffer that traces share by name, where it points to."""
-    for one in program.buffers:
-        if one.role in _LASTING:
+    for held in program.buffers:
+        if held.role in _LASTING:
             yield (
-                one.name,
+                held.name,
                 sorted(
                     (word.offset, program.buffers[word.target.buffer].name, word.target.offset)
-                    for word in words.get(int(one.id), ())
+                    for word in words.get(int(held.id), ())
                 ),
             )

@@ -224,11 +224,11 @@ class _Walk:
 
     def _send(self, op: Op, done: Clock, number: int) -> None:
         transfer = self.shape.transfers[number]
-        buffer, found = int(transfer.buffer), ranges_of(transfer.bytes)
+        buffer, ranges = int(transfer.buffer), ranges_of(transfer.bytes)
         version: int | Versions = FIRST
         if self._take(op, done, buffer):
             space = self.spaces[op.device]
-            index = space.index(buffer, found)
+            index = space.index(buffer, ranges)
             ordered = self._ordered(op, done, buffer, index, writes=False)
             held = space.versions(buffer, index)
             lost = held == POISON_VERSION
@@ -244,19 +244,19 @@ class _Walk:
             space.read(index, op)
             version = space.by_atom(buffer, index, held)
         if transfer.target == HOST:
-            self.host.take(op, buffer, found, version)
+            self.host.take(op, buffer, ranges, version)
         else:
             self.carried[number] = version
 
     def _write(
-        self, op: Op, done: Clock, buffer: int, found: Array, version: int | Versions
+        self, op: Op, done: Clock, buffer: int, ranges: Array, version: int | Versions
     ) -> None:
         """A fill or a receive."""
         if not self._take(op, done, buffer):
             return
         space = self.spaces[op.device]
-        index = space.index(buffer, found)
-        wanted = expand(space, self.sequence, buffer, found, index, version)
+        index = space.index(buffer, ranges)
+        wanted = expand(space, self.sequence, buffer, ranges, index, version)
         if self._ordered(op, done, buffer, index, writes=True):
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
@@ -375,11 +375,11 @@ class _Walk:
 
     def _check_home(self, home: Home) -> None:
         space, buffer = self.spaces[home.device], int(home.buffer)
-        found = ranges_of(home.bytes)
-        index = space.index(buffer, found)
+        ranges = ranges_of(home.bytes)
+        index = space.index(buffer, ranges)
         self.waste[home.device].use(index)
-        final = self.sequence.final[buffer][places(self.sequence.bounds[buffer], found)]
-        wanted = expand(space, self.sequence, buffer, found, index, final)
+        final = self.sequence.final[buffer][places(self.sequence.bounds[buffer], ranges)]
+        wanted = expand(space, self.sequence, buffer, ranges, index, final)
         wrong = space.tags[index] != space.tag(buffer, 0) + wanted
         if not wrong.any():
             return

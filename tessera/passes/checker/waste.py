@@ -51,27 +51,27 @@ class Waste:
         """Bytes arrive; where `same` is set the place has them in that version."""
         self.overwrite(index, by)
         if same.any():
-            found = marked(self.space.bounds, index, same)
-            self.known.setdefault(by.position, []).append(found)
+            repeated = marked(self.space.bounds, index, same)
+            self.known.setdefault(by.position, []).append(repeated)
 
     def _drop(self, index: Index) -> None:
         here = self.fresh[index]
         if here.size == 0 or here.max() == _USED:
             return
         for position in np.unique(here[here > _USED]).tolist():
-            found = marked(self.space.bounds, index, here == position)
-            self.lost.setdefault(position, []).append(found)
+            unread = marked(self.space.bounds, index, here == position)
+            self.lost.setdefault(position, []).append(unread)
 
     def finish(self, findings: Findings) -> None:
         """Report the transfers that carry more than anything needs."""
         self._drop(slice(0, len(self.fresh)))
         rows = ((self.known, f"that `{self.device}` has already"), (self.lost, "that nobody needs"))
         for parts, why in rows:
-            for position, found in sorted(parts.items()):
+            for position, pieces in sorted(parts.items()):
                 op = self.shape.queues[self.device, Queue.IN][position]
                 assert isinstance(op.operation, Receive)
                 transfer = self.shape.transfers[op.operation.transfer]
-                excess = join(found) - self.space.start[int(transfer.buffer)]
+                excess = join(pieces) - self.space.start[int(transfer.buffer)]
                 report_excess(self.shape, op, excess, why, findings)
 
 

@@ -84,7 +84,7 @@ class StepBytes:
             groups: dict[int, list[Access]] = {}
             for access in self.graph.nodes[step].accesses:
                 groups.setdefault(int(access.buffer), []).append(access)
-            self._steps[step] = {b: self._touched(b, found) for b, found in groups.items()}
+            self._steps[step] = {b: self._touched(b, accesses) for b, accesses in groups.items()}
         return self._steps[step]
 
     def _touched(self, buffer: int, accesses: list[Access]) -> Touched:
@@ -170,16 +170,16 @@ class _Walk:
         """Bring what a step needs, and note what it leaves."""
         at = (int(node.id), _STEP, 0)
         touched = self.steps.of(node.id)
-        for buffer, found in touched.items():
+        for buffer, touched_bytes in touched.items():
             if self._is_tracked(buffer):
-                self._bring(buffer, self._without_words(buffer, found.needed), device, at)
+                self._bring(buffer, self._without_words(buffer, touched_bytes.needed), device, at)
         self.actions.append(Action(at, device, Run(node.id)))
-        for buffer, found in touched.items():
+        for buffer, touched_bytes in touched.items():
             if self._is_tracked(buffer):
-                whole = intervals.union([found.reads, found.writes])
+                whole = intervals.union([touched_bytes.reads, touched_bytes.writes])
                 self._touch(device, buffer, intervals.pairs(whole), at)
                 own = _Version(at[0], device, frozenset((device,)))
-                self._versions(buffer).set(intervals.pairs(found.writes), own)
+                self._versions(buffer).set(intervals.pairs(touched_bytes.writes), own)
 
     def finish(self) -> None:
         """Take outputs to the host, and persistent bytes to where the next request finds them."""
@@ -187,8 +187,8 @@ class _Walk:
             if buffer.role is ir.Role.OUTPUT and buffer.bytes:
                 whole = intervals.interval(0, buffer.bytes)
                 self._collect(int(buffer.id), self._without_words(int(buffer.id), whole), HOST)
-            for device, found in self.homes.get(int(buffer.id), ()):
-                mine = self._without_words(int(buffer.id), intervals.from_pairs(found))
+            for device, pieces in self.homes.get(int(buffer.id), ()):
+                mine = self._without_words(int(buffer.id), intervals.from_pairs(pieces))
                 self._collect(int(buffer.id), mine, device)
 
     def _bring(self, buffer: int, needed: Array, device: str, at: Place) -> None:
@@ -202,11 +202,11 @@ class _Walk:
             else:
                 missing.setdefault((version.origin, version.step), []).append((start, end))
         if blank:
-            found = _joined(blank)
+            blank_bytes = _joined(blank)
             place = (at[0], _FILL, len(self.actions))
-            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), found)))
-            self._touch(device, buffer, found, place)
-            self._hold(buffer, found, device)
+            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), blank_bytes)))
+            self._touch(device, buffer, blank_bytes, place)
+            self._hold(buffer, blank_bytes, device)
         for (origin, _), pieces in missing.items():
             self._send(buffer, _joined(pieces), origin, device)
 
@@ -219,24 +219,24 @@ class _Walk:
         for origin, pieces in missing.items():
             self._send(buffer, _joined(pieces), origin, target)
 
-    def _send(self, buffer: int, found: Bytes, origin: str, target: str) -> None:
-        after = max(version.step for *_, version in self._versions(buffer).get(found))
+    def _send(self, buffer: int, moved: Bytes, origin: str, target: str) -> None:
+        after = max(version.step for *_, version in self._versions(buffer).get(moved))
         if target != HOST:
-            seen = (place for *_, place in self._touches(target, buffer).get(found))
+            seen = (place for *_, place in self._touches(target, buffer).get(moved))
             after = max(after, *(place[0] for place in seen))
         place = (after, _TRANSFER, len(self.actions))
         transfer = Transfer(
-            id=TransferId(-1), buffer=ir.BufferId(buffer), source=origin, target=target, bytes=found
+            id=TransferId(-1), buffer=ir.BufferId(buffer), source=origin, target=target, bytes=moved
         )
         self.actions.append(Action(place, target if origin == HOST else origin, transfer))
         for end in (origin, target):
             if end != HOST:
-                self._touch(end, buffer, found, place)
-        self._hold(buffer, found, target)
+                self._touch(end, buffer, moved, place)
+        self._hold(buffer, moved, target)
 
-    def _hold(self, buffer: int, found: Bytes, device: str) -> None:
+    def _hold(self, buffer: int, held: Bytes, device: str) -> None:
         self._versions(buffer).change(
-            found, lambda old: _Version(old.step, old.origin, old.holders | {device})
+            held, lambda old: _Version(old.step, old.origin, old.holders | {device})
         )
 
     def _is_tracked(self, buffer: int) -> bool:
@@ -244,12 +244,12 @@ class _Walk:
         kept = self.program.buffers[buffer]
         return kept.role is not ir.Role.WEIGHT and kept.bytes > 0
 
-    def _without_words(self, buffer: int, found: Array) -> Array:
+    def _without_words(self, buffer: int, wanted: Array) -> Array:
         words = self.words.get(buffer)
-        return found if words is None else intervals.subtract(found, words)
+        return wanted if words is None else intervals.subtract(wanted, words)
 
-    def _touch(self, device: str, buffer: int, found: Bytes, place: Place) -> None:
-        self._touches(device, buffer).change(found, lambda old: max(old, place))
+    def _touch(self, device: str, buffer: int, touched: Bytes, place: Place) -> None:
+        self._touches(device, buffer).change(touched, lambda old: max(old, place))
 
     def _touches(self, device: str, buffer: int) -> ByteMap[Place]:
         key = (device, buffer)
@@ -270,10 +270,10 @@ class _Walk:
                 return ByteMap(buffer.bytes, _Version(-1, None, frozenset((HOST,))))
             case _:
                 # What no step writes is the same on every device from the start.
-                found = ByteMap(buffer.bytes, _Version(-1, None, self.every))
+                versions = ByteMap(buffer.bytes, _Version(-1, None, self.every))
                 for device, pieces in self.homes.get(int(buffer.id), ()):
-                    found.set(pieces, _Version(-1, device, frozenset((device,))))
-                return found
+                    versions.set(pieces, _Version(-1, device, frozenset((device,))))
+                return versions
 
 
 def _joined(pieces: list[tuple[int, int]]) -> Bytes:

@@ -80,10 +80,10 @@ def find_places(
 ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
     """The areas of all devices and the places of all buffers."""
     lives = [_lives(use) for use in traces]
-    found: list[Place] = []
+    places: list[Place] = []
     sizes: dict[tuple[str, AreaKind], int] = {}
     for kind in (AreaKind.WEIGHTS, AreaKind.LANE):
-        found += _shared(traces, lives, homes, kind, sizes)
+        places += _shared(traces, lives, homes, kind, sizes)
     for trace, (use, own) in enumerate(zip(traces, lives, strict=True)):
         for device, here in own.items():
             private = [life for life in here if _kind(use, life.buffer) is AreaKind.SLOT]
@@ -96,7 +96,7 @@ def find_places(
                     offsets[life.buffer] = sizes.get(key, 0)
                     sizes[key] = offsets[life.buffer] + _aligned(life.bytes)
             sizes[key] = sizes.get(key, 0) + _idle_bytes(use, device, offsets.keys())
-            found += [
+            places += [
                 Place(
                     trace=trace,
                     buffer=ir.BufferId(buffer),
@@ -112,8 +112,8 @@ def find_places(
         for (device, kind), size in sorted(sizes.items(), key=lambda e: (e[0][0], e[0][1].value))
         if size
     )
-    found.sort(key=lambda place: (place.trace, place.device, place.buffer))
-    return tuple(areas), tuple(found)
+    places.sort(key=lambda place: (place.trace, place.device, place.buffer))
+    return tuple(areas), tuple(places)
 
 
 def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
@@ -157,15 +157,15 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     for index, action in enumerate(use.actions):
         for key in touched_on(action, use.steps):
             spans[key] = (spans[key][0] if key in spans else index, index)
-    found: dict[str, list[_Life]] = {}
+    lives: dict[str, list[_Life]] = {}
     for (device, buffer), (first, last) in spans.items():
         size = use.program.buffers[buffer].bytes
         if any(_words(use.program, buffer)):
             first = -1
             if use.program.buffers[buffer].role is ir.Role.WEIGHT:
                 last = len(use.actions)
-        found.setdefault(device, []).append(_Life(buffer, size, first, last))
-    return found
+        lives.setdefault(device, []).append(_Life(buffer, size, first, last))
+    return lives
 
 
 def _shared(
@@ -203,7 +203,9 @@ def _pack(lives: list[_Life]) -> tuple[dict[int, int], int]:
     """Offsets, and the bytes that they take in all."""
     placed: list[tuple[int, int, _Life]] = []
     offsets: dict[int, int] = {}
-    for life in sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer)):
+    for life in sorted(
+        lives, key=lambda other_life: (-other_life.bytes, other_life.first, other_life.buffer)
+    ):
         size, at = _aligned(life.bytes), 0
         for start, end, other in placed:
             if other.first <= life.last and life.first <= other.last:

@@ -39,16 +39,16 @@ def lower_replica(
     """
     devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
     steps = [StepBytes(graph) for graph in graphs]
-    written = [_written(one) for one in steps]
+    written = [_written(bytes_of_steps) for bytes_of_steps in steps]
     homes = tuple(_homes(programs, placements, written))
     pairs = zip(programs, graphs, strict=True)
     if any(map(_writes_variable, programs, written)) or any(any(moved_words(*p)) for p in pairs):
         slots = 1
     uses = []
-    for trace, (program, one) in enumerate(zip(programs, steps, strict=True)):
+    for trace, (program, bytes_of_steps) in enumerate(zip(programs, steps, strict=True)):
         own = _of_trace(trace, homes)
-        actions = find_actions(program, one, placements[trace], devices, own)
-        uses.append(TraceUse(program, one, actions))
+        actions = find_actions(program, bytes_of_steps, placements[trace], devices, own)
+        uses.append(TraceUse(program, bytes_of_steps, actions))
     areas, places = find_places(uses, homes, slots=slots, lanes=lanes)
     sizes = {(area.device, area.kind): area.bytes for area in areas}
     traces = []
@@ -72,7 +72,7 @@ def lower_replica(
 def _written(steps: StepBytes) -> list[dict[int, Array]]:
     """Per step the bytes that it may write, of every buffer."""
     return [
-        {b: found.writes for b, found in steps.of(node.id).items() if len(found.writes)}
+        {b: touched.writes for b, touched in steps.of(node.id).items() if len(touched.writes)}
         for node in steps.graph.nodes
     ]
 
@@ -93,7 +93,7 @@ def _homes(
     A state of one name is one in all traces; a variable belongs to its trace.
     """
     taken: dict[object, Array] = {}
-    found: dict[object, list[tuple[str, Array]]] = {}
+    homes: dict[object, list[tuple[str, Array]]] = {}
     for trace, program in enumerate(programs):
         fresh: dict[object, Array] = {}
         for step in reversed(range(len(written[trace]))):
@@ -104,12 +104,12 @@ def _homes(
                 seen = [part for part in (taken.get(key), fresh.get(key)) if part is not None]
                 rest = intervals.subtract(writes, intervals.union(seen))
                 if len(rest):
-                    found.setdefault(key, []).append((placements[trace][step], rest))
+                    homes.setdefault(key, []).append((placements[trace][step], rest))
                     fresh[key] = intervals.union([*seen, rest])
         taken |= fresh
     for trace, program in enumerate(programs):
         for kept in program.buffers:
-            parts = found.get(_key(program, trace, kept.id), ())
+            parts = homes.get(_key(program, trace, kept.id), ())
             by_device: dict[str, list[Array]] = {}
             for device, rest in parts:
                 by_device.setdefault(device, []).append(rest)

@@ -103,15 +103,15 @@ class _Builder:
         match action.what:
             case Run(step) if action.device == self.device:
                 touches = []
-                for buffer, found in self.use.steps.of(step).items():
+                for buffer, touched in self.use.steps.of(step).items():
                     self._claim(buffer, Queue.COMPUTE)
-                    reads = intervals.subtract(found.reads, found.writes)
+                    reads = intervals.subtract(touched.reads, touched.writes)
                     touches += self._touch(buffer, intervals.pairs(reads), writes=False)
-                    touches += self._touch(buffer, intervals.pairs(found.writes), writes=True)
+                    touches += self._touch(buffer, intervals.pairs(touched.writes), writes=True)
                 self._emit(Queue.COMPUTE, action.what, touches)
-            case Fill(buffer, found) if action.device == self.device:
+            case Fill(buffer, filled) if action.device == self.device:
                 self._claim(buffer, Queue.COMPUTE)
-                touches = self._touch(buffer, found, writes=True)
+                touches = self._touch(buffer, filled, writes=True)
                 self._emit(Queue.COMPUTE, action.what, touches)
             case Transfer() as transfer:
                 if transfer.source == self.device:
@@ -160,12 +160,12 @@ class _Builder:
                 self._emit(queue, Free(ir.BufferId(other)), [whole] if start < stop else [])
         self.present[int(buffer)] = (place.offset, end)
 
-    def _touch(self, buffer: int, found: Bytes, *, writes: bool) -> list[_Touch]:
+    def _touch(self, buffer: int, touched: Bytes, *, writes: bool) -> list[_Touch]:
         place = self.places[int(buffer)]
-        if place.kind is AreaKind.WEIGHTS or not found:
+        if place.kind is AreaKind.WEIGHTS or not touched:
             return []
         at = place.offset
-        return [_Touch(place.kind, tuple((at + s, at + e) for s, e in found), writes)]
+        return [_Touch(place.kind, tuple((at + s, at + e) for s, e in touched), writes)]
 
     def _emit(self, queue: Queue, operation: Operation, touches: list[_Touch]) -> None:
         own = _QUEUES.index(queue)
@@ -184,25 +184,25 @@ class _Builder:
 
     def _awaits(self, own: int, clock: _Clock, wanted: _Clock) -> list[tuple[int, int]]:
         """The operations of other queues to wait for, but those that others among them imply."""
-        found = [
+        awaited = [
             (other, index)
             for other, index in enumerate(wanted)
             if other != own and index > clock[other]
         ]
-        if len(found) == 2:
-            for (queue, index), (other, after) in (found, reversed(found)):
+        if len(awaited) == 2:
+            for (queue, index), (other, after) in (awaited, reversed(awaited)):
                 if self.clocks[other][after][queue] >= index:
                     return [(other, after)]
-        return found
+        return awaited
 
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
-        found = _NONE
+        clock = _NONE
         for touch in touches:
             for *_, use in self._memory(touch.kind).get(touch.bytes):
-                found = _later(found, use.writes)
+                clock = _later(clock, use.writes)
                 if touch.writes:
-                    found = _later(found, use.reads)
-        return found
+                    clock = _later(clock, use.reads)
+        return clock
 
     def _note(self, touch: _Touch, queue: int, number: int) -> None:
         def read(old: _Use) -> _Use:

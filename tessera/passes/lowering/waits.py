@@ -38,28 +38,30 @@ def prune_waits(
     walk.run()
     for program in programs:
         kept = [
-            one
-            for number, one in enumerate(program.operations)
+            queued
+            for number, queued in enumerate(program.operations)
             if (program.device, number) not in walk.needless
         ]
-        wanted = {one.operation.event for one in kept if isinstance(one.operation, Await)}
+        wanted = {queued.operation.event for queued in kept if isinstance(queued.operation, Await)}
         yield replace(program, operations=tuple(_renumbered(kept, wanted)))
 
 
 def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterator[Queued]:
     """The operations without records that nobody waits for; events count from 0 again."""
-    recorded = [one.operation.event for one in operations if isinstance(one.operation, Record)]
+    recorded = [
+        queued.operation.event for queued in operations if isinstance(queued.operation, Record)
+    ]
     kept = [event for event in recorded if event in wanted]
     numbers = {event: DeviceEventId(number) for number, event in enumerate(kept)}
-    for one in operations:
-        match one.operation:
+    for queued in operations:
+        match queued.operation:
             case Record(event):
                 if event in numbers:
-                    yield Queued(one.queue, Record(numbers[event]))
+                    yield Queued(queued.queue, Record(numbers[event]))
             case Await(event):
-                yield Queued(one.queue, Await(numbers[event]))
+                yield Queued(queued.queue, Await(numbers[event]))
             case _:
-                yield one
+                yield queued
 
 
 class _Walk:
@@ -68,9 +70,9 @@ class _Walk:
     def __init__(self, programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]) -> None:
         self.queues: dict[_QueueKey, list[tuple[int, Queued]]] = {}
         for program in programs:
-            for number, one in enumerate(program.operations):
-                self.queues.setdefault((program.device, one.queue), []).append((number, one))
-        self.transfers = {one.id: one for one in transfers}
+            for number, queued in enumerate(program.operations):
+                self.queues.setdefault((program.device, queued.queue), []).append((number, queued))
+        self.transfers = {transfer.id: transfer for transfer in transfers}
         self.next = dict.fromkeys(self.queues, 0)
         self.clocks: dict[_QueueKey, _Clock] = {key: {} for key in self.queues}
         self.events: dict[tuple[str, int], _Clock] = {}
@@ -127,16 +129,16 @@ class _Walk:
     def _wait(self, key: _QueueKey, waits: list[int], events: list[_Clock]) -> None:
         """Take note of events; a wait is needless if the clock and the other waits know it all."""
         left = list(range(len(waits)))
-        for one in range(len(waits)):
+        for wait in range(len(waits)):
             known = dict(self.clocks[key])
             for other in left:
-                if other != one:
+                if other != wait:
                     _learn(known, events[other])
-            if all(known.get(queue, 0) >= count for queue, count in events[one].items()):
-                left.remove(one)
-                self.needless.add((key[0], waits[one]))
-        for one in left:
-            _learn(self.clocks[key], events[one])
+            if all(known.get(queue, 0) >= count for queue, count in events[wait].items()):
+                left.remove(wait)
+                self.needless.add((key[0], waits[wait]))
+        for wait in left:
+            _learn(self.clocks[key], events[wait])
 
 
 def _learn(clock: _Clock, other: _Clock) -> None:

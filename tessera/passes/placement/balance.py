@@ -46,7 +46,7 @@ class _Pool:
 
     def _from(self, first: int) -> list[tuple[Run, list[float]]]:
         state = self.state
-        found: dict[Run, list[float]] = {}
+        changes_of: dict[Run, list[float]] = {}
         loads, memory = list(state.loads), list(state.memory)
         last = min(len(state.place), first + self.longest)
         for pattern in self.patterns:
@@ -61,12 +61,12 @@ class _Pool:
                 undo.append((task, state.place[task]))
                 moves.append((task, to))
                 state.move(task, to, state.change(task, to))
-                found[tuple(moves)] = [
+                changes_of[tuple(moves)] = [
                     *(after - before for after, before in zip(state.loads, loads, strict=True)),
                     *(after - before for after, before in zip(state.memory, memory, strict=True)),
                 ]
             _undo(state, undo, loads)
-        return list(found.items())
+        return list(changes_of.items())
 
     def refresh(self, tasks: set[int]) -> None:
         """Make the runs anew that these tasks have to do with."""
@@ -77,9 +77,9 @@ class _Pool:
 
     def effects(self) -> tuple[list[Run], Array]:
         """All runs with their changes."""
-        runs = [run for found in self.runs for run, _ in found]
+        runs = [run for runs_from in self.runs for run, _ in runs_from]
         width = len(self.state.loads) + len(self.state.memory)
-        changes = [change for found in self.runs for _, change in found]
+        changes = [change for runs_from in self.runs for _, change in runs_from]
         return runs, np.array(changes, dtype=np.float64).reshape(len(runs), width)
 
 
@@ -165,7 +165,7 @@ def _best_pairs(changes: Array, loads: Array, room: Array, period: float) -> lis
     alone = np.maximum((changes[:, moving] + loads[moving]).max(axis=1, initial=0.0), floor)
     for index in tight:
         alone[changes[:, count + index] > room[index]] = np.inf
-    found = [(float(alone[n]), int(n), -1) for n in _smallest(alone, period)]
+    promising = [(float(alone[n]), int(n), -1) for n in _smallest(alone, period)]
     for first in range(0, len(changes), _BLOCK):
         block = changes[first : first + _BLOCK]
         periods = np.full((len(block), len(changes)), floor)
@@ -177,12 +177,12 @@ def _best_pairs(changes: Array, loads: Array, room: Array, period: float) -> lis
             over = grown > room[index]
             periods[over] = np.inf
         flat = periods.ravel()
-        found += [
+        promising += [
             (float(flat[n]), first + int(n // len(changes)), int(n % len(changes)))
             for n in _smallest(flat, period)
         ]
-    found.sort()
-    return [(first, second) for _, first, second in found[:_TRIED]]
+    promising.sort()
+    return [(first, second) for _, first, second in promising[:_TRIED]]
 
 
 def _smallest(periods: Array, period: float) -> NDArray[np.int64]:
@@ -214,11 +214,11 @@ def _undo(state: State, moves: list[tuple[int, int]], loads: list[float]) -> Non
 
 def _neighbours(problem: Problem) -> list[set[int]]:
     """Per task: itself and all that it shares a tensor or a resident with, but for crowds."""
-    found: list[set[int]] = [{task} for task in range(len(problem.tasks))]
+    neighbours: list[set[int]] = [{task} for task in range(len(problem.tasks))]
     groups = [{tensor.producer, *tensor.consumers} for tensor in problem.tensors]
     groups += [set(resident.users) for resident in problem.residents]
     for group in groups:
         if len(group) <= _CROWD:
             for task in group:
-                found[task] |= group
-    return found
+                neighbours[task] |= group
+    return neighbours

@@ -28,7 +28,9 @@ def placements_of(problem: Problem, strategy: str) -> Iterator[Placement]:
         Strategy.ATTENTION: _attention,
         Strategy.KERNEL: _kernel,
     }
-    return (one for one in makers[Strategy(strategy)](problem) if runs(problem, one))
+    return (
+        placement for placement in makers[Strategy(strategy)](problem) if runs(problem, placement)
+    )
 
 
 def best_baseline(problem: Problem, strategy: str) -> Placement | None:
@@ -66,15 +68,15 @@ def _layers(problem: Problem) -> Iterator[Placement]:
 def _even_runs(problem: Problem, order: tuple[int, ...]) -> Placement:
     """Cut so that every device is busy for the same time, as far as single tasks allow."""
     low, high = 0.0, sum(max((ns or 0.0) for ns in task.ns) for task in problem.tasks)
-    found = _runs_within(problem, order, high)
+    placement = _runs_within(problem, order, high)
     for _ in range(40):
         middle = (low + high) / 2
         trial = _runs_within(problem, order, middle)
         if trial is None:
             low = middle
         else:
-            found, high = trial, middle
-    return found if found is not None else (order[0],) * len(problem.tasks)
+            placement, high = trial, middle
+    return placement if placement is not None else (order[0],) * len(problem.tasks)
 
 
 def _runs_within(problem: Problem, order: tuple[int, ...], limit: float) -> Placement | None:
@@ -117,8 +119,8 @@ def _representatives(problem: Problem, most: int) -> list[int]:
 def _attention(problem: Problem) -> Iterator[Placement]:
     if not any(task.kind == "attention" for task in problem.tasks):
         return
-    for one, other in itertools.permutations(_representatives(problem, 2), 2):
-        yield tuple(one if task.kind == "attention" else other for task in problem.tasks)
+    for for_attention, other in itertools.permutations(_representatives(problem, 2), 2):
+        yield tuple(for_attention if task.kind == "attention" else other for task in problem.tasks)
 
 
 def _kernel(problem: Problem) -> Iterator[Placement]:

@@ -69,10 +69,12 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     measured = [measure(problem, placement) for placement, _ in parts]
     total = sum(rate for _, rate in parts)
     replicas = tuple(
-        ReplicaPlan(placement=placement, share=rate / total, measure=found)
-        for (placement, rate), found in zip(parts, measured, strict=True)
+        ReplicaPlan(placement=placement, share=rate / total, measure=measured_part)
+        for (placement, rate), measured_part in zip(parts, measured, strict=True)
     )
-    memory = tuple(map(sum, zip(*(found.memory for found in measured), strict=True)))
+    memory = tuple(
+        map(sum, zip(*(measured_part.memory for measured_part in measured), strict=True))
+    )
     limits = _loads(problem, replicas)
     runs = max((ns for _, ns in limits), default=0.0) < INFINITY and all(
         used <= room.bytes for used, room in zip(memory, problem.rooms, strict=True)

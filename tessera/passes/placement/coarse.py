@@ -30,10 +30,10 @@ class Coarse:
 
     def shrink(self, placement: Sequence[int]) -> Placement:
         """A placement like one of the large problem: where the last task of a run is."""
-        found = [0] * len(self.problem.tasks)
+        shrunk = [0] * len(self.problem.tasks)
         for group, device in zip(self.groups, placement, strict=True):
-            found[group] = device
-        return tuple(found)
+            shrunk[group] = device
+        return tuple(shrunk)
 
 
 def coarsen(problem: Problem, most: int = COARSE_TASKS) -> Coarse:

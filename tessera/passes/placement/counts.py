@@ -207,10 +207,10 @@ class _Search:
         heapq.heappush(self.open, _Node(relaxed.bound_ns, self.made, bounds, relaxed, basis))
 
     def _round(self, relaxed: Relaxation) -> None:
-        found = self.rounder(relaxed, self.best)
-        period = _period(self.model, found)
+        rounded = self.rounder(relaxed, self.best)
+        period = _period(self.model, rounded)
         if period < self.period:
-            self.best, self.period = found, period
+            self.best, self.period = rounded, period
 
     def _children(self, node: _Node) -> list[Side] | None:
         """The two sides of the best count to branch on; None if there is none."""
@@ -223,9 +223,9 @@ class _Search:
                 continue
             rises = sorted(relaxed.bound_ns for _, relaxed, _ in sides)
             rises += [INFINITY] * (2 - len(rises))
-            found = (min(rises[0], self.period), min(rises[1], self.period))
-            if found > score:
-                best, score = sides, found
+            gains = (min(rises[0], self.period), min(rises[1], self.period))
+            if gains > score:
+                best, score = sides, gains
         return best
 
     def _split_counts(self, sums: Array) -> list[int]:
@@ -245,19 +245,19 @@ class _Search:
                 least, most = bound[1:]
             else:
                 others.append(bound)
-        found = []
+        sides = []
         for low, high in ((least, float(np.floor(value))), (float(np.ceil(value)), most)):
             bounds = (*others, (count, low, high))
             solved = self.solver.solve(bounds, node.basis)
             if solved == "lost":
                 return None
             if solved is not None:
-                found.append((bounds, *solved))
-        return found
+                sides.append((bounds, *solved))
+        return sides
 
 
 def _period(model: Model, placement: Placement | None) -> float:
     if placement is None:
         return INFINITY
-    found = measure(model.problem, placement)
-    return found.period_ns if found.fits else INFINITY
+    measured = measure(model.problem, placement)
+    return measured.period_ns if measured.fits else INFINITY

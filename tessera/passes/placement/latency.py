@@ -62,10 +62,10 @@ def solve_latency(problem: Problem, starts: Iterable[Placement] = ()) -> Latency
     bound, exact = 0.0, True
     for trace in traces:
         tasks = [n for n, task in enumerate(base.tasks) if task.trace == trace]
-        found, shortest, proven = _by_segments(part_of(base, tasks), [groups[n] for n in tasks])
+        placed, shortest, proven = _by_segments(part_of(base, tasks), [groups[n] for n in tasks])
         bound += shortest * base.tasks[tasks[0]].rate
-        exact = exact and proven and found is not None
-        for n, device in zip(tasks, found or (), strict=False):
+        exact = exact and proven and placed is not None
+        for n, device in zip(tasks, placed or (), strict=False):
             exact = exact and place[groups[n]] in (None, device)
             place[groups[n]] = device
     return _settle(problem, place, bound, exact, starts)
@@ -88,7 +88,11 @@ def _settle(
                 placement=joined, latency_ns=latency, bound_ns=min(bound, latency), exact=True
             )
         options.insert(0, joined)
-    ranked = [(latency_of(problem, one), one) for one in options if _fits(problem, one)]
+    ranked = [
+        (latency_of(problem, placement), placement)
+        for placement in options
+        if _fits(problem, placement)
+    ]
     ranked = [pair for pair in ranked if pair[0] < INFINITY]
     if not ranked:
         return LatencySolution(placement=None, latency_ns=INFINITY, bound_ns=bound, exact=False)
@@ -120,13 +124,13 @@ def separators(problem: Problem) -> tuple[int, ...]:
     leads = [count] * (count + 1)  # the first of the last makers from a task on
     for task in reversed(range(count)):
         leads[task] = min(leads[task + 1], latest[task])
-    found, reach, open_until = [], 0, 0
+    passed_by_all, reach, open_until = [], 0, 0
     for task in range(count):
         if open_until <= task <= leads[task + 1] and reach <= task:
-            found.append(task)
+            passed_by_all.append(task)
         reach = max(reach, furthest[task])
         open_until = max(open_until, soonest[task])
-    return tuple(found)
+    return tuple(passed_by_all)
 
 
 # --- schedules of many placements at once ----------------------------------------------------
@@ -216,8 +220,8 @@ def _arrival(
 def all_placements(options: list[tuple[int, ...]], most: int) -> NDArray[np.int64] | None:
     """A row per placement; None if there are more than so many."""
     total = 1
-    for one in options:
-        total *= len(one)
+    for allowed in options:
+        total *= len(allowed)
         if total > most:
             return None
     return _grid(options)
@@ -225,11 +229,11 @@ def all_placements(options: list[tuple[int, ...]], most: int) -> NDArray[np.int6
 
 def _grid(options: list[tuple[int, ...]]) -> NDArray[np.int64]:
     """All combinations, the first task slowest. (`meshgrid` ends at 32 tasks.)"""
-    rest = np.arange(prod(len(one) for one in options))
+    rest = np.arange(prod(len(allowed) for allowed in options))
     columns = []
-    for one in reversed(options):
-        columns.append(np.array(one, dtype=np.int64)[rest % len(one)])
-        rest = rest // len(one)
+    for allowed in reversed(options):
+        columns.append(np.array(allowed, dtype=np.int64)[rest % len(allowed)])
+        rest = rest // len(allowed)
     return np.stack(columns[::-1], axis=1)
 
 

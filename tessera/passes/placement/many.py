@@ -43,7 +43,7 @@ def solve_many(
     trials = list(starts)
     if typed.placement is not None:
         trials += staged_placements(problem, groups, merged, typed, options.gap, watch)
-    ranked = sorted(trials, key=lambda one: _key(problem, one))
+    ranked = sorted(trials, key=lambda placement: _key(problem, placement))
     best = best_of(problem, ranked)
     for trial in ranked[:_IMPROVED]:
         if watch.over():
@@ -63,8 +63,8 @@ def solve_many(
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    found = measure(problem, placement)
-    return not found.fits, found.period_ns
+    measured = measure(problem, placement)
+    return not measured.fits, measured.period_ns
 
 
 def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -110,8 +110,8 @@ def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
     for room in problem.rooms:
         rooms.setdefault(tuple(sorted({of[d] for d in room.devices})), []).append(room)
     merged_rooms = tuple(
-        replace(found[0], bytes=sum(room.bytes for room in found), devices=devices)
-        for devices, found in rooms.items()
+        replace(merged_rooms[0], bytes=sum(room.bytes for room in merged_rooms), devices=devices)
+        for devices, merged_rooms in rooms.items()
     )
     ends = {(of[wire.source], of[wire.target]) for wire in problem.wires}
     pairs = sorted((a, b) for a, b in ends if a != b)
@@ -136,10 +136,10 @@ def _merged_wire(
     pair: tuple[int, int],
 ) -> Wire:
     """The fastest way between two types; what a byte takes from all of a type together."""
-    found = [one for one in problem.wires if (of[one.source], of[one.target]) == pair]
-    fastest = min(found, key=lambda wire: (wire.ns_per_byte, wire.latency_ns))
+    wires = [wire for wire in problem.wires if (of[wire.source], of[wire.target]) == pair]
+    fastest = min(wires, key=lambda wire: (wire.ns_per_byte, wire.latency_ns))
     most = max(len(groups[end]) for end in pair)
-    end_ns = min(wire.end_ns_per_byte for wire in found) / most
+    end_ns = min(wire.end_ns_per_byte for wire in wires) / most
     return replace(fastest, source=pair[0], target=pair[1], end_ns_per_byte=end_ns)
 
 
@@ -147,7 +147,7 @@ def _merged_pipes(
     problem: Problem, of: dict[int, int], groups: tuple[tuple[int, ...], ...]
 ) -> tuple[Pipe, ...]:
     """What a type can send and receive in all; left out where some way is not bounded."""
-    found = []
+    merged = []
     for end, way in enumerate(("out", "in")):
         for index in range(len(groups)):
             crossing = {
@@ -166,11 +166,11 @@ def _merged_pipes(
             covered = {pair for pipe in pipes for pair in pipe.pairs}
             if not pipes or not crossing <= covered or any(p.ns_per_byte <= 0 for p in pipes):
                 continue
-            found.append(
+            merged.append(
                 Pipe(
                     name=f"type {index} {way}",
                     ns_per_byte=1.0 / sum(1.0 / pipe.ns_per_byte for pipe in pipes),
                     pairs=tuple(sorted({(of[a], of[b]) for a, b in crossing})),
                 )
             )
-    return tuple(found)
+    return tuple(merged)

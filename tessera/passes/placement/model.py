@@ -62,14 +62,14 @@ class Model:
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """How much of each task a solution has on each device."""
-        found = np.zeros((len(self.choice), len(self.problem.devices)))
+        shares = np.zeros((len(self.choice), len(self.problem.devices)))
         for task, options in enumerate(self.choice):
             rest = 1.0
             for device, column in options[1:]:
-                found[task, device] = values[column]
+                shares[task, device] = values[column]
                 rest -= values[column]
-            found[task, options[0][0]] = rest
-        return found
+            shares[task, options[0][0]] = rest
+        return shares
 
 
 class _Builder:
@@ -169,14 +169,14 @@ def _task_columns(builder: _Builder, problem: Problem, task: int) -> tuple[tuple
     """(device, column) for each device allowed; the first has no column."""
     allowed = _in_order(problem.tasks[task])
     name = problem.tasks[task].name
-    found = [(allowed[0], -1)]
+    columns = [(allowed[0], -1)]
     for device in allowed[1:]:
         label = f"x[{task}:{name},{problem.devices[device]}]"
-        found.append((device, builder.column(label, 1.0, integer=True)))
+        columns.append((device, builder.column(label, 1.0, integer=True)))
     if len(allowed) > 2:
-        terms = {column: 1.0 for _, column in found[1:]}
+        terms = {column: 1.0 for _, column in columns[1:]}
         builder.at_most(f"one[{task}]", terms, 1.0)
-    return tuple(found)
+    return tuple(columns)
 
 
 def _in_order(task: Task) -> tuple[int, ...]:
@@ -184,7 +184,10 @@ def _in_order(task: Task) -> tuple[int, ...]:
     in which a large number would drown the others."""
     times = [(device, ns) for device, ns in enumerate(task.ns) if ns is not None]
     least = min(ns for _, ns in times)
-    return tuple(device for device, ns in sorted(times, key=lambda one: one[1] > _SLOW * least))
+    return tuple(
+        device
+        for device, ns in sorted(times, key=lambda device_and_ns: device_and_ns[1] > _SLOW * least)
+    )
 
 
 def _in_units(ns: float, scale: float) -> float:
@@ -194,11 +197,11 @@ def _in_units(ns: float, scale: float) -> float:
 def _expressions(options: tuple[tuple[int, int], ...]) -> dict[int, Expression]:
     """Per device: "the task is there" as a constant and terms."""
     others = tuple(column for _, column in options[1:])
-    found: dict[int, Expression] = {
+    expressions: dict[int, Expression] = {
         device: (0.0, ((column, 1.0),)) for device, column in options[1:]
     }
-    found[options[0][0]] = 1.0, tuple((column, -1.0) for column in others)
-    return found
+    expressions[options[0][0]] = 1.0, tuple((column, -1.0) for column in others)
+    return expressions
 
 
 _NOWHERE: Expression = (0.0, ())
@@ -209,7 +212,7 @@ def _transfer_columns(
 ) -> list[tuple[int, int, int, int]]:
     """(tensor, from, to, column) for every transfer that could be needed, with its rows."""
     wires = {(wire.source, wire.target) for wire in problem.wires}
-    found = []
+    transfers = []
     for index, tensor in enumerate(problem.tensors):
         made = chosen[tensor.producer]
         readers = sorted(set(tensor.consumers) - {tensor.producer})
@@ -222,11 +225,11 @@ def _transfer_columns(
                 g: builder.column(f"y[{index},{problem.devices[g]},{problem.devices[target]}]", 1.0)
                 for g in sources
             }
-            found += [(index, g, target, column) for g, column in columns.items()]
+            transfers += [(index, g, target, column) for g, column in columns.items()]
             _cover_rows(builder, index, target, here, made, chosen, columns)
             if len(sources) > 1 or len(sources) < len(set(made) - {target}):
                 _source_rows(builder, index, made, columns)
-    return found
+    return transfers
 
 
 def _cover_rows(

@@ -114,8 +114,8 @@ def problem_of_mix(
         rooms=_rooms(machine),
         wires=_wires(machine),
         pipes=tuple(
-            Pipe(name=one.name, ns_per_byte=1e9 / one.bytes_per_second, pairs=one.pairs)
-            for one in machine.channels
+            Pipe(name=channel.name, ns_per_byte=1e9 / channel.bytes_per_second, pairs=channel.pairs)
+            for channel in machine.channels
         ),
         shared=_shared(machine, costs, [task.requests for task in parts for _ in task.graph.nodes]),
         transfer_ns=machine.transfer_ns,
@@ -172,20 +172,20 @@ def _part_of(parts: Sequence[TracePart], step: int) -> int:
 
 def _key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
     """What makes buffers of several traces one; private ones have the trace's number in it."""
-    found = part.graph.buffers[buffer]
-    if found.role not in _PERSISTENT:
-        return found.role.value, found.name, str(number)
-    return found.role.value, found.name, str(found.bytes), dict(part.keys).get(found.name, "")
+    held = part.graph.buffers[buffer]
+    if held.role not in _PERSISTENT:
+        return held.role.value, held.name, str(number)
+    return held.role.value, held.name, str(held.bytes), dict(part.keys).get(held.name, "")
 
 
 def _cycles(parts: Sequence[TracePart], offsets: Sequence[int]) -> tuple[Cycle, ...]:
     """From the step that the next request starts with to the step that it waits for."""
-    found: dict[Cycle, None] = {}
+    cycles: dict[Cycle, None] = {}
     for part, first in zip(parts, offsets, strict=False):
         for edge in part.graph.edges:
             if edge.carried:
                 buffer = part.graph.buffers[edge.buffer]
-                found[
+                cycles[
                     Cycle(
                         name=buffer.name,
                         first=first + int(edge.target),
@@ -193,7 +193,7 @@ def _cycles(parts: Sequence[TracePart], offsets: Sequence[int]) -> tuple[Cycle, 
                         alone=buffer.role is Role.VARIABLE,
                     )
                 ] = None
-    return tuple(cycle for cycle in found if cycle.first <= cycle.last)
+    return tuple(cycle for cycle in cycles if cycle.first <= cycle.last)
 
 
 def _tasks(part: TracePart, number: int) -> tuple[Task, ...]:
@@ -217,10 +217,10 @@ def _is_attention(name: str) -> bool:
 
 def _tensors(part: TracePart, first: int) -> tuple[Tensor, ...]:
     graph = part.graph
-    found: dict[tuple[int, int, object], list[Edge]] = {}
+    edges_by_tensor: dict[tuple[int, int, object], list[Edge]] = {}
     for edge in graph.edges:
         if edge.moves_bytes and not edge.carried and edge.source != edge.target:
-            found.setdefault((edge.source, edge.buffer, edge.region), []).append(edge)
+            edges_by_tensor.setdefault((edge.source, edge.buffer, edge.region), []).append(edge)
     return tuple(
         Tensor(
             name=f"{graph.buffers[buffer].name}@#{source}",
@@ -229,7 +229,7 @@ def _tensors(part: TracePart, first: int) -> tuple[Tensor, ...]:
             consumers=tuple(sorted({first + int(edge.target) for edge in edges})),
             rate=part.requests,
         )
-        for (source, buffer, _), edges in found.items()
+        for (source, buffer, _), edges in edges_by_tensor.items()
     )
 
 
@@ -259,8 +259,8 @@ def _residents(
 
 def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
     """What makes buffers one in memory: every trace loads modules of its own."""
-    found = part.graph.buffers[buffer]
-    return (*_key(part, number, buffer), *([str(number)] if found.role is Role.VARIABLE else []))
+    held = part.graph.buffers[buffer]
+    return (*_key(part, number, buffer), *([str(number)] if held.role is Role.VARIABLE else []))
 
 
 def _modules(
@@ -324,7 +324,7 @@ def _end_ns_per_byte(machine: Machine, source: int, target: int) -> float:
 
 def _shared(machine: Machine, costs: Costs, rates: Sequence[float]) -> tuple[SharedLoad, ...]:
     """One row per card with slices: all of them draw on one memory."""
-    found = []
+    loads = []
     for card in machine.cards:
         slices = machine.slices_of(card.id)
         if len(slices) > 1:
@@ -332,5 +332,5 @@ def _shared(machine: Machine, costs: Costs, rates: Sequence[float]) -> tuple[Sha
             pairs = zip(costs.steps, rates, strict=True)
             ns = tuple(step.memory_bytes * per_byte * rate for step, rate in pairs)
             devices = tuple(int(device.id) for device in slices)
-            found.append(SharedLoad(name=f"{card.name}.bandwidth", devices=devices, ns=ns))
-    return tuple(found)
+            loads.append(SharedLoad(name=f"{card.name}.bandwidth", devices=devices, ns=ns))
+    return tuple(loads)

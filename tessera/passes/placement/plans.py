@@ -135,22 +135,22 @@ def choose(
         Objective.LATENCY: _shortest,
         Objective.COST: _cheapest,
     }[Objective(objective)]
-    found = look(problem, search, baselines)
-    everything = baselines + found.candidates
+    searched = look(problem, search, baselines)
+    everything = baselines + searched.candidates
     small = best_small(problem, objective)
     if small is not None:
         everything.append(_searched(problem, small))
-    usable = [one for one in everything if one.value(objective) < INFINITY]
+    usable = [candidate for candidate in everything if candidate.value(objective) < INFINITY]
     if not usable:
         return None
     # Equal ones stay in the order above: "do not split" wins a draw.
-    ranked = sorted(usable, key=lambda one: one.value(objective))
+    ranked = sorted(usable, key=lambda candidate: candidate.value(objective))
     return Choice(
         objective=objective,
         candidates=tuple(_without_repeats(ranked)),
-        bound=min(found.bound, ranked[0].value(objective)),
-        ended=found.ended,
-        duals=found.duals,
+        bound=min(searched.bound, ranked[0].value(objective)),
+        ended=searched.ended,
+        duals=searched.duals,
     )
 
 
@@ -162,22 +162,22 @@ def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
     if placement is None:
         return None
     name = f"single:{problem.devices[placement[0]]}" if strategy == Strategy.SINGLE else strategy
-    found = one_placement(problem, name, placement)
-    return found if found.period_ns < INFINITY else None
+    candidate = one_placement(problem, name, placement)
+    return candidate if candidate.period_ns < INFINITY else None
 
 
 def alone_candidates(
     problem: Problem, objective: str = Objective.THROUGHPUT, options: SolveOptions | None = None
 ) -> list[Candidate]:
     """The best plan for the devices of each type alone, named `2x a100-0`."""
-    found = []
+    candidates = []
     for group in types_of(problem):
         part = restrict(problem, group)
         choice = choose(part, objective, options)
         if choice is not None:
             name = f"{len(group)}x {problem.devices[group[0]]}"
-            found.append(replace(choice.best, name=name))
-    return found
+            candidates.append(replace(choice.best, name=name))
+    return candidates
 
 
 def _searched(problem: Problem, placement: Placement) -> Candidate:
@@ -190,16 +190,16 @@ def _searched(problem: Problem, placement: Placement) -> Candidate:
 def _without_repeats(ranked: list[Candidate]) -> list[Candidate]:
     """Of candidates with the same replicas the first alone."""
     seen: dict[object, Candidate] = {}
-    for one in ranked:
-        seen.setdefault(tuple((r.placement, r.share) for r in one.replicas), one)
+    for candidate in ranked:
+        seen.setdefault(tuple((r.placement, r.share) for r in candidate.replicas), candidate)
     return list(seen.values())
 
 
 def first_of_names(ranked: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Of candidates with the same name the first alone."""
     seen: dict[str, Candidate] = {}
-    for one in ranked:
-        seen.setdefault(one.name, one)
+    for candidate in ranked:
+        seen.setdefault(candidate.name, candidate)
     return tuple(seen.values())
 
 
@@ -208,16 +208,20 @@ def first_of_names(ranked: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _baselines(problem: Problem) -> list[Candidate]:
     """What people would do: each strategy at its best, each kind of device alone, all apart."""
-    found: list[Candidate | None] = [
+    candidates: list[Candidate | None] = [
         one_placement(problem, f"single:{problem.devices[group[0]]}", _alone(problem, group[0]))
         for group in types_of(problem)
         if _fits_alone(problem, group[0])
     ]
     devices = usable_devices(problem)
     if len(devices) > 1:
-        found.append(_data_parallel(problem))
-        found += [strategy_candidate(problem, name) for name in _COARSE]
-    return [one for one in found if one is not None and one.period_ns < INFINITY]
+        candidates.append(_data_parallel(problem))
+        candidates += [strategy_candidate(problem, name) for name in _COARSE]
+    return [
+        candidate
+        for candidate in candidates
+        if candidate is not None and candidate.period_ns < INFINITY
+    ]
 
 
 def _alone(problem: Problem, device: int) -> Placement:
@@ -238,57 +242,61 @@ def _data_parallel(problem: Problem) -> Candidate | None:
             parts.append((alone, 1.0 / max(measure(problem, alone).period_ns, 1e-9)))
     if len(parts) < 2:
         return None
-    found = candidate_of(problem, Strategy.DP, tuple(parts))
-    return found if found.period_ns < INFINITY else None
+    candidate = candidate_of(problem, Strategy.DP, tuple(parts))
+    return candidate if candidate.period_ns < INFINITY else None
 
 
 # --- objectives --------------------------------------------------------------------------------
 
 
 def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
-    found = solve_latency(problem, _starts(baselines))
-    if found.placement is None:
+    solved = solve_latency(problem, _starts(baselines))
+    if solved.placement is None:
         # Memory is short: start from any placement that fits.
         quick = replace(search.options, gap=0.05)
         fitting = solve_many(problem, quick, should_stop=search.should_stop).placement
         if fitting is not None:
-            found = solve_latency(problem, (fitting,))
+            solved = solve_latency(problem, (fitting,))
     candidates = []
-    if found.placement is not None:
-        candidates.append(_searched(problem, found.placement))
-    return _Found(candidates=candidates, bound=found.bound_ns, ended=Ending.GAP)
+    if solved.placement is not None:
+        candidates.append(_searched(problem, solved.placement))
+    return _Found(candidates=candidates, bound=solved.bound_ns, ended=Ending.GAP)
 
 
 def _starts(candidates: list[Candidate]) -> tuple[Placement, ...]:
-    return tuple(one.replicas[0].placement for one in candidates if len(one.replicas) == 1)
+    return tuple(
+        candidate.replicas[0].placement for candidate in candidates if len(candidate.replicas) == 1
+    )
 
 
 def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
     """Copies of a part first; one placement over all devices where that is not near the bound."""
     watch = watch_for(search.options.seconds, search.should_stop)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     if search.options.any_plan and len(problem.tasks) > _LARGE_TASKS:
         least = spread_bound(problem)
-        if min((one.period_ns for one in baselines), default=INFINITY) <= least * (
+        if min((candidate.period_ns for candidate in baselines), default=INFINITY) <= least * (
             1 + search.options.gap
         ):
-            return _Found(candidates=found, bound=least, ended=Ending.GAP)
+            return _Found(candidates=candidates, bound=least, ended=Ending.GAP)
     if many:
         bound = lower_bound(aggregate(problem)[0], watch)
         for number in _part_counts(problem):
-            found += _copies(problem, search.within(watch), number)
-            best = min((one.period_ns for one in baselines + found), default=INFINITY)
+            candidates += _copies(problem, search.within(watch), number)
+            best = min(
+                (candidate.period_ns for candidate in baselines + candidates), default=INFINITY
+            )
             if best <= bound * (1 + max(search.options.gap, _NEAR)):
                 near = best <= bound * (1 + search.options.gap)
                 return _Found(
-                    candidates=found, bound=bound, ended=Ending.GAP if near else Ending.SEARCH
+                    candidates=candidates, bound=bound, ended=Ending.GAP if near else Ending.SEARCH
                 )
             if watch.over():
-                return _Found(candidates=found, bound=bound, ended=watch.over())
-        if found and best <= bound * (1 + _NEAR_ENOUGH):
+                return _Found(candidates=candidates, bound=bound, ended=watch.over())
+        if candidates and best <= bound * (1 + _NEAR_ENOUGH):
             # One placement over all devices has more boundaries than replicas have.
-            return _Found(candidates=found, bound=bound, ended=Ending.SEARCH)
+            return _Found(candidates=candidates, bound=bound, ended=Ending.SEARCH)
     solved = solve_many(
         problem,
         search.within(watch).options,
@@ -297,22 +305,22 @@ def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _
         should_stop=search.should_stop,
     )
     if solved.placement is not None:
-        found.append(_searched(problem, solved.placement))
+        candidates.append(_searched(problem, solved.placement))
     if not many:
         for number in () if watch.over() else _part_counts(problem):
-            found += _copies(problem, search.within(watch), number)
-    found += _with_fewer_hops(problem, baselines + found)
+            candidates += _copies(problem, search.within(watch), number)
+    candidates += _with_fewer_hops(problem, baselines + candidates)
     return _Found(
-        candidates=found, bound=solved.relaxation_ns, ended=solved.ended, duals=solved.duals
+        candidates=candidates, bound=solved.relaxation_ns, ended=solved.ended, duals=solved.duals
     )
 
 
-def _with_fewer_hops(problem: Problem, found: list[Candidate]) -> list[Candidate]:
+def _with_fewer_hops(problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
     """Where slots or lanes limit the best plan, the placement with the shortest request."""
-    best = min(found, key=lambda one: one.period_ns, default=None)
+    best = min(candidates, key=lambda candidate: candidate.period_ns, default=None)
     if best is None or not best.limits or not best.limits[0][0].startswith(("slots", "cycle")):
         return []
-    shortest = solve_latency(problem, _starts(found))
+    shortest = solve_latency(problem, _starts(candidates))
     if shortest.placement is None:
         return []
     return [_searched(problem, shortest.placement)]
@@ -331,8 +339,8 @@ def _copies(problem: Problem, search: _Search, number: int) -> list[Candidate]:
     rates = _parts_with_rates(problem, search, equal_parts(problem, number))
     if len(rates) < 2:
         return []
-    found = candidate_of(problem, f"{len(rates)} replicas", rates)
-    return [found] if found.period_ns < INFINITY else []
+    candidate = candidate_of(problem, f"{len(rates)} replicas", rates)
+    return [candidate] if candidate.period_ns < INFINITY else []
 
 
 def _parts_with_rates(
@@ -341,7 +349,7 @@ def _parts_with_rates(
     """A placement and a rate for each part that can serve requests."""
     kinds = {d: index for index, group in enumerate(types_of(problem)) for d in group}
     solved: dict[tuple[int, ...], Placement | None] = {}
-    found = []
+    placed = []
     for part in parts:
         shape = tuple(kinds[device] for device in part)
         if shape not in solved:
@@ -355,14 +363,14 @@ def _parts_with_rates(
         if placement is None:
             continue
         copied = tuple(part[device] for device in placement)
-        found.append((copied, 1.0 / max(measure(problem, copied).period_ns, 1e-9)))
-    return tuple(found)
+        placed.append((copied, 1.0 / max(measure(problem, copied).period_ns, 1e-9)))
+    return tuple(placed)
 
 
 def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
     """Plans for subsets of the cards, a bound on the money per request, and how it ended."""
-    found: list[Candidate] = []
-    least = min((one.usd for one in baselines), default=INFINITY)
+    candidates: list[Candidate] = []
+    least = min((candidate.usd for candidate in baselines), default=INFINITY)
     bound = INFINITY
     ended: str = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
@@ -384,9 +392,9 @@ def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> 
         inside += solved.candidates
         if solved.ended != Ending.GAP:
             ended = solved.ended
-        found += inside
-        least = min([least, *(one.usd for one in inside)])
-    return _Found(candidates=found, bound=bound, ended=ended)
+        candidates += inside
+        least = min([least, *(candidate.usd for candidate in inside)])
+    return _Found(candidates=candidates, bound=bound, ended=ended)
 
 
 def aggregate_if_many(problem: Problem) -> Problem:
@@ -402,8 +410,10 @@ def _subsets(problem: Problem) -> list[tuple[int, ...]]:
         columns = tuple(tuple(task.ns[d] for task in problem.tasks) for d in room.devices)
         alike.setdefault((columns, room.bytes, room.usd_per_hour), []).append(index)
     counts = itertools.product(*(range(len(group) + 1) for group in alike.values()))
-    found = [
+    subsets = [
         tuple(card for group, n in zip(alike.values(), chosen, strict=True) for card in group[:n])
         for chosen in counts
     ]
-    return sorted((one for one in found if one), key=lambda one: (len(one), one))
+    return sorted(
+        (subset for subset in subsets if subset), key=lambda subset: (len(subset), subset)
+    )

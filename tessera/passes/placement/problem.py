@@ -191,12 +191,12 @@ def runs(problem: Problem, placement: Placement) -> bool:
 
 def transfers_of(problem: Problem, placement: Placement) -> tuple[tuple[int, int, int], ...]:
     """Every transfer as (tensor, from, to), in order."""
-    found = []
+    transfers = []
     for index, tensor in enumerate(problem.tensors):
         source = placement[tensor.producer]
         targets = sorted({placement[task] for task in tensor.consumers} - {source})
-        found += [(index, source, target) for target in targets]
-    return tuple(found)
+        transfers += [(index, source, target) for target in targets]
+    return tuple(transfers)
 
 
 def measure(problem: Problem, placement: Placement) -> Measure:
@@ -336,14 +336,14 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
             merged.setdefault((producer, consumers, tensor.rate), []).append(tensor)
     tensors = tuple(
         Tensor(
-            name=found[0].name,
-            bytes=sum(tensor.bytes for tensor in found),
+            name=joined[0].name,
+            bytes=sum(tensor.bytes for tensor in joined),
             producer=producer,
             consumers=consumers,
-            count=sum(tensor.count for tensor in found),
+            count=sum(tensor.count for tensor in joined),
             rate=rate,
         )
-        for (producer, consumers, rate), found in merged.items()
+        for (producer, consumers, rate), joined in merged.items()
     )
     by_users: dict[tuple[int, ...], list[Resident]] = {}
     for resident in problem.residents:
@@ -351,8 +351,8 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
         if users:
             by_users.setdefault(users, []).append(resident)
     residents = tuple(
-        Resident(name=found[0].name, bytes=sum(r.bytes for r in found), users=users)
-        for users, found in by_users.items()
+        Resident(name=alike[0].name, bytes=sum(r.bytes for r in alike), users=users)
+        for users, alike in by_users.items()
     )
     shared = tuple(
         replace(load, ns=tuple(sum(load.ns[task] for task in group) for group in members))

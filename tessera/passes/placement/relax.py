@@ -121,13 +121,13 @@ def run_solver(
     asks = (
         [solver.cbMipInterrupt] if integer else [solver.cbSimplexInterrupt, solver.cbIpmInterrupt]
     )
-    for one in asks:
-        one.subscribe(ask)
+    for asked in asks:
+        asked.subscribe(ask)
     try:
         solver.run()
     finally:
-        for one in asks:
-            one.unsubscribe(ask)
+        for asked in asks:
+            asked.unsubscribe(ask)
     if raised:
         raise raised[0]
 
@@ -203,5 +203,5 @@ def dual_bound(
     columns[PERIOD] = 0.0
     below = np.where(np.isinf(row_lower), 0.0, row_lower)
     sides = np.where(multipliers < 0, row_upper, below)
-    found = float(multipliers @ sides) * factor + float(columns.sum())
-    return float(max(0.0, min(found, period)))
+    bound = float(multipliers @ sides) * factor + float(columns.sum())
+    return float(max(0.0, min(bound, period)))

@@ -292,10 +292,10 @@ def shake(
         for task in run:
             others = [d for d in problem.tasks[task].allowed() if d != best[task]]
             trial[task] = rng.choice(others) if swap and others else pattern[task]
-        found = improve(problem, trial, POWERS[1:], max_sweeps=4)
-        found_rank = _rank(State(problem, found))
+        improved = improve(problem, trial, POWERS[1:], max_sweeps=4)
+        found_rank = _rank(State(problem, improved))
         if found_rank < rank:
-            best, rank = found, found_rank
+            best, rank = improved, found_rank
     return best
 
 
@@ -314,10 +314,10 @@ def splice(problem: Problem, first: Sequence[int], second: Sequence[int]) -> Pla
 
 def splice_all(problem: Problem, patterns: Iterable[Placement], most: int = 12) -> list[Placement]:
     """The patterns, and the best splices of neighbours among them, without repeats."""
-    found = list(dict.fromkeys(patterns))[:most]
-    spliced = [splice(problem, a, b) for a, b in pairwise(found)]
-    spliced += [splice(problem, b, a) for a, b in pairwise(found)]
-    return list(dict.fromkeys([*found, *spliced]))
+    kept = list(dict.fromkeys(patterns))[:most]
+    spliced = [splice(problem, a, b) for a, b in pairwise(kept)]
+    spliced += [splice(problem, b, a) for a, b in pairwise(kept)]
+    return list(dict.fromkeys([*kept, *spliced]))
 
 
 def best_of(problem: Problem, placements: Iterable[Sequence[int]]) -> Placement | None:

@@ -48,32 +48,32 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
     }
     # Devices that are alike gain alike: one of each type is asked.
     asked = {group[0] for group in types_of(problem)}
-    found = [_slots(problem, choice, factor)]
+    gains = [_slots(problem, choice, factor)]
     if problem.pipes:
         faster = tuple(replace(p, ns_per_byte=p.ns_per_byte / factor) for p in problem.pipes)
         total = sum(value for name, value in duals.items() if name.startswith("pipe["))
         changed = replace(problem, pipes=faster, wires=_faster_wires(problem, factor))
-        found.append(_gain("links", "all", changed, base, factor, total))
+        gains.append(_gain("links", "all", changed, base, factor, total))
     # With many devices the relaxation knows types, not ports.
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     for index, pipe in enumerate(() if many else problem.pipes):
         price = duals.get(f"pipe[{pipe.name}]", 0.0)
-        one = replace(pipe, ns_per_byte=pipe.ns_per_byte / factor)
-        pipes = (*problem.pipes[:index], one, *problem.pipes[index + 1 :])
-        found.append(_gain("link", pipe.name, replace(problem, pipes=pipes), base, factor, price))
+        faster_pipe = replace(pipe, ns_per_byte=pipe.ns_per_byte / factor)
+        pipes = (*problem.pipes[:index], faster_pipe, *problem.pipes[index + 1 :])
+        gains.append(_gain("link", pipe.name, replace(problem, pipes=pipes), base, factor, price))
     for index, room in enumerate(problem.rooms):
         if not asked & set(room.devices):
             continue
         price = duals.get(f"room[{room.name}]", 0.0)
         larger = replace(room, bytes=int(room.bytes * factor))
         rooms = (*problem.rooms[:index], larger, *problem.rooms[index + 1 :])
-        found.append(_gain("memory", room.name, replace(problem, rooms=rooms), base, factor, price))
+        gains.append(_gain("memory", room.name, replace(problem, rooms=rooms), base, factor, price))
     for device in sorted(asked):
         name = problem.devices[device]
         price = duals.get(f"device[{name}]", 0.0)
-        found.append(_gain("device", name, _faster(problem, device, factor), base, factor, price))
-    kept = [one for one in found if one is not None and one.gain >= _LEAST_GAIN]
-    return tuple(sorted(kept, key=lambda one: -one.gain))
+        gains.append(_gain("device", name, _faster(problem, device, factor), base, factor, price))
+    kept = [gain for gain in gains if gain is not None and gain.gain >= _LEAST_GAIN]
+    return tuple(sorted(kept, key=lambda gain: -gain.gain))
 
 
 def _relaxed(problem: Problem) -> Relaxation | None:

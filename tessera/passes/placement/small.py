@@ -41,9 +41,9 @@ def best_small(problem: Problem, objective: str) -> Placement | None:
         if look == _MOST_LOOKS:
             return None
         placement = tuple(int(device) for device in grid[row])
-        found = one_placement(problem, "", placement).value(objective)
-        if found < value:
-            best, value = placement, found
+        reached = one_placement(problem, "", placement).value(objective)
+        if reached < value:
+            best, value = placement, reached
     return best
 
 

@@ -147,17 +147,17 @@ def _solve_coarse(
     """As `solve`, with runs of tasks as one. The bound is that of times alone."""
     coarse = coarsen(problem)
     bound = spread_bound(problem)
-    trials, found = list(starts), _NOTHING
+    trials, solved = list(starts), _NOTHING
     if len(coarse.problem.tasks) <= MOST_TASKS:
-        found = solve(
+        solved = solve(
             coarse.problem,
             replace(options, seconds=watch.seconds_left()),
-            [coarse.shrink(one) for one in starts],
+            [coarse.shrink(placement) for placement in starts],
             on_progress,
             should_stop=watch.should_stop,
         )
-    if found.placement is not None:
-        trials.insert(0, coarse.expand(found.placement))
+    if solved.placement is not None:
+        trials.insert(0, coarse.expand(solved.placement))
     best = best_of(problem, trials)
     if best is not None and not watch.over():
         finer = improve(problem, best, POWERS[1:], max_sweeps=_COARSE_SWEEPS)
@@ -170,7 +170,7 @@ def _solve_coarse(
         bound_ns=min(bound, period),
         relaxation_ns=min(bound, period),
         ended=Ending.GAP if near else watch.over() or Ending.SEARCH,
-        duals=found.duals,
+        duals=solved.duals,
     )
 
 
@@ -216,9 +216,9 @@ def _round(
 ) -> Placement | None:
     """The best placement from thresholds of the relaxation, splices and local search."""
     bound, gap = relaxed.bound_ns, options.gap
-    found = _patterns(problem, model.shares(relaxed.values))
-    patterns = splice_all(problem, [*found, *starts], most=16)
-    ranked = sorted(patterns, key=lambda one: _key(problem, one))
+    rounded = _patterns(problem, model.shares(relaxed.values))
+    patterns = splice_all(problem, [*rounded, *starts], most=16)
+    ranked = sorted(patterns, key=lambda placement: _key(problem, placement))
     best = best_of(problem, ranked)
     for start in ranked[:4]:
         best = best_of(problem, filter(None, (best, improve(problem, start))))
@@ -227,7 +227,7 @@ def _round(
     if not options.thorough:
         return best
     if best is not None and _near(problem, best, bound, _NEAR - 1):
-        runs = _run_patterns(problem, found)
+        runs = _run_patterns(problem, rounded)
         prices = relaxed.prices(problem)
         best = balance(problem, best, prices, runs, bound * (1 + gap), watch=watch)
     tasks = len(problem.tasks)
@@ -259,7 +259,7 @@ def _count(
         return _quick_round(problem, model, node, prices, best, options.gap, watch)
 
     most = _WORK if options.max_nodes is None else options.max_nodes * _WORK_PER_NODE
-    found = branch_on_counts(
+    branched = branch_on_counts(
         model,
         incumbent,
         rounder,
@@ -268,7 +268,7 @@ def _count(
         watch=watch,
         on_progress=on_progress,
     )
-    return found.placement, max(found.bound_ns, relaxed.bound_ns), found.ended
+    return branched.placement, max(branched.bound_ns, relaxed.bound_ns), branched.ended
 
 
 def _quick_round(
@@ -281,26 +281,26 @@ def _quick_round(
     watch: Watch,
 ) -> Placement | None:
     """As `_round`, from a node of the tree, with less effort."""
-    found = _patterns(problem, model.shares(relaxed.values))
+    rounded = _patterns(problem, model.shares(relaxed.values))
     enough = relaxed.bound_ns * (1 + gap / 2)
-    for start in sorted(found, key=lambda one: _key(problem, one))[:2]:
+    for start in sorted(rounded, key=lambda placement: _key(problem, placement))[:2]:
         trial = improve(problem, start, powers=(400.0, 3000.0), max_sweeps=8)
         if _near(problem, trial, relaxed.bound_ns, _NEAR - 1):
-            runs = _run_patterns(problem, found)
+            runs = _run_patterns(problem, rounded)
             trial = balance(problem, trial, prices, runs, enough, watch=watch)
         best = best_of(problem, filter(None, (best, trial)))
     return best
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    found = measure(problem, placement)
-    return not found.fits, found.period_ns
+    measured = measure(problem, placement)
+    return not measured.fits, measured.period_ns
 
 
 def _patterns(problem: Problem, shares: NDArray[np.float64]) -> list[Placement]:
     """Placements near the relaxation: its largest shares, and thresholds between them."""
     allowed = [task.allowed() for task in problem.tasks]
-    found: list[Placement] = []
+    patterns: list[Placement] = []
     for threshold in _THRESHOLDS:
         pattern = []
         for row, options in zip(shares, allowed, strict=True):
@@ -308,12 +308,12 @@ def _patterns(problem: Problem, shares: NDArray[np.float64]) -> list[Placement]:
             first = options[0]
             choose_first = row[first] >= threshold or len(ordered) == 1
             pattern.append(first if choose_first else next(d for d in ordered if d != first))
-        found.append(tuple(pattern))
+        patterns.append(tuple(pattern))
     largest = tuple(
         max(options, key=lambda device: (row[device], -device))
         for row, options in zip(shares, allowed, strict=True)
     )
-    return [largest, *found]
+    return [largest, *patterns]
 
 
 def _branch(

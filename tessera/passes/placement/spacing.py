@@ -97,7 +97,7 @@ def stops_of(problem: Problem, placement: Placement) -> list[Stop]:
         for target in sorted({placement[reader] for reader in tensor.consumers} - {source}):
             wire = wires[source, target]
             # The first reader waits; those behind it on the device come after it anyway.
-            reader = min(one for one in tensor.consumers if placement[one] == target)
+            reader = min(task for task in tensor.consumers if placement[task] == target)
             after[tensor.producer].append(len(placement) + len(moves))
             before[reader] += 1
             moves.append(
@@ -148,7 +148,7 @@ def in_fewer(stops: list[Stop], most: int) -> list[Stop]:
             last, ns = following, ns + following.ns
         numbers[first] = len(joined)
         joined.append(replace(last, ns=ns, before=stop.before))
-    return [replace(stop, after=tuple(numbers[one] for one in stop.after)) for stop in joined]
+    return [replace(stop, after=tuple(numbers[number] for number in stop.after)) for stop in joined]
 
 
 def _busiest(stops: Sequence[Stop]) -> float:

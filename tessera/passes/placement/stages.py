@@ -47,7 +47,7 @@ def staged_placements(
     stages = stages_of(groups)
     weights = _weights(problem, groups, merged, typed)
     enough = typed.relaxation_ns * (1 + gap)
-    found = []
+    placements = []
     for order in _orders(problem):
         staged = _staged(problem, order, weights, stages, watch)
         if staged is None:
@@ -59,10 +59,10 @@ def staged_placements(
             even = balance(problem, even, prices, patterns, enough, rounds=20, watch=watch)
             if even == before:
                 break
-        found += [even, staged]
+        placements += [even, staged]
         if _key(problem, even) <= (False, enough):
             break
-    return found
+    return placements
 
 
 def stages_of(groups: Groups) -> tuple[tuple[int, ...], ...]:
@@ -109,10 +109,10 @@ def _weights(problem: Problem, groups: Groups, merged: Problem, typed: Solution)
 def _prices(problem: Problem, groups: Groups, merged: Problem, typed: Solution) -> Array:
     """The price of each resource: a type's price over its devices; the rest is free."""
     known = dict(typed.duals)
-    found = np.zeros(len(problem.resources()))
+    prices = np.zeros(len(problem.resources()))
     for name, group in zip(merged.devices, groups, strict=True):
-        found[list(group)] = max(1e-3, -known.get(f"device[{name}]", 0.0)) / len(group)
-    return found
+        prices[list(group)] = max(1e-3, -known.get(f"device[{name}]", 0.0)) / len(group)
+    return prices
 
 
 def _staged(
@@ -170,8 +170,8 @@ def _solve_stages(
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    found = measure(problem, placement)
-    return not found.fits, found.period_ns
+    measured = measure(problem, placement)
+    return not measured.fits, measured.period_ns
 
 
 def _cut(
@@ -204,15 +204,15 @@ def _solve_stage(
     part = stage_problem(problem, tasks, stage)
     if any(not task.allowed() for task in part.tasks):
         return None
-    found = solve(part, options, should_stop=should_stop)
-    if found.placement is None:
+    solved = solve(part, options, should_stop=should_stop)
+    if solved.placement is None:
         # Memory is repaired later, over all devices.
-        found = solve(replace(part, rooms=()), options, should_stop=should_stop)
-        if found.placement is None:
+        solved = solve(replace(part, rooms=()), options, should_stop=should_stop)
+        if solved.placement is None:
             return None
-    for task, device in zip(tasks, found.placement, strict=False):
+    for task, device in zip(tasks, solved.placement, strict=False):
         place[task] = stage[device]
-    return found.period_ns
+    return solved.period_ns
 
 
 def stage_problem(problem: Problem, tasks: Sequence[int], stage: tuple[int, ...]) -> Problem:
@@ -279,14 +279,14 @@ def _stage_wires(problem: Problem, number: dict[int, int], outside: int) -> tupl
 
 def _stage_pipes(problem: Problem, number: dict[int, int], outside: int) -> tuple[Pipe, ...]:
     """The pipes that belong to a device of the stage: one end of all their pairs."""
-    found = []
+    pipes = []
     for pipe in problem.pipes:
         ends = [{pair[end] for pair in pipe.pairs} for end in (0, 1)]
         if not any(len(end) == 1 and end <= number.keys() for end in ends):
             continue
         pairs = {(number.get(a, outside), number.get(b, outside)) for a, b in pipe.pairs}
-        found.append(replace(pipe, pairs=tuple(sorted(pairs))))
-    return tuple(found)
+        pipes.append(replace(pipe, pairs=tuple(sorted(pairs))))
+    return tuple(pipes)
 
 
 def _shifts(problem: Problem, placement: Placement, groups: Groups) -> list[Placement]:
@@ -295,8 +295,8 @@ def _shifts(problem: Problem, placement: Placement, groups: Groups) -> list[Plac
     before: dict[int, int] = {}
     beside: dict[int, int] = {}
     for index, group in enumerate(groups):
-        for one, other in pairwise((*group, group[0])):
-            following[one], before[other] = other, one
+        for here, other in pairwise((*group, group[0])):
+            following[here], before[other] = other, here
         partner = groups[(index + 1) % len(groups)]
         for position, device in enumerate(group):
             beside[device] = partner[position * len(partner) // len(group)]
