@@ -18,7 +18,7 @@ from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, b
 from tessera.backend.service import ServedTrace
 from tessera.driver.plan.assemble import Attempt, assemble
 from tessera.driver.plan.contention import find_together, has_neighbours, settle
-from tessera.driver.plan.make_plan import PlanOptions, Setting, Watch
+from tessera.driver.plan.make_plan import PlanOptions, PlanSetting, Watch
 from tessera.driver.plan.search import build_problem, choose_best, findings_of
 from tessera.driver.plan.traces import LoadedTrace, load_traces
 from tessera.driver.plan.whole import WORTH
@@ -53,7 +53,7 @@ class Found:
 
     strategy: str
     split: tuple[int, ...]
-    setting: Setting
+    setting: PlanSetting
     choice: Choice
     candidate: Candidate
 
@@ -171,7 +171,7 @@ def phase_of(
             yield replace(one, candidate=twice)
 
 
-def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Path]) -> Setting:
+def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Path]) -> PlanSetting:
     """What is planned, with measured times and no others, where there are any."""
     options = PlanOptions(
         gpus=gpus,
@@ -192,7 +192,7 @@ def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Pa
     )
     if read:
         costs = tuple(map(_measured, costs))
-    return Setting(
+    return PlanSetting(
         traces=traces, machine=machine, costs=costs, options=options, profiles=tuple(read)
     )
 
@@ -224,13 +224,13 @@ def _spread(costs: Costs, devices: int) -> Costs:
     return Costs(tuple(replace(one, on_device=one.on_device * devices) for one in costs.steps))
 
 
-def attempt_of(setting: Setting, slots: int) -> Attempt:
+def attempt_of(setting: PlanSetting, slots: int) -> Attempt:
     """The problem for so many slots and as many lanes."""
     return Attempt(slots=slots, lanes=slots, planning=build_problem(setting, slots, slots))
 
 
 def strategies_of(
-    setting: Setting, split: tuple[int, ...], strategy: str | None = None
+    setting: PlanSetting, split: tuple[int, ...], strategy: str | None = None
 ) -> Iterator[Found]:
     """What the planner found, the best first."""
     setting = replace(setting, options=replace(setting.options, strategy=strategy))

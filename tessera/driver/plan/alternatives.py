@@ -1,6 +1,6 @@
 """What else there is: as many GPUs of one kind alone, and the plans that none beats in everything.
 
-In: a `Setting` and a `Decision`. Out: baselines, predicted by the same model.
+In: a `PlanSetting` and a `Decision`. Out: baselines, predicted by the same model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.assemble import Attempt, Setting, baseline_of
+from tessera.driver.plan.assemble import Attempt, PlanSetting, baseline_of
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.search import Decision, build_problem, choose_best
@@ -22,7 +22,7 @@ from tessera.ir.plan.plan import Baseline
 _ALONE_GAP = 0.01  # a comparison needs no more
 
 
-def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
+def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
     """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
     rows = []
     for machine, name in _machines(setting.machine):
@@ -52,7 +52,7 @@ def alone(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline,
     return tuple(rows)
 
 
-def _columns(setting: Setting, machine: Machine) -> tuple[Costs, ...] | None:
+def _columns(setting: PlanSetting, machine: Machine) -> tuple[Costs, ...] | None:
     """The costs on cards that are all alike, from those of one such card; None if there is none."""
     kind = machine.cards[0].gpu
     known = next(
@@ -107,7 +107,7 @@ def quiet(watch: Watch) -> Watch:
     return replace(watch, on_progress=None)
 
 
-def frontier(setting: Setting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
+def frontier(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
     """The candidates of all objectives that no other beats, the fastest first.
 
     The plan itself has the memory that its launch programs take, as everywhere in its report;

@@ -1,7 +1,7 @@
 """From a candidate to a plan: placements become launch programs, and all becomes one record.
 
-In: what is planned (`Setting`), the problem that was solved, and a candidate. Out: a `Plan` whose
-memory is what the areas of its launch programs take.
+In: what is planned (`PlanSetting`), the problem that was solved, and a candidate. Out: a `Plan`
+whose memory is what the areas of its launch programs take.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tessera.passes.placement.spacing import find_spacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PlanSetting:
     """All that is known before the search begins."""
 
     traces: tuple[LoadedTrace, ...]
@@ -55,7 +55,7 @@ class Attempt:
     planning: Planning
 
 
-def assemble(setting: Setting, attempt: Attempt, choice: Choice, chosen: Candidate) -> Plan:
+def assemble(setting: PlanSetting, attempt: Attempt, choice: Choice, chosen: Candidate) -> Plan:
     """The plan that a candidate stands for."""
     machine = setting.machine
     replicas = lower_candidate(setting, attempt, chosen)
@@ -137,7 +137,7 @@ def overflows(plan: Plan) -> bool:
 
 
 def lower_candidate(
-    setting: Setting, attempt: Attempt, chosen: Candidate, policy: str = ""
+    setting: PlanSetting, attempt: Attempt, chosen: Candidate, policy: str = ""
 ) -> tuple[Replica, ...]:
     """The replicas of a candidate, with their launch programs.
 
@@ -218,7 +218,7 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
 
 
 def split_placement(
-    setting: Setting, planning: Planning, replica_plan: ReplicaPlan
+    setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
 ) -> tuple[tuple[int, ...], ...]:
     """The device of each step, trace by trace."""
     return tuple(
@@ -227,7 +227,7 @@ def split_placement(
 
 
 def _placed(
-    setting: Setting,
+    setting: PlanSetting,
     planning: Planning,
     replica_plan: ReplicaPlan,
     parts: tuple[tuple[int, ...], ...],
@@ -273,7 +273,7 @@ def variant_on(program: Program, work: Work, arch: str) -> str:
 
 
 def _moves(
-    setting: Setting, planning: Planning, replica_plan: ReplicaPlan
+    setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
 ) -> tuple[tuple[PlannedTransfer, ...], ...]:
     """What the planner expects to move, by the trace of the step that makes it."""
     names = [device.name for device in setting.machine.devices]
@@ -292,7 +292,7 @@ def _moves(
     return tuple(tuple(moves) for moves in moves_of)
 
 
-def _trace_of_tasks(setting: Setting, planning: Planning) -> dict[int, int]:
+def _trace_of_tasks(setting: PlanSetting, planning: Planning) -> dict[int, int]:
     """The trace of each task: that of its first step."""
     counts = [len(trace.graph.nodes) for trace in setting.traces]
     traces = [index for index, count in enumerate(counts) for _ in range(count)]

@@ -1,13 +1,13 @@
 """What slices of one card cost each other, for each way to place steps.
 
-In: a `Setting` whose profile has times beside neighbours, and candidates. Out: the same candidates
-with times that fit them. A step was measured beside a neighbour that only computes and beside one
-that moves as many bytes as it can. In a plan the neighbours are somewhere between: the time is as
-far between the two as the bytes that they draw in a period are between none and what the measuring
-neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on the times
-and what is drawn on the period, so a few rounds are made. At the end requests are followed through
-the slices (`partition.spacing`): where they get in each other's way the period is longer than the
-busiest slice's.
+In: a `PlanSetting` whose profile has times beside neighbours, and candidates. Out: the same
+candidates with times that fit them. A step was measured beside a neighbour that only computes and
+beside one that moves as many bytes as it can. In a plan the neighbours are somewhere between: the
+time is as far between the two as the bytes that they draw in a period are between none and what the
+measuring neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on
+the times and what is drawn on the period, so a few rounds are made. At the end requests are
+followed through the slices (`partition.spacing`): where they get in each other's way the period is
+longer than the busiest slice's.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import mul
 
-from tessera.driver.plan.assemble import Attempt, Setting
+from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.ir.choices import CUT_SHORT, Objective
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
@@ -57,13 +57,13 @@ Together = Sequence[tuple[float, ...]]
 class Settled:
     """A candidate with the times that it makes for itself; `shares` as in `beside_neighbours`."""
 
-    setting: Setting
+    setting: PlanSetting
     attempt: Attempt
     candidate: Candidate
     shares: tuple[float, ...]
 
 
-def has_neighbours(setting: Setting) -> bool:
+def has_neighbours(setting: PlanSetting) -> bool:
     """Whether times are known to depend on what else is at work."""
     if setting.options.objective != Objective.THROUGHPUT:
         return False
@@ -75,7 +75,7 @@ def has_neighbours(setting: Setting) -> bool:
     )
 
 
-def settle(setting: Setting, attempt: Attempt, candidate: Candidate) -> Settled:
+def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Settled:
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     machine = setting.machine
     shares = (_START,) * len(machine.devices)
@@ -107,7 +107,9 @@ def _followed(attempt: Attempt, candidate: Candidate) -> Candidate:
     )
 
 
-def settle_all(setting: Setting, attempt: Attempt, choice: Choice, search: Search | None) -> Choice:
+def settle_all(
+    setting: PlanSetting, attempt: Attempt, choice: Choice, search: Search | None
+) -> Choice:
     """Of each name the best, with times that fit it, ranked; without a search, the first stays.
 
     The search is made again with the times that its best placement makes.
@@ -155,7 +157,7 @@ def _period(settled: Settled) -> float:
 
 
 def _at(
-    setting: Setting,
+    setting: PlanSetting,
     attempt: Attempt,
     candidate: Candidate,
     shares: Sequence[float],
@@ -219,7 +221,7 @@ def _longer(
     return tuple(longer_by)
 
 
-def find_together(setting: Setting, slots: int) -> Together:
+def find_together(setting: PlanSetting, slots: int) -> Together:
     """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
     known = _measured_together(setting) if slots >= _MEASURED_SLOTS else {}
@@ -237,7 +239,7 @@ def find_together(setting: Setting, slots: int) -> Together:
     return factors_of
 
 
-def _measured_together(setting: Setting) -> dict[tuple[str, int], float]:
+def _measured_together(setting: PlanSetting) -> dict[tuple[str, int], float]:
     """By GPU and SMs what a request takes while all are busy.
 
     Of a mix of traces it is not known: neighbours then do something else.

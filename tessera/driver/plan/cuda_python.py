@@ -11,13 +11,13 @@ from collections import Counter
 
 from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
 from tessera.backend.service import ServedTrace
-from tessera.driver.plan.assemble import Setting
+from tessera.driver.plan.assemble import PlanSetting
 from tessera.ir.plan.plan import Plan, Replica
 
 __all__ = ["WRITTEN_BY", "cuda_python_files"]
 
 
-def cuda_python_files(plan: Plan, setting: Setting) -> dict[str, str]:
+def cuda_python_files(plan: Plan, setting: PlanSetting) -> dict[str, str]:
     """The files of all replicas."""
     written: dict[str, str] = {}
     targets = _targets(plan)
@@ -30,7 +30,7 @@ def cuda_python_files(plan: Plan, setting: Setting) -> dict[str, str]:
     return written
 
 
-def _served(plan: Plan, replica: Replica, setting: Setting) -> tuple[ServedTrace, ...]:
+def _served(plan: Plan, replica: Replica, setting: PlanSetting) -> tuple[ServedTrace, ...]:
     """Every trace of the plan, with the code that this replica runs."""
     placed = {part.trace: part for part in replica.traces}
     served = []

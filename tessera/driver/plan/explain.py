@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.plan.assemble import Setting, split_placement, variant_on
+from tessera.driver.plan.assemble import PlanSetting, split_placement, variant_on
 from tessera.driver.plan.search import Decision
 from tessera.ir.graph.graph import Edge
 from tessera.ir.plan.costs import Cost, LaunchWork
@@ -47,7 +47,7 @@ class StepReason:
     feeds: tuple[Edge, ...]
 
 
-def find_step(setting: Setting, text: str) -> tuple[int, int]:
+def find_step(setting: PlanSetting, text: str) -> tuple[int, int]:
     """The trace and number of `k17`, `#17`, `17` or `decode:k17`."""
     match = _STEP.fullmatch(text)
     names = [trace.planned.name for trace in setting.traces]
@@ -66,7 +66,7 @@ def find_step(setting: Setting, text: str) -> tuple[int, int]:
     return trace, int(match[2])
 
 
-def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepReason]:
+def explain_step(setting: PlanSetting, decision: Decision, text: str) -> list[StepReason]:
     """One reason per replica."""
     trace, step = find_step(setting, text)
     graph = setting.traces[trace].graph
@@ -98,7 +98,7 @@ def explain_step(setting: Setting, decision: Decision, text: str) -> list[StepRe
 
 
 def _elsewhere(
-    setting: Setting, decision: Decision, number: int, trace: int, step: int, task: int
+    setting: PlanSetting, decision: Decision, number: int, trace: int, step: int, task: int
 ) -> tuple[Elsewhere, ...]:
     problem = decision.attempt.planning.problem
     replicas = decision.chosen.replicas

@@ -1,6 +1,6 @@
 """What a plan tells people: kinds of steps and where they went, what limits it, what would help.
 
-In: a `Setting` and a `Decision`. Out: plain records; `report_plan` writes them down.
+In: a `PlanSetting` and a `Decision`. Out: plain records; `report_plan` writes them down.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tessera.driver.plan.assemble import Setting
+from tessera.driver.plan.assemble import PlanSetting
 from tessera.driver.plan.search import Decision
 from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.plan.costs import Duration, StepCosts
@@ -46,7 +46,7 @@ class Insight:
     helpers: tuple[str, ...] = ()
 
 
-def kernel_classes(setting: Setting, plan: Plan) -> list[KernelClass]:
+def kernel_classes(setting: PlanSetting, plan: Plan) -> list[KernelClass]:
     """Every kind of step, the most time first."""
     kinds = device_kinds(setting.machine)
     several = len(setting.traces) > 1

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.plan.alternatives import alone, frontier
-from tessera.driver.plan.assemble import Setting
+from tessera.driver.plan.assemble import PlanSetting
 from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
 from tessera.driver.plan.insight import Insight, find_insight
 from tessera.driver.plan.options import PlanOptions, Watch
@@ -46,7 +46,7 @@ __all__ = [
     "Decision",
     "PlanOptions",
     "PlanReport",
-    "Setting",
+    "PlanSetting",
     "Watch",
     "emit_lp",
     "graphs_in",
@@ -103,7 +103,7 @@ class PlanReport:
     machine: Machine
     sources: tuple[tuple[CostSource, int], ...]
     diagnostics: tuple[Diagnostic, ...]
-    setting: Setting
+    setting: PlanSetting
     decision: Decision
     insight: Insight
     alternatives: tuple[Baseline, ...] = ()
@@ -112,7 +112,7 @@ class PlanReport:
 
 def _setting(
     traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
-) -> Setting:
+) -> PlanSetting:
     """Read, analyse and price: all that is known before the search begins."""
     watch.tell("reading and analysing")
     loaded = load_traces(traces, options.data_root)
@@ -122,11 +122,13 @@ def _setting(
     if options.machine is None:  # a machine that is given has the links that it has
         machine = with_measured_copies(machine, profiles)
     costs = tuple(find_costs(loaded, machine, options, profiles))
-    return Setting(traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles)
+    return PlanSetting(
+        traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles
+    )
 
 
 def _decide(
-    setting: Setting, watch: Watch
+    setting: PlanSetting, watch: Watch
 ) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
     """Place, lower and prove: the plan, the one for other pieces of the GPU as a line, a note."""
     if setting.options.objective == Objective.PAIR:
@@ -140,7 +142,7 @@ def _decide(
     return sliced, (row_of(whole),), ()
 
 
-def _sources(setting: Setting) -> tuple[tuple[CostSource, int], ...]:
+def _sources(setting: PlanSetting) -> tuple[tuple[CostSource, int], ...]:
     """How many durations come from where."""
     counts: dict[CostSource, int] = {}
     for costs in setting.costs:

@@ -1,8 +1,8 @@
 """Two ways to serve in one plan, for latency and for throughput, whose memory fits together.
 
-In: a `Setting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen that
-loses least against the best of each. Both stay resident: weights once for both, with one layout on
-every device, all else for each.
+In: a `PlanSetting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen
+that loses least against the best of each. Both stay resident: weights once for both, with one
+layout on every device, all else for each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
-from tessera.driver.plan.assemble import Attempt, Setting, assemble, lower_candidate, used_bytes
+from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, lower_candidate, used_bytes
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.refusals import no_plan
 from tessera.driver.plan.search import (
@@ -45,7 +45,7 @@ class _Way:
     chosen: Candidate
 
 
-def find_pair(setting: Setting, watch: Watch) -> Decision:
+def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     """The best two ways that fit together and are proved.
 
     Where requests run one at a time, what is best for one is best for the other.
@@ -104,7 +104,7 @@ def _pairs(
         )
 
 
-def _join(setting: Setting, fast: _Way, wide: _Way) -> Plan:
+def _join(setting: PlanSetting, fast: _Way, wide: _Way) -> Plan:
     """One plan with the replicas of both."""
     base = assemble(setting, wide.attempt, wide.choice, wide.chosen)
     quick = lower_candidate(setting, fast.attempt, fast.chosen, POLICIES[0])

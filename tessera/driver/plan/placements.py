@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from tessera.diagnostics import ExitCode, Source, Span, TesseraError, error
-from tessera.driver.plan.assemble import Attempt, Setting
+from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.driver.plan.refusals import STAY_TOGETHER
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.text.readfile import read_source
@@ -36,7 +36,7 @@ _NEEDS: dict[str, str] = {
 }
 
 
-def given_choice(setting: Setting, attempt: Attempt) -> Choice | None:
+def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
     """The candidate that the user asks for as the only one; None if none is asked for."""
     options = setting.options
     if options.strategy is None and options.placement is None:
@@ -55,7 +55,7 @@ def given_choice(setting: Setting, attempt: Attempt) -> Choice | None:
     return Choice(objective=options.objective, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)
 
 
-def _placed(setting: Setting, attempt: Attempt) -> Candidate:
+def _placed(setting: PlanSetting, attempt: Attempt) -> Candidate:
     asked = setting.options.placement or ""
     problem = attempt.planning.problem
     if asked.startswith(RANDOM):
@@ -76,7 +76,7 @@ def _placed(setting: Setting, attempt: Attempt) -> Candidate:
     return chosen
 
 
-def _random(setting: Setting, attempt: Attempt, asked: str) -> Placement:
+def _random(setting: PlanSetting, attempt: Attempt, asked: str) -> Placement:
     seed = asked.removeprefix(RANDOM)
     if not (seed.isascii() and seed.isdecimal() and len(seed) <= _MOST_DIGITS):
         raise _unusable(f"`{asked}` is no placement", "write `random:` and a number", code=1)
@@ -88,7 +88,7 @@ def _random(setting: Setting, attempt: Attempt, asked: str) -> Placement:
 
 
 def _from_file(
-    setting: Setting, attempt: Attempt, path: str
+    setting: PlanSetting, attempt: Attempt, path: str
 ) -> tuple[tuple[Placement, float], ...]:
     source = read_source(path)
     if source.text.lstrip().startswith(FORMAT):
@@ -98,7 +98,7 @@ def _from_file(
     return tuple((_of_steps(setting, attempt, devices, path), rate) for devices, rate in rows)
 
 
-def _of_plan(setting: Setting, plan: Plan, path: str) -> Iterator[tuple[list[int], float]]:
+def _of_plan(setting: PlanSetting, plan: Plan, path: str) -> Iterator[tuple[list[int], float]]:
     index = {device.name: int(device.id) for device in setting.machine.devices}
     if [trace.digest for trace in plan.traces] != [t.planned.digest for t in setting.traces]:
         raise _unusable(f"`{path}` is a plan of other traces", code=1)
@@ -110,7 +110,7 @@ def _of_plan(setting: Setting, plan: Plan, path: str) -> Iterator[tuple[list[int
         yield [index[name] for name in names], replica.share
 
 
-def _of_lines(setting: Setting, source: Source) -> list[int]:
+def _of_lines(setting: PlanSetting, source: Source) -> list[int]:
     steps = [
         (trace.planned.name, step)
         for trace, costs in zip(setting.traces, setting.costs, strict=True)
@@ -148,7 +148,7 @@ def _of_lines(setting: Setting, source: Source) -> list[int]:
     return [device for device in devices_of if device is not None]
 
 
-def _of_steps(setting: Setting, attempt: Attempt, devices: list[int], path: str) -> Placement:
+def _of_steps(setting: PlanSetting, attempt: Attempt, devices: list[int], path: str) -> Placement:
     """A device per task from one per step; steps of one task must agree."""
     planning = attempt.planning
     if len(devices) != len(planning.task_of):

@@ -1,8 +1,8 @@
 """Find a plan: solve, lower, prove; with fewer slots where memory is short.
 
-In: a `Setting`. Out: a `Decision`. A candidate becomes a plan only if its launch programs fit the
-memory and `passes.checker.check_plan` proves them; otherwise the next best is taken, and that is
-said. So nothing leaves here that is not proved.
+In: a `PlanSetting`. Out: a `Decision`. A candidate becomes a plan only if its launch programs fit
+the memory and `passes.checker.check_plan` proves them; otherwise the next best is taken, and that
+is said. So nothing leaves here that is not proved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
-from tessera.driver.plan.assemble import Attempt, Setting, assemble, overflows
+from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.contention import has_neighbours, settle, settle_all
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.placements import given_choice
@@ -42,14 +42,14 @@ class Decision:
     """
 
     plan: Plan
-    setting: Setting
+    setting: PlanSetting
     attempt: Attempt
     choice: Choice
     chosen: Candidate
     diagnostics: tuple[Diagnostic, ...]
 
 
-def find_plan(setting: Setting, watch: Watch) -> Decision:
+def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
     refused: list[Diagnostic] = []
     tried = None
@@ -71,7 +71,7 @@ def find_plan(setting: Setting, watch: Watch) -> Decision:
     raise no_plan(tried.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
-def _what_fits(setting: Setting) -> str:
+def _what_fits(setting: PlanSetting) -> str:
     """As many slots and lanes as there is a plan for, where the user asked for more."""
     options = setting.options
     most = max(options.slots or 1, options.lanes or 1)
@@ -91,7 +91,7 @@ def _what_fits(setting: Setting) -> str:
 
 
 def _first_proved(
-    setting: Setting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
+    setting: PlanSetting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
     for chosen in choice.candidates[: 1 if choice.ended == Ending.GIVEN else None]:
@@ -117,7 +117,7 @@ def _first_proved(
 
 
 def _with_more_slots(
-    setting: Setting, attempt: Attempt, choice: Choice, watch: Watch
+    setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
 ) -> Iterator[tuple[Attempt, Choice]]:
     """The same with as many slots as keep the busiest load busy, where that is better.
 
@@ -141,7 +141,7 @@ def _with_more_slots(
         yield more, better
 
 
-def attempts(setting: Setting) -> Iterator[Attempt]:
+def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     """Slots and lanes to try, the most wanted first."""
     options = setting.options
     counts: tuple[int, ...] = AUTO_SLOTS
@@ -154,7 +154,7 @@ def attempts(setting: Setting) -> Iterator[Attempt]:
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
-def runs_alone(setting: Setting) -> str:
+def runs_alone(setting: PlanSetting) -> str:
     """Why one request runs at a time; empty: no reason.
 
     A launch may write a module variable, or addresses in a state: these are there once.
@@ -170,7 +170,9 @@ def runs_alone(setting: Setting) -> str:
     return ""
 
 
-def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch) -> Choice | None:
+def choose_best(
+    setting: PlanSetting, attempt: Attempt, objective: str, watch: Watch
+) -> Choice | None:
     """The best plans for an objective, best first, or the one that the user asks for."""
     # Requests that run one at a time follow each other as fast as each is done.
     alone = bool(runs_alone(setting))
@@ -202,7 +204,7 @@ def choose_best(setting: Setting, attempt: Attempt, objective: str, watch: Watch
     return replace(choice, candidates=first_of_names(choice.candidates))
 
 
-def solve_options(setting: Setting, watch: Watch) -> SolveOptions:
+def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
     """The limits of a search; all of a plan share one deadline."""
     options = setting.options
     seconds = options.seconds if watch.deadline is None else watch.seconds_left()
@@ -240,7 +242,7 @@ def _splits_requests(candidate: Candidate) -> bool:
     return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
 
 
-def findings_of(setting: Setting, plan: Plan) -> tuple[Diagnostic, ...]:
+def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
     """What stands against a plan."""
     flaws = tuple(verify_plan(plan))
     if flaws:
@@ -288,7 +290,7 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
     ]
 
 
-def build_problem(setting: Setting, slots: int, lanes: int) -> Planning:
+def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
     """What the planner has to solve for so many slots and lanes."""
     several = len(setting.traces) > 1
     parts = [

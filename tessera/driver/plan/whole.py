@@ -1,8 +1,8 @@
 """Whether slices of a GPU pay: the same traces on the whole of it, held against the plan.
 
-In: a `Setting` whose GPU is cut into slices, and its `Decision`. Out: the decision for the whole
-GPU. Only measured times say anything about that: without a profile of the whole GPU and of the
-slices, those that are asked for are taken.
+In: a `PlanSetting` whose GPU is cut into slices, and its `Decision`. Out: the decision for the
+whole GPU. Only measured times say anything about that: without a profile of the whole GPU and of
+the slices, those that are asked for are taken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, warning
-from tessera.driver.plan.assemble import Setting, baseline_of
+from tessera.driver.plan.assemble import PlanSetting, baseline_of
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.search import Decision, find_plan
@@ -24,7 +24,7 @@ from tessera.ir.plan.plan import Baseline
 WORTH = 1.03
 
 
-def plan_whole(setting: Setting, watch: Watch) -> Decision | None:
+def plan_whole(setting: PlanSetting, watch: Watch) -> Decision | None:
     """The best plan for the GPU in one piece; None where that is not the question."""
     options = setting.options
     asked = options.strategy, options.placement, *options.pins, *options.forbids
@@ -83,6 +83,6 @@ def _in_one_piece(machine: Machine) -> Machine | None:
     return replace(whole, cards=(made,), transfer_ns=machine.transfer_ns)
 
 
-def _is_measured(setting: Setting) -> bool:
+def _is_measured(setting: PlanSetting) -> bool:
     sources = {source for costs in setting.costs for source, _ in costs.sources()}
     return sources == {CostSource.PROFILE}

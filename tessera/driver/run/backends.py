@@ -1,8 +1,9 @@
 """Which backend runs a plan, and what stands for its devices.
 
-In: what the user asks for (`--backend`, `--map`) and the GPUs that are here. Out: a `Choice`, and
-backends made from it. `auto` takes the GPUs if there is one for every device of the plan, the CPU
-on a machine that has none, and otherwise says what is there instead of guessing.
+In: what the user asks for (`--backend`, `--map`) and the GPUs that are here. Out: a
+`BackendChoice`, and backends made from it. `auto` takes the GPUs if there is one for every device
+of the plan, the CPU on a machine that has none, and otherwise says what is there instead of
+guessing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _TARGET = re.compile("|".join(known.target for known in KNOWN_BACKENDS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class LocalGpu:
     """A GPU of this machine."""
 
     target: str
@@ -32,7 +33,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BackendChoice:
     """`cpu` or `cuda`, and what stands for each device."""
 
     backend: str
@@ -79,8 +80,8 @@ def check_asked(backend: str, targets: Mapping[str, str]) -> None:
 
 
 def choose_backend(
-    opened: OpenPlan, asked: str, targets: Mapping[str, str], gpus: Sequence[Gpu] | None = None
-) -> Choice:
+    opened: OpenPlan, asked: str, targets: Mapping[str, str], gpus: Sequence[LocalGpu] | None = None
+) -> BackendChoice:
     """What to run on; exit code 4 where what is asked for is not there."""
     devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
     targets = {_device(name, devices): target for name, target in targets.items()}
@@ -107,19 +108,19 @@ def choose_backend(
             exit_code=ExitCode.USAGE,
         )
     if kinds == {"cpu"}:
-        return Choice(backend="cpu", targets={})
+        return BackendChoice(backend="cpu", targets={})
     if not all(name in targets for name in devices):
         _check_hosts(opened.plan, devices)
     here = find_gpus() if gpus is None else gpus
     if not here and not kinds:
-        return Choice(backend="cpu", targets={})
+        return BackendChoice(backend="cpu", targets={})
     if targets or kinds:
         whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
-        return Choice(backend="cuda", targets=whole)
+        return BackendChoice(backend="cuda", targets=whole)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
-    return Choice(backend="cuda", targets=matched)
+    return BackendChoice(backend="cuda", targets=matched)
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
@@ -146,7 +147,7 @@ def _device(name: str, devices: Sequence[str]) -> str:
 
 
 def _match(
-    plan: Plan, devices: Sequence[str], here: Sequence[Gpu], targets: Mapping[str, str]
+    plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu], targets: Mapping[str, str]
 ) -> dict[str, str] | None:
     """A GPU of the right kind for every card of the plan, in order; None where one lacks."""
     chosen = dict(targets)
@@ -177,12 +178,12 @@ def _in_order(devices: Sequence[str], targets: Mapping[str, str]) -> dict[str, s
     return {name: targets[name] if name in targets else f"cuda:{next(free)}" for name in devices}
 
 
-def _is_kind(gpu: Gpu, kind: str, arch: str) -> bool:
+def _is_kind(gpu: LocalGpu, kind: str, arch: str) -> bool:
     words = re.findall(r"[a-z0-9]+", gpu.name.lower())
     return kind.split("-")[0].lower() in words and gpu.arch.rstrip("a") == arch.rstrip("a")
 
 
-def _missing(plan: Plan, devices: Sequence[str], here: Sequence[Gpu]) -> Diagnostic:
+def _missing(plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu]) -> Diagnostic:
     cards = {card.name: card for card in plan.cards}
     kinds = {device.name: cards[device.card].gpu for device in plan.devices}
     wanted = ", ".join(f"`{name}` ({kinds.get(name, '?')})" for name in devices)
@@ -195,7 +196,7 @@ def _missing(plan: Plan, devices: Sequence[str], here: Sequence[Gpu]) -> Diagnos
     )
 
 
-def find_gpus() -> tuple[Gpu, ...]:
+def find_gpus() -> tuple[LocalGpu, ...]:
     """The GPUs of this machine; none where there is no driver or no `cuda-python`."""
     from tessera.backend.cuda.targets import open_driver
 
@@ -203,10 +204,10 @@ def find_gpus() -> tuple[Gpu, ...]:
         cards = open_driver().gpus()
     except TesseraError:
         return ()
-    return tuple(Gpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in cards)
+    return tuple(LocalGpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in cards)
 
 
-def make_backend(choice: Choice, model: Model, options: BackendOptions) -> Backend:
+def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -> Backend:
     """The backend of one replica."""
     return KNOWN_BACKENDS[BackendName(choice.backend)].make(model, options)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
-from tessera.driver.run.backends import Choice, choose_backend, rehearsal
+from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
@@ -74,7 +74,7 @@ class Prepared:
     """A run that can start: everything is read and checked, no device is touched yet."""
 
     opened: OpenPlan
-    choice: Choice
+    choice: BackendChoice
     materials: Materials
     turns: tuple[Turn, ...]
     options: PlanRunOptions

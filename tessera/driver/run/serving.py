@@ -20,7 +20,7 @@ from tessera.backend.service import (
     DeviceBytes,
     Model,
 )
-from tessera.driver.run.backends import Choice, make_backend
+from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 
@@ -39,7 +39,7 @@ class Serving:
     """A plan that takes requests."""
 
     def __init__(
-        self, opened: OpenPlan, materials: Materials, choice: Choice, options: ServingOptions
+        self, opened: OpenPlan, materials: Materials, choice: BackendChoice, options: ServingOptions
     ) -> None:
         self.opened = opened
         self.lanes = [
@@ -122,7 +122,7 @@ def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
     return models
 
 
-def backend_options(choice: Choice, options: ServingOptions) -> BackendOptions:
+def backend_options(choice: BackendChoice, options: ServingOptions) -> BackendOptions:
     """The options of a backend."""
     return BackendOptions(
         targets=choice.targets,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.reference import Expected
 from tessera.backend.service import Bytes, Model, ServedTrace
-from tessera.driver.run.backends import Choice, find_gpus, make_backend
+from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches
 from tessera.driver.run.outcome import Outcome
@@ -96,7 +96,7 @@ class AloneOn:
     """Requests on the first device of a replica alone, through the same backend."""
 
     def __init__(
-        self, model: Model, graphs: tuple[KernelGraph, ...], choice: Choice, limit_s: float
+        self, model: Model, graphs: tuple[KernelGraph, ...], choice: BackendChoice, limit_s: float
     ) -> None:
         device = model.lowered.devices[0]
         programs = [served.program for served in model.traces]
@@ -114,7 +114,7 @@ class AloneOn:
         self._requests.close(wait=False)
 
 
-def _requests(model: Model, choice: Choice, limit_s: float) -> Dispatcher:
+def _requests(model: Model, choice: BackendChoice, limit_s: float) -> Dispatcher:
     """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
     options = backend_options(choice, ServingOptions(timeline=False))
     lanes = model.lowered.lanes
@@ -143,7 +143,7 @@ def verify_launches(
 
 def run_step(
     model: Model,
-    choice: Choice,
+    choice: BackendChoice,
     trace: int,
     step: ir.Work,
     before: Mapping[str, Bytes],

@@ -73,7 +73,7 @@ def build_program(
 
 def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -> Draft:
     """The program of a capture, with its tables of pointers."""
-    builder = _Builder(raw)
+    builder = _TraceBuilder(raw)
     while True:
         program = _reread(builder.build())
         steps = AnalysisManager(program).get(AccessRegions).steps
@@ -126,7 +126,7 @@ def _reread(program: ir.Program) -> ir.Program:
     return parse_trace(print_program(program), "<captured>")
 
 
-class _Builder:
+class _TraceBuilder:
     """One capture on its way to a program."""
 
     def __init__(self, raw: RawCapture) -> None:

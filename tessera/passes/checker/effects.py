@@ -41,11 +41,13 @@ class Effects:
 def find_effects(program: Program, graph: KernelGraph) -> tuple[Effects, ...]:
     """The effects of all steps."""
     tables = pointer_words(program)
-    memo = _Memo()
+    memo = _EffectMemo()
     return tuple(_effects(node, graph, tables, memo) for node in graph.nodes)
 
 
-def _effects(node: Node, graph: KernelGraph, tables: dict[int, Array], memo: _Memo) -> Effects:
+def _effects(
+    node: Node, graph: KernelGraph, tables: dict[int, Array], memo: _EffectMemo
+) -> Effects:
     accesses: dict[int, list[Access]] = {}
     for access in node.accesses:
         accesses.setdefault(int(access.buffer), []).append(access)
@@ -64,7 +66,7 @@ def _effects(node: Node, graph: KernelGraph, tables: dict[int, Array], memo: _Me
     return Effects(tuple(touched), tuple(weights))
 
 
-class _Memo:
+class _EffectMemo:
     """What was found for regions, by their identity; the graph keeps them alive."""
 
     def __init__(self) -> None:

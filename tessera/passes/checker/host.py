@@ -15,7 +15,7 @@ from tessera.ir.program.program import Role
 from tessera.passes.checker.bytes import Array, marked, places, text
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.sequence import FIRST, Sequence, Versions
-from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.shape import TraceShape
 from tessera.passes.checker.space import POISON_VERSION
 from tessera.passes.checker.waste import report_excess
 
@@ -25,7 +25,7 @@ _NOT_SENT = -2
 class Host:
     """Per output and atom the version that was sent."""
 
-    def __init__(self, shape: Shape, sequence: Sequence, findings: Findings) -> None:
+    def __init__(self, shape: TraceShape, sequence: Sequence, findings: Findings) -> None:
         self.shape = shape
         self.names = shape.names
         self.sequence = sequence

@@ -1,6 +1,6 @@
 """What comes before what in a request, and whether it comes to an end.
 
-In: a `Shape`. Out: an `Order`: the operations in an order in which they can be done, each with
+In: a `TraceShape`. Out: an `Order`: the operations in an order in which they can be done, each with
 what is over on the queues of its own device when it begins; or None where some wait for each other,
 which is reported.
 
@@ -33,7 +33,7 @@ from tessera.ir.plan.launch_program import (
 from tessera.passes.checker import limits
 from tessera.passes.checker.findings import Findings, Op, Said
 from tessera.passes.checker.limits import give_up
-from tessera.passes.checker.shape import QueueKey, Shape
+from tessera.passes.checker.shape import QueueKey, TraceShape
 
 Clock = npt.NDArray[np.int32]
 _AT_ONCE = -1
@@ -43,12 +43,12 @@ Order = tuple[tuple[Op, Clock], ...]
 """Operations, each with how many are over on every queue of its device (as `Queue` lists them)."""
 
 
-def find_order(shape: Shape, findings: Findings) -> Order | None:
+def find_order(shape: TraceShape, findings: Findings) -> Order | None:
     """An order in which all operations can be done."""
     if len(shape.records) * len(shape.queues) > limits.MOST_CLOCKS:
         give_up(shape.trace.trace, "have too many events on too many devices", findings)
         return None
-    walk = _Walk(shape)
+    walk = _OrderWalk(shape)
     walk.run()
     stuck = [key for key, ops in shape.queues.items() if walk.next[key] < len(ops)]
     if stuck:
@@ -57,10 +57,10 @@ def find_order(shape: Shape, findings: Findings) -> Order | None:
     return tuple(walk.steps)
 
 
-class _Walk:
+class _OrderWalk:
     """The queues, how far each is, and its clock so far."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TraceShape) -> None:
         self.shape = shape
         self.column = {key: place for place, key in enumerate(shape.queues)}
         self.own = {
@@ -175,7 +175,7 @@ def _ranks(ops: list[Op]) -> list[int]:
     return ranks[::-1]
 
 
-def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:
+def _report_circle(walk: _OrderWalk, start: QueueKey, findings: Findings) -> None:
     """Follow from each queue what its head waits for, until that comes round."""
     names = walk.shape.names
     path: list[QueueKey] = []
@@ -197,7 +197,7 @@ def _report_circle(walk: _Walk, start: QueueKey, findings: Findings) -> None:
     )
 
 
-def _waits_for(walk: _Walk, op: Op) -> Op:
+def _waits_for(walk: _OrderWalk, op: Op) -> Op:
     """What has to be done before an operation that is stuck."""
     if isinstance(op.operation, Await):
         return walk.shape.records[op.device, op.operation.event]

@@ -20,15 +20,15 @@ from tessera.ir.plan.launch_program import Fill
 from tessera.ir.program.program import Role
 from tessera.passes.checker.bytes import Array, common, places, text
 from tessera.passes.checker.findings import Findings
-from tessera.passes.checker.sequence import Sequence, Touch
-from tessera.passes.checker.shape import LASTING, Shape
+from tessera.passes.checker.sequence import Sequence, StepTouch
+from tessera.passes.checker.shape import LASTING, TraceShape
 
 Masks = npt.NDArray[Any]
 """Per atom a set of devices, a bit each."""
 Key = tuple[int, int | str]
 
 
-def check_words(shape: Shape, sequence: Sequence, findings: Findings) -> None:
+def check_words(shape: TraceShape, sequence: Sequence, findings: Findings) -> None:
     """No transfer and no fill touches a word that holds an address."""
     for number, transfer in shape.transfers.items():
         words = sequence.words.get(int(transfer.buffer))
@@ -55,7 +55,7 @@ def _check_apart(
 
 
 def check_pins(
-    traces: Mapping[int, tuple[Shape, Sequence]], devices: tuple[str, ...], findings: Findings
+    traces: Mapping[int, tuple[TraceShape, Sequence]], devices: tuple[str, ...], findings: Findings
 ) -> None:
     """Every pinned step is where its bytes come from and go to."""
     if not any(node.pins for shape, _ in traces.values() for node in shape.graph.nodes):
@@ -63,25 +63,25 @@ def check_pins(
     bounds = _bounds(traces)
     left: dict[Key, tuple[Masks, Masks]] = {}
     for trace in traces:
-        walk = _Flow(trace, traces, devices, bounds, {}, None)
+        walk = _WordFlow(trace, traces, devices, bounds, {}, None)
         for key, (all_makers, pinned) in walk.run().items():
             known = left.setdefault(key, (all_makers.copy(), pinned.copy()))
             known[0][:] |= all_makers
             known[1][:] |= pinned
     for trace in traces:
-        _Flow(trace, traces, devices, bounds, left, findings).run()
+        _WordFlow(trace, traces, devices, bounds, left, findings).run()
 
 
 def _none(count: int, devices: int) -> Masks:
     return np.zeros(count, dtype=np.int64 if devices < 63 else np.object_)
 
 
-def _key(shape: Shape, trace: int, buffer: int) -> Key:
+def _key(shape: TraceShape, trace: int, buffer: int) -> Key:
     held = shape.graph.buffers[buffer]
     return (-1, held.name) if held.role is Role.STATE else (trace, buffer)
 
 
-def _bounds(traces: Mapping[int, tuple[Shape, Sequence]]) -> dict[Key, Array]:
+def _bounds(traces: Mapping[int, tuple[TraceShape, Sequence]]) -> dict[Key, Array]:
     """Where buffers are cut, those that traces share by the cuts of all of them."""
     cuts_of: dict[Key, list[Array]] = {}
     for trace, (shape, sequence) in traces.items():
@@ -90,13 +90,13 @@ def _bounds(traces: Mapping[int, tuple[Shape, Sequence]]) -> dict[Key, Array]:
     return {key: np.unique(np.concatenate(cuts)) for key, cuts in cuts_of.items()}
 
 
-class _Flow:
+class _WordFlow:
     """The devices whose steps may have made each byte, and those of pinned steps among them."""
 
     def __init__(
         self,
         trace: int,
-        traces: Mapping[int, tuple[Shape, Sequence]],
+        traces: Mapping[int, tuple[TraceShape, Sequence]],
         devices: tuple[str, ...],
         bounds: dict[Key, Array],
         first: Mapping[Key, tuple[Masks, Masks]],
@@ -131,10 +131,10 @@ class _Flow:
             if buffers[buffer].role in LASTING
         }
 
-    def _index(self, touch: Touch, ranges: Array) -> slice | Array:
+    def _index(self, touch: StepTouch, ranges: Array) -> slice | Array:
         return places(self.bounds[_key(self.shape, self.trace, touch.buffer)], ranges)
 
-    def _leave(self, step: int, touch: Touch, own: int) -> None:
+    def _leave(self, step: int, touch: StepTouch, own: int) -> None:
         makers, pinned = self.made[touch.buffer]
         sure, may = self._index(touch, touch.certain), self._index(touch, touch.written)
         makers[sure] = 0
@@ -143,7 +143,7 @@ class _Flow:
         if self.shape.graph.nodes[step].pins:
             pinned[may] |= own
 
-    def _check(self, step: int, touch: Touch, own: int) -> None:
+    def _check(self, step: int, touch: StepTouch, own: int) -> None:
         if self.findings is None or len(touch.needed) == 0:
             return
         makers, pinned = self.made[touch.buffer]
@@ -163,7 +163,9 @@ class _Flow:
             hint="both have to be on one device",
         )
 
-    def _makers(self, touch: Touch, here: str, *, pinned: bool) -> Iterator[tuple[Shape, int]]:
+    def _makers(
+        self, touch: StepTouch, here: str, *, pinned: bool
+    ) -> Iterator[tuple[TraceShape, int]]:
         """Steps of other devices that write bytes which a step needs, the own trace's first."""
         key = _key(self.shape, self.trace, touch.buffer)
         for trace in sorted(self.traces, key=lambda trace: trace != self.trace):

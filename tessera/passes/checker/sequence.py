@@ -1,8 +1,8 @@
 """What one device would have produced: which version of its bytes each step needs.
 
-In: a `Shape` and the effects of its steps (they come from the analysis of the trace, never from the
-plan). Out: a `Sequence`: per step and buffer the bytes that must be current and the version that
-is, the bytes that it may write, and the versions at the end.
+In: a `TraceShape` and the effects of its steps (they come from the analysis of the trace, never
+from the plan). Out: a `Sequence`: per step and buffer the bytes that must be current and the
+version that is, the bytes that it may write, and the versions at the end.
 
 The version of a byte is the number of the last step that may have written it, or FIRST for what it
 holds when a request begins. A step needs what it may read, and what it may write but does not
@@ -22,14 +22,14 @@ from tessera.ir.plan.launch_program import Bytes, Fill, Home
 from tessera.ir.program.program import Role
 from tessera.passes.checker.bytes import Array, boundaries, places, ranges_of
 from tessera.passes.checker.effects import Bytes3, Effects, pointer_words
-from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.shape import TraceShape
 
 Versions = npt.NDArray[np.int32]
 FIRST = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class StepTouch:
     """What a step does to one buffer. `version`: of the needed bytes, one for all or per atom."""
 
     buffer: int
@@ -59,14 +59,16 @@ class Sequence:
     `weights` are those that each step touches, and whether it may write them.
     """
 
-    touches: tuple[tuple[Touch, ...], ...]
+    touches: tuple[tuple[StepTouch, ...], ...]
     weights: tuple[tuple[tuple[int, bool], ...], ...]
     bounds: dict[int, Array]
     words: dict[int, Array]
     final: dict[int, Versions]
 
 
-def find_sequence(shape: Shape, effects: tuple[Effects, ...], homes: tuple[Home, ...]) -> Sequence:
+def find_sequence(
+    shape: TraceShape, effects: tuple[Effects, ...], homes: tuple[Home, ...]
+) -> Sequence:
     """Walk the steps in their order."""
     words = pointer_words(shape.program)
     bounds = _bounds(shape, effects, homes, words)
@@ -74,7 +76,9 @@ def find_sequence(shape: Shape, effects: tuple[Effects, ...], homes: tuple[Home,
     touches = []
     for step, effect in enumerate(effects):
         done = tuple(
-            Touch(buffer, touched, _packed(current[buffer][places(bounds[buffer], touched.needed)]))
+            StepTouch(
+                buffer, touched, _packed(current[buffer][places(bounds[buffer], touched.needed)])
+            )
             for buffer, touched in effect.touched
         )
         for touch in done:
@@ -90,7 +94,10 @@ def find_sequence(shape: Shape, effects: tuple[Effects, ...], homes: tuple[Home,
 
 
 def _bounds(
-    shape: Shape, effects: tuple[Effects, ...], homes: tuple[Home, ...], words: dict[int, Array]
+    shape: TraceShape,
+    effects: tuple[Effects, ...],
+    homes: tuple[Home, ...],
+    words: dict[int, Array],
 ) -> dict[int, Array]:
     """Where the buffers that are walked are cut."""
     parts: dict[int, dict[int, Array]] = {b: {id(where): where} for b, where in words.items()}
@@ -117,7 +124,7 @@ def _packed(versions: Versions) -> int | Versions:
     return first if (versions == first).all() else versions.copy()
 
 
-def _plan_ranges(shape: Shape, homes: tuple[Home, ...]) -> Iterator[tuple[int, Bytes]]:
+def _plan_ranges(shape: TraceShape, homes: tuple[Home, ...]) -> Iterator[tuple[int, Bytes]]:
     """The ranges that the plan names, which cut buffers too."""
     for transfer in shape.transfers.values():
         yield transfer.buffer, transfer.bytes

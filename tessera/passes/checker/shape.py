@@ -1,6 +1,6 @@
 """Whether the programs of a trace hold together: everything named is there, and is done once.
 
-In: a lowered trace, its program and graph, and the device of every step. Out: a `Shape`, the
+In: a lowered trace, its program and graph, and the device of every step. Out: a `TraceShape`, the
 operations found by what they do, or None where something is amiss.
 
 Nothing that a plan says is trusted: numbers may be out of range, lists in any order. After this
@@ -39,7 +39,7 @@ QueueKey = tuple[str, Queue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class TraceShape:
     """The operations of one request, by queue and by what they do."""
 
     trace: LoweredTrace
@@ -65,14 +65,14 @@ def find_shape(
     devices: Sequence[str],
     placement: Sequence[str],
     findings: Findings,
-) -> Shape | None:
+) -> TraceShape | None:
     """The operations of a trace, or None where they do not hold together."""
     before = findings.count
     transfers = _transfers(trace, graph, devices, findings)
     if findings.count > before:
         return None
     names = Names(graph, transfers)
-    shape = Shape(trace=trace, program=program, graph=graph, names=names, queues={})
+    shape = TraceShape(trace=trace, program=program, graph=graph, names=names, queues={})
     for device in devices:
         for queue in Queue:
             shape.queues[device, queue] = []
@@ -155,7 +155,7 @@ _QUEUE_OF: Mapping[type, Queue] = {
 }
 
 
-def _enter(shape: Shape, op: Op, findings: Findings) -> None:
+def _enter(shape: TraceShape, op: Op, findings: Findings) -> None:
     """Note an operation under what it does, or say what is wrong with it."""
     where = f"operation {op.number} of `{op.device}`"
     wanted = _QUEUE_OF.get(type(op.operation), op.queue)
@@ -184,7 +184,7 @@ def _enter(shape: Shape, op: Op, findings: Findings) -> None:
 
 
 def _dispatch(
-    shape: Shape,
+    shape: TraceShape,
     op: Op,
     where: str,
     once: Callable[[dict[int, Op], int, bool, str], None],
@@ -223,7 +223,7 @@ def _dispatch(
             assert_never(op.operation)
 
 
-def _own_fault(shape: Shape, buffer: int, roles: tuple[Role, ...], verb: str) -> str | None:
+def _own_fault(shape: TraceShape, buffer: int, roles: tuple[Role, ...], verb: str) -> str | None:
     if not 0 <= buffer < len(shape.graph.buffers):
         return f"is to {verb} buffer {buffer}, which is not there"
     held = shape.graph.buffers[buffer]
@@ -232,7 +232,7 @@ def _own_fault(shape: Shape, buffer: int, roles: tuple[Role, ...], verb: str) ->
     return None
 
 
-def _check_runs(shape: Shape, placement: Sequence[str], findings: Findings) -> None:
+def _check_runs(shape: TraceShape, placement: Sequence[str], findings: Findings) -> None:
     """Every step is done, on the device of the plan."""
     for step in range(len(shape.graph.nodes)):
         op = shape.runs.get(step)
@@ -247,7 +247,7 @@ def _check_runs(shape: Shape, placement: Sequence[str], findings: Findings) -> N
             )
 
 
-def _check_gate(shape: Shape, findings: Findings) -> None:
+def _check_gate(shape: TraceShape, findings: Findings) -> None:
     """The next request waits for a step that is done."""
     gate = shape.trace.gate
     if gate is not None and gate not in shape.runs:
@@ -258,7 +258,7 @@ def _check_gate(shape: Shape, findings: Findings) -> None:
         )
 
 
-def _check_ends(shape: Shape, findings: Findings) -> None:
+def _check_ends(shape: TraceShape, findings: Findings) -> None:
     """Every transfer has both its ends, and every event that is waited for happens."""
     for number, transfer in shape.transfers.items():
         name = shape.names.transfer(number)

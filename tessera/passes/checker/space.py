@@ -20,7 +20,7 @@ from tessera.passes.checker.bytes import Array, Index, places
 from tessera.passes.checker.findings import Op
 from tessera.passes.checker.memory import MOST_BYTES, Memory
 from tessera.passes.checker.sequence import Sequence, Versions
-from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.shape import TraceShape
 
 POISON_TAG, UNCLEAR_TAG = 0, 1
 POISON_VERSION = -3
@@ -121,7 +121,7 @@ def expand(
     return whole[space._numbers(buffer, index)]
 
 
-def count_atoms(shape: Shape, sequence: Sequence, memory: Memory) -> int:
+def count_atoms(shape: TraceShape, sequence: Sequence, memory: Memory) -> int:
     """At most so many atoms the memory of all devices is cut into."""
     return sum(
         len(sequence.bounds.get(buffer, ()))
@@ -130,7 +130,7 @@ def count_atoms(shape: Shape, sequence: Sequence, memory: Memory) -> int:
     )
 
 
-def build_space(shape: Shape, sequence: Sequence, memory: Memory, device: str) -> Space:
+def build_space(shape: TraceShape, sequence: Sequence, memory: Memory, device: str) -> Space:
     """The memory of a device before a request: all poison."""
     start: dict[int, int] = {}
     sizes: dict[int, int] = {}

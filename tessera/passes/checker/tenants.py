@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.memory import Memory
-from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.shape import TraceShape
 from tessera.passes.checker.space import Space
 
 
@@ -27,7 +27,7 @@ class Tenants:
     """The buffers in the slots of all devices."""
 
     def __init__(
-        self, shape: Shape, memory: Memory, spaces: Mapping[str, Space], findings: Findings
+        self, shape: TraceShape, memory: Memory, spaces: Mapping[str, Space], findings: Findings
     ) -> None:
         self.shape = shape
         self.memory = memory

@@ -32,8 +32,8 @@ from tessera.passes.checker.host import Host
 from tessera.passes.checker.limits import give_up
 from tessera.passes.checker.memory import Memory
 from tessera.passes.checker.order import Clock, Order
-from tessera.passes.checker.sequence import FIRST, Sequence, Touch, Versions
-from tessera.passes.checker.shape import LASTING, Shape
+from tessera.passes.checker.sequence import FIRST, Sequence, StepTouch, Versions
+from tessera.passes.checker.shape import LASTING, TraceShape
 from tessera.passes.checker.space import (
     POISON_TAG,
     POISON_VERSION,
@@ -48,7 +48,7 @@ from tessera.passes.checker.waste import find_waste
 
 
 def check_versions(
-    shape: Shape,
+    shape: TraceShape,
     order: Order,
     sequence: Sequence,
     memory: Memory,
@@ -59,7 +59,7 @@ def check_versions(
     if count_atoms(shape, sequence, memory) > limits.MOST_ATOMS:
         give_up(shape.trace.trace, "touch too many ranges", findings)
         return
-    walk = _Walk(shape, sequence, memory, claims, findings)
+    walk = _VersionWalk(shape, sequence, memory, claims, findings)
     for op, done in order:
         walk.do(op, done)
         if walk.work > limits.MOST_WORK:
@@ -68,12 +68,12 @@ def check_versions(
     walk.finish()
 
 
-class _Walk:
+class _VersionWalk:
     """The memory of all devices and of the host while a request is done."""
 
     def __init__(
         self,
-        shape: Shape,
+        shape: TraceShape,
         sequence: Sequence,
         memory: Memory,
         claims: Claims,
@@ -179,7 +179,7 @@ class _Walk:
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
 
-    def _check_tenants(self, op: Op, space: Space, touches: list[Touch]) -> None:
+    def _check_tenants(self, op: Op, space: Space, touches: list[StepTouch]) -> None:
         """Two buffers that one step touches do not share bytes."""
         rows = sorted((space.start[t.buffer], space.end(t.buffer), t.buffer) for t in touches)
         reach, owner = -1, -1
@@ -194,7 +194,7 @@ class _Walk:
             if end > reach:
                 reach, owner = end, buffer
 
-    def _check_current(self, op: Op, touch: Touch, index: Index) -> None:
+    def _check_current(self, op: Op, touch: StepTouch, index: Index) -> None:
         space = self.spaces[op.device]
         wanted = expand(space, self.sequence, touch.buffer, touch.needed, index, touch.version)
         wrong = space.tags[index] != space.tag(touch.buffer, 0) + wanted

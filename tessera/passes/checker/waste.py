@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tessera.ir.plan.launch_program import Queue, Receive
 from tessera.passes.checker.bytes import Array, Index, join, marked, text
 from tessera.passes.checker.findings import Findings, Op
-from tessera.passes.checker.shape import Shape
+from tessera.passes.checker.shape import TraceShape
 from tessera.passes.checker.space import Space
 
 _USED = -1
@@ -32,7 +32,7 @@ class Waste:
     """
 
     device: str
-    shape: Shape
+    shape: TraceShape
     space: Space
     fresh: npt.NDArray[np.int32]
     lost: dict[int, list[Array]] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class Waste:
                 report_excess(self.shape, op, excess, why, findings)
 
 
-def report_excess(shape: Shape, op: Op, excess: Array, why: str, findings: Findings) -> None:
+def report_excess(shape: TraceShape, op: Op, excess: Array, why: str, findings: Findings) -> None:
     """Name the bytes that a transfer carries for nothing, if there are any."""
     if len(excess):
         what = f"a transfer carries bytes {text(excess)} {why}"
         findings.add("TSR4014", what, shape.names.op(op))
 
 
-def find_waste(device: str, shape: Shape, space: Space) -> Waste:
+def find_waste(device: str, shape: TraceShape, space: Space) -> Waste:
     """Nothing is fresh when a request begins."""
     return Waste(device, shape, space, np.full(len(space.tags), _USED, dtype=np.int32))

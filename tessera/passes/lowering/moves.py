@@ -36,7 +36,7 @@ _FILL, _STEP, _TRANSFER = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedBytes:
     """The bytes of one buffer that a step may read, may write, and writes in any case."""
 
     reads: Array
@@ -75,10 +75,10 @@ class StepBytes:
 
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
-        self._steps: dict[int, dict[int, Touched]] = {}
-        self._known: dict[tuple[object, ...], Touched] = {}
+        self._steps: dict[int, dict[int, TouchedBytes]] = {}
+        self._known: dict[tuple[object, ...], TouchedBytes] = {}
 
-    def of(self, step: int) -> dict[int, Touched]:
+    def of(self, step: int) -> dict[int, TouchedBytes]:
         """The bytes of one step."""
         if step not in self._steps:
             groups: dict[int, list[Access]] = {}
@@ -87,7 +87,7 @@ class StepBytes:
             self._steps[step] = {b: self._touched(b, accesses) for b, accesses in groups.items()}
         return self._steps[step]
 
-    def _touched(self, buffer: int, accesses: list[Access]) -> Touched:
+    def _touched(self, buffer: int, accesses: list[Access]) -> TouchedBytes:
         size = self.graph.buffers[buffer].bytes
         # The graph keeps the regions alive, so their identities stay theirs.
         key = (size, *((a.kind, a.certainty, id(a.region)) for a in accesses))
@@ -99,7 +99,9 @@ class StepBytes:
                 for a in accesses
                 if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
             ]
-            self._known[key] = Touched(*(_bytes(some, size) for some in (reads, writes, certain)))
+            self._known[key] = TouchedBytes(
+                *(_bytes(some, size) for some in (reads, writes, certain))
+            )
         return self._known[key]
 
 
@@ -128,7 +130,7 @@ def find_actions(
 
     `homes` has the persistent bytes that some step of the replica writes.
     """
-    walk = _Walk(program, steps, frozenset(every), homes)
+    walk = _MoveWalk(program, steps, frozenset(every), homes)
     for node in steps.graph.nodes:
         walk.step(node, devices[node.id])
     walk.finish()
@@ -147,7 +149,7 @@ def _numbered(actions: list[Action]) -> Iterator[Action]:
             yield action
 
 
-class _Walk:
+class _MoveWalk:
     """Versions of all bytes, and what was touched last on each device."""
 
     def __init__(

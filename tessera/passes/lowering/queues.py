@@ -68,7 +68,7 @@ def find_queues(
     """The programs of all devices; `sizes` are those of the areas."""
     for device in devices:
         mine = {int(place.buffer): place for place in places if place.device == device}
-        builder = _Builder(use, device, mine, sizes)
+        builder = _QueueBuilder(use, device, mine, sizes)
         for action in use.actions:
             builder.add(action)
         yield builder.program()
@@ -85,7 +85,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Builder:
+class _QueueBuilder:
     """One device."""
 
     use: TraceUse

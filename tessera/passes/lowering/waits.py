@@ -34,7 +34,7 @@ def prune_waits(
     programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]
 ) -> Iterator[DeviceProgram]:
     """The programs without the waits that others imply, and without records that nobody needs."""
-    walk = _Walk(programs, transfers)
+    walk = _WaitWalk(programs, transfers)
     walk.run()
     for program in programs:
         kept = [
@@ -64,7 +64,7 @@ def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterato
                 yield queued
 
 
-class _Walk:
+class _WaitWalk:
     """The queues, how far each is, and what each knows."""
 
     def __init__(self, programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]) -> None:

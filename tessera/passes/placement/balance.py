@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.passes.placement.limits import ENDLESS, Watch
+from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.problem import Placement, Problem
 from tessera.passes.placement.search import State
 
@@ -92,7 +92,7 @@ def balance(
     *,
     rounds: int = 20,
     longest: int = _LONGEST,
-    watch: Watch = ENDLESS,
+    watch: SearchWatch = ENDLESS,
 ) -> Placement:
     """The placement after the best runs and pairs of runs; `start` must fit in memory."""
     state = State(problem, start)

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tessera.passes.placement.limits import Watch
-from tessera.passes.placement.model import Model
+from tessera.passes.placement.limits import SearchWatch
+from tessera.passes.placement.model import IntegerModel
 from tessera.passes.placement.problem import INFINITY, Placement, measure
 from tessera.passes.placement.relax import (
     Array,
@@ -66,7 +66,7 @@ class _Node:
 class _Solver:
     """One HiGHS instance that goes from node to node, each from its parent's basis."""
 
-    def __init__(self, model: Model, most_work: int, watch: Watch) -> None:
+    def __init__(self, model: IntegerModel, most_work: int, watch: SearchWatch) -> None:
         self.model = model
         self.most_work = most_work
         self.watch = watch
@@ -120,28 +120,28 @@ class _Solver:
 
 
 def branch_on_counts(
-    model: Model,
+    model: IntegerModel,
     incumbent: Placement | None,
     rounder: Rounder,
     *,
     gap: float,
     most_work: int,
-    watch: Watch,
+    watch: SearchWatch,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Counting:
     """Raise the bound and look for placements until they are within the gap.
 
     `most_work` limits steps of the simplex method times rows: that is what takes the time.
     """
-    search = _Search(model, incumbent, rounder, gap, _Solver(model, most_work, watch))
+    search = _CountSearch(model, incumbent, rounder, gap, _Solver(model, most_work, watch))
     ended = search.run(most_work, watch, on_progress)
     return Counting(placement=search.best, bound_ns=search.bound(), ended=ended)
 
 
-class _Search:
+class _CountSearch:
     def __init__(
         self,
-        model: Model,
+        model: IntegerModel,
         incumbent: Placement | None,
         rounder: Rounder,
         gap: float,
@@ -164,7 +164,7 @@ class _Search:
         return min(least, self.closed, self.period)
 
     def run(
-        self, most: int, watch: Watch, on_progress: Callable[[float, float], None] | None
+        self, most: int, watch: SearchWatch, on_progress: Callable[[float, float], None] | None
     ) -> str:
         root = self.solver.root()
         if root is None or root == "lost":
@@ -256,7 +256,7 @@ class _Search:
         return sides
 
 
-def _period(model: Model, placement: Placement | None) -> float:
+def _period(model: IntegerModel, placement: Placement | None) -> float:
     if placement is None:
         return INFINITY
     measured = measure(model.problem, placement)

@@ -1,7 +1,7 @@
 """When to stop: a clock and a caller's wish, asked between steps.
 
-In: seconds and a callable. Out: a `Watch`. Without either nothing here depends on time, and the
-same input gives the same answer.
+In: seconds and a callable. Out: a `SearchWatch`. Without either nothing here depends on time, and
+the same input gives the same answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ShouldStop = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class SearchWatch:
     """`over()` is empty while there is time, else `clock` or `interrupted`."""
 
     deadline: float | None = None
@@ -35,10 +35,10 @@ class Watch:
         return max(0.1, self.deadline - time.perf_counter())
 
 
-def watch_for(seconds: float | None, should_stop: ShouldStop | None = None) -> Watch:
+def watch_for(seconds: float | None, should_stop: ShouldStop | None = None) -> SearchWatch:
     """A watch that starts now."""
     deadline = None if seconds is None else time.perf_counter() + seconds
-    return Watch(deadline=deadline, should_stop=should_stop)
+    return SearchWatch(deadline=deadline, should_stop=should_stop)
 
 
-ENDLESS = Watch()
+ENDLESS = SearchWatch()

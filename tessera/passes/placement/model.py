@@ -1,6 +1,6 @@
 """The throughput problem as a mixed-integer program, with named columns and rows.
 
-In: a `Problem`. Out: a `Model` (numpy arrays, ready for HiGHS; `partition.solve` runs it).
+In: a `Problem`. Out: an `IntegerModel` (numpy arrays, ready for HiGHS; `partition.solve` runs it).
 
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
 `m[r,g]` resident r is on device g. Of a task's devices the first allowed one has no column: it is
@@ -31,7 +31,7 @@ _SLOW = 1e3  # times as long as on the fastest device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class IntegerModel:
     """Minimise `T` subject to `row_lower <= A x <= row_upper`. Rows are in CSR form."""
 
     problem: Problem
@@ -72,7 +72,7 @@ class Model:
         return shares
 
 
-class _Builder:
+class _ModelBuilder:
     """Columns and rows as they are added; becomes arrays in `_finish`."""
 
     def __init__(self) -> None:
@@ -123,14 +123,14 @@ def period_scale(problem: Problem) -> float:
     return max(sum(best) / max(len(problem.devices), 1), 1e-9) / _TARGET
 
 
-def build_model(problem: Problem, classes: Sequence[int] = ()) -> Model:
+def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
     """The mixed-integer program of a problem in which every task can run somewhere.
 
     With a class per task there is a row for each count: how many tasks of a class are on a device,
     how many tensors between two classes go from one to another. They cut off nothing; branching on
     them does (`partition.counts`).
     """
-    builder = _Builder()
+    builder = _ModelBuilder()
     builder.column("T", np.inf)
     choice = tuple(_task_columns(builder, problem, task) for task in range(len(problem.tasks)))
     chosen = [_expressions(options) for options in choice]
@@ -143,7 +143,7 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> Model:
 
 
 def _count_rows(
-    builder: _Builder,
+    builder: _ModelBuilder,
     problem: Problem,
     choice: tuple[tuple[tuple[int, int], ...], ...],
     moves: list[tuple[int, int, int, int]],
@@ -165,7 +165,9 @@ def _count_rows(
     return tuple(tuple(columns) for columns in groups.values())
 
 
-def _task_columns(builder: _Builder, problem: Problem, task: int) -> tuple[tuple[int, int], ...]:
+def _task_columns(
+    builder: _ModelBuilder, problem: Problem, task: int
+) -> tuple[tuple[int, int], ...]:
     """(device, column) for each device allowed; the first has no column."""
     allowed = _in_order(problem.tasks[task])
     name = problem.tasks[task].name
@@ -208,7 +210,7 @@ _NOWHERE: Expression = (0.0, ())
 
 
 def _transfer_columns(
-    builder: _Builder, problem: Problem, chosen: list[dict[int, Expression]]
+    builder: _ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
 ) -> list[tuple[int, int, int, int]]:
     """(tensor, from, to, column) for every transfer that could be needed, with its rows."""
     wires = {(wire.source, wire.target) for wire in problem.wires}
@@ -233,7 +235,7 @@ def _transfer_columns(
 
 
 def _cover_rows(
-    builder: _Builder,
+    builder: _ModelBuilder,
     tensor: int,
     target: int,
     readers: list[int],
@@ -250,7 +252,7 @@ def _cover_rows(
 
 
 def _source_rows(
-    builder: _Builder, tensor: int, made: dict[int, Expression], columns: dict[int, int]
+    builder: _ModelBuilder, tensor: int, made: dict[int, Expression], columns: dict[int, int]
 ) -> None:
     """A transfer starts where the producer is."""
     for source, column in columns.items():
@@ -260,7 +262,7 @@ def _source_rows(
 
 
 def _load_rows(
-    builder: _Builder,
+    builder: _ModelBuilder,
     problem: Problem,
     chosen: list[dict[int, Expression]],
     moves: list[tuple[int, int, int, int]],
@@ -300,7 +302,9 @@ def _load_rows(
         builder.at_most(f"shared[{load.name}]", terms, -constant)
 
 
-def _memory_rows(builder: _Builder, problem: Problem, chosen: list[dict[int, Expression]]) -> None:
+def _memory_rows(
+    builder: _ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
+) -> None:
     for room in problem.rooms:
         most = sum(r.bytes for r in problem.residents) * len(room.devices)
         if most <= room.bytes:
@@ -316,7 +320,7 @@ def _memory_rows(builder: _Builder, problem: Problem, chosen: list[dict[int, Exp
 
 
 def _held(
-    builder: _Builder,
+    builder: _ModelBuilder,
     problem: Problem,
     chosen: list[dict[int, Expression]],
     index: int,
@@ -337,13 +341,13 @@ def _held(
 
 
 def _finish(
-    builder: _Builder,
+    builder: _ModelBuilder,
     problem: Problem,
     scale: float,
     choice: tuple[tuple[tuple[int, int], ...], ...],
     counts: tuple[tuple[int, ...], ...],
-) -> Model:
-    return Model(
+) -> IntegerModel:
+    return IntegerModel(
         problem=problem,
         scale=scale,
         columns=tuple(builder.columns),

@@ -31,7 +31,7 @@ from tessera.passes.placement.candidates import (
     slots_needed,
 )
 from tessera.passes.placement.latency import solve_latency
-from tessera.passes.placement.limits import ShouldStop, Watch, watch_for
+from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
 from tessera.passes.placement.many import (
     DIRECT_DEVICES,
     aggregate,
@@ -93,14 +93,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
+class _PlanSearch:
     """What a search is given besides the problem."""
 
     options: SolveOptions
     on_progress: Progress | None = None
     should_stop: ShouldStop | None = None
 
-    def within(self, watch: Watch) -> _Search:
+    def within(self, watch: SearchWatch) -> _PlanSearch:
         """The same, with the time that is left."""
         return replace(self, options=replace(self.options, seconds=watch.seconds_left()))
 
@@ -126,7 +126,7 @@ def choose(
     """The best plan found, with all others; None if nothing fits (see `partition.infeasible`)."""
     if not all(task.allowed() for task in problem.tasks):
         return None
-    search = _Search(
+    search = _PlanSearch(
         options=options or SolveOptions(), on_progress=on_progress, should_stop=should_stop
     )
     baselines = _baselines(problem)
@@ -249,7 +249,7 @@ def _data_parallel(problem: Problem) -> Candidate | None:
 # --- objectives --------------------------------------------------------------------------------
 
 
-def _shortest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
+def _shortest(problem: Problem, search: _PlanSearch, baselines: list[Candidate]) -> _Found:
     solved = solve_latency(problem, _starts(baselines))
     if solved.placement is None:
         # Memory is short: start from any placement that fits.
@@ -269,7 +269,7 @@ def _starts(candidates: list[Candidate]) -> tuple[Placement, ...]:
     )
 
 
-def _fastest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
+def _fastest(problem: Problem, search: _PlanSearch, baselines: list[Candidate]) -> _Found:
     """Copies of a part first; one placement over all devices where that is not near the bound."""
     watch = watch_for(search.options.seconds, search.should_stop)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
@@ -334,7 +334,7 @@ def _part_counts(problem: Problem) -> list[int]:
     return sorted((divisors | {min(counts), max(counts)}) - {1}, reverse=True)
 
 
-def _copies(problem: Problem, search: _Search, number: int) -> list[Candidate]:
+def _copies(problem: Problem, search: _PlanSearch, number: int) -> list[Candidate]:
     """Plans for parts of the devices, side by side; parts that are alike share one plan."""
     rates = _parts_with_rates(problem, search, equal_parts(problem, number))
     if len(rates) < 2:
@@ -344,7 +344,7 @@ def _copies(problem: Problem, search: _Search, number: int) -> list[Candidate]:
 
 
 def _parts_with_rates(
-    problem: Problem, search: _Search, parts: tuple[tuple[int, ...], ...]
+    problem: Problem, search: _PlanSearch, parts: tuple[tuple[int, ...], ...]
 ) -> Parts:
     """A placement and a rate for each part that can serve requests."""
     kinds = {d: index for index, group in enumerate(types_of(problem)) for d in group}
@@ -367,7 +367,7 @@ def _parts_with_rates(
     return tuple(placed)
 
 
-def _cheapest(problem: Problem, search: _Search, baselines: list[Candidate]) -> _Found:
+def _cheapest(problem: Problem, search: _PlanSearch, baselines: list[Candidate]) -> _Found:
     """Plans for subsets of the cards, a bound on the money per request, and how it ended."""
     candidates: list[Candidate] = []
     least = min((candidate.usd for candidate in baselines), default=INFINITY)

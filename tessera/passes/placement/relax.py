@@ -1,9 +1,9 @@
 """HiGHS with a model in it, its relaxation, and a bound that does not hang on tolerances.
 
-In: a `Model`. Out: a `Relaxation`: values, bound, prices of the resources. Source: highspy 1.15.
-One thread, fixed seed, silent. No run is without a limit: steps are counted, so that the same input
-gives the same answer, and who watches is asked between steps. What was not solved within them has
-the bound of `partition.bounds`.
+In: an `IntegerModel`. Out: a `Relaxation`: values, bound, prices of the resources. Source: highspy
+1.15. One thread, fixed seed, silent. No run is without a limit: steps are counted, so that the same
+input gives the same answer, and who watches is asked between steps. What was not solved within them
+has the bound of `partition.bounds`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.passes.placement.bounds import spread_bound
-from tessera.passes.placement.limits import ENDLESS, Watch
-from tessera.passes.placement.model import PERIOD, Model
+from tessera.passes.placement.limits import ENDLESS, SearchWatch
+from tessera.passes.placement.model import PERIOD, IntegerModel
 from tessera.passes.placement.problem import Problem
 
 _LARGE_ROWS = 9000  # above this the interior point method beats the simplex method
@@ -52,7 +52,7 @@ class Relaxation:
         return np.array([max(0.0, -known.get(name, 0.0)) for name in names])
 
 
-def make_solver(model: Model, integer: bool, named: bool = False) -> Any:
+def make_solver(model: IntegerModel, integer: bool, named: bool = False) -> Any:
     """A HiGHS instance with the model in it."""
     import highspy
 
@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 def run_solver(
     solver: Any,
-    watch: Watch = ENDLESS,
+    watch: SearchWatch = ENDLESS,
     *,
     integer: bool = False,
     on_event: Callable[[Any], None] | None = None,
@@ -132,7 +132,7 @@ def run_solver(
         raise raised[0]
 
 
-def relax(model: Model, watch: Watch = ENDLESS) -> Relaxation | None:
+def relax(model: IntegerModel, watch: SearchWatch = ENDLESS) -> Relaxation | None:
     """The relaxation of a model; None if it is infeasible."""
     import highspy
 
@@ -160,13 +160,15 @@ def limit_steps(solver: Any, steps: int) -> None:
     solver.setOptionValue("simplex_iteration_limit", min(steps, _MOST_STEPS))
 
 
-def unsolved(model: Model) -> Relaxation:
+def unsolved(model: IntegerModel) -> Relaxation:
     """What is known without the solver."""
     values = np.zeros(len(model.columns))
     return Relaxation(values=values, bound_ns=spread_bound(model.problem), duals=(), solved=False)
 
 
-def read_relaxation(model: Model, solver: Any, row_lower: Array, row_upper: Array) -> Relaxation:
+def read_relaxation(
+    model: IntegerModel, solver: Any, row_lower: Array, row_upper: Array
+) -> Relaxation:
     """What a solver has found for the model with these bounds of its rows."""
     solution = solver.getSolution()
     values = np.array(solution.col_value)
@@ -181,7 +183,7 @@ def read_relaxation(model: Model, solver: Any, row_lower: Array, row_upper: Arra
 
 
 def dual_bound(
-    model: Model, row_dual: Array, row_lower: Array, row_upper: Array, period: float
+    model: IntegerModel, row_dual: Array, row_lower: Array, row_upper: Array, period: float
 ) -> float:
     """A lower bound from the duals alone, whatever the solver's tolerances.
 

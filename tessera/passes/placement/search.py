@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from tessera.passes.placement.limits import ENDLESS, Watch
+from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.problem import INFINITY, Placement, Problem
 
 POWERS = (60.0, 400.0, 3000.0)
@@ -271,7 +271,7 @@ def shake(
     *,
     kicks: int,
     enough: float,
-    watch: Watch = ENDLESS,
+    watch: SearchWatch = ENDLESS,
 ) -> Placement:
     """Disturb a run of tasks, improve, keep what is better; the same for the same input.
 

@@ -25,8 +25,8 @@ from tessera.passes.placement.bounds import spread_bound
 from tessera.passes.placement.classes import classes_of
 from tessera.passes.placement.coarse import MOST_TASKS, coarsen
 from tessera.passes.placement.counts import branch_on_counts
-from tessera.passes.placement.limits import ENDLESS, ShouldStop, Watch, watch_for
-from tessera.passes.placement.model import Model, build_model
+from tessera.passes.placement.limits import ENDLESS, SearchWatch, ShouldStop, watch_for
+from tessera.passes.placement.model import IntegerModel, build_model
 from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure
 from tessera.passes.placement.relax import Relaxation, make_solver, relax, run_solver, unsolved
 from tessera.passes.placement.search import POWERS, best_of, improve, shake, splice_all
@@ -142,7 +142,7 @@ def _solve_coarse(
     options: SolveOptions,
     starts: tuple[Placement, ...],
     on_progress: Progress | None,
-    watch: Watch,
+    watch: SearchWatch,
 ) -> Solution:
     """As `solve`, with runs of tasks as one. The bound is that of times alone."""
     coarse = coarsen(problem)
@@ -174,7 +174,7 @@ def _solve_coarse(
     )
 
 
-def lower_bound(problem: Problem, watch: Watch = ENDLESS) -> float:
+def lower_bound(problem: Problem, watch: SearchWatch = ENDLESS) -> float:
     """The period of the relaxation: no plan is faster, however it shares requests."""
     if len(problem.tasks) > MOST_TASKS:
         return spread_bound(problem)
@@ -208,11 +208,11 @@ def _classes(problem: Problem) -> tuple[int, ...]:
 
 def _round(
     problem: Problem,
-    model: Model,
+    model: IntegerModel,
     relaxed: Relaxation,
     starts: Iterable[Placement],
     options: SolveOptions,
-    watch: Watch,
+    watch: SearchWatch,
 ) -> Placement | None:
     """The best placement from thresholds of the relaxation, splices and local search."""
     bound, gap = relaxed.bound_ns, options.gap
@@ -244,11 +244,11 @@ def _run_patterns(problem: Problem, patterns: Sequence[Placement]) -> list[Place
 
 
 def _count(
-    model: Model,
+    model: IntegerModel,
     relaxed: Relaxation,
     incumbent: Placement | None,
     options: SolveOptions,
-    watch: Watch,
+    watch: SearchWatch,
     on_progress: Progress | None,
 ) -> tuple[Placement | None, float, str]:
     """Branch on counts: placement, proven bound, how it ended."""
@@ -273,12 +273,12 @@ def _count(
 
 def _quick_round(
     problem: Problem,
-    model: Model,
+    model: IntegerModel,
     relaxed: Relaxation,
     prices: NDArray[np.float64],
     best: Placement | None,
     gap: float,
-    watch: Watch,
+    watch: SearchWatch,
 ) -> Placement | None:
     """As `_round`, from a node of the tree, with less effort."""
     rounded = _patterns(problem, model.shares(relaxed.values))
@@ -317,10 +317,10 @@ def _patterns(problem: Problem, shares: NDArray[np.float64]) -> list[Placement]:
 
 
 def _branch(
-    model: Model,
+    model: IntegerModel,
     incumbent: Placement | None,
     options: SolveOptions,
-    watch: Watch,
+    watch: SearchWatch,
     bound: float,
     on_progress: Progress | None,
 ) -> tuple[Placement | None, float, str]:
@@ -361,7 +361,7 @@ def _branch(
     return best, proven, ended
 
 
-def _reporter(model: Model, on_progress: Progress | None) -> Callable[[Any], None] | None:
+def _reporter(model: IntegerModel, on_progress: Progress | None) -> Callable[[Any], None] | None:
     if on_progress is None:
         return None
 

@@ -17,7 +17,7 @@ from math import gcd
 import numpy as np
 
 from tessera.passes.placement.balance import balance
-from tessera.passes.placement.limits import ShouldStop, Watch
+from tessera.passes.placement.limits import SearchWatch, ShouldStop
 from tessera.passes.placement.problem import (
     Pipe,
     Placement,
@@ -41,7 +41,12 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def staged_placements(
-    problem: Problem, groups: Groups, merged: Problem, typed: Solution, gap: float, watch: Watch
+    problem: Problem,
+    groups: Groups,
+    merged: Problem,
+    typed: Solution,
+    gap: float,
+    watch: SearchWatch,
 ) -> list[Placement]:
     """Placements by stages, the best of each order of tasks."""
     stages = stages_of(groups)
@@ -120,7 +125,7 @@ def _staged(
     order: Sequence[int],
     weights: Sequence[float],
     stages: tuple[tuple[int, ...], ...],
-    watch: Watch,
+    watch: SearchWatch,
 ) -> Placement | None:
     """Cut, solve every stage, move the cuts towards slow stages; the best of some rounds."""
     shares = [1.0] * len(stages)
@@ -155,7 +160,7 @@ def _solve_stages(
     cut: list[list[int]],
     stages: tuple[tuple[int, ...], ...],
     options: SolveOptions,
-    watch: Watch,
+    watch: SearchWatch,
 ) -> tuple[Placement, list[float]] | None:
     """A placement with every run of tasks on its stage, and the stages' periods."""
     place = [0] * len(problem.tasks)

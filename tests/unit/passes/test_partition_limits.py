@@ -16,7 +16,7 @@ from tessera.passes.placement.bounds import spread_bound
 from tessera.passes.placement.classes import classes_of
 from tessera.passes.placement.coarse import coarsen
 from tessera.passes.placement.latency import separators
-from tessera.passes.placement.limits import ENDLESS, Watch
+from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.model import build_model
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.problem import Problem, Task, Tensor, Wire, measure
@@ -41,7 +41,7 @@ def test_what_is_raised_while_highs_runs_comes_out(method: str) -> None:
         raise Enough
 
     with pytest.raises(Enough):
-        relax.run_solver(solver, Watch(should_stop=wish), integer=method == "mip")
+        relax.run_solver(solver, SearchWatch(should_stop=wish), integer=method == "mip")
     assert len(calls) == 1
 
 
@@ -51,7 +51,7 @@ def test_the_clock_counts_for_each_run_of_a_solver() -> None:
     solver = relax.make_solver(model, integer=False)
     for _ in range(3):
         solver.clearSolver()
-        relax.run_solver(solver, Watch(deadline=time.perf_counter() + 1000.0))
+        relax.run_solver(solver, SearchWatch(deadline=time.perf_counter() + 1000.0))
         limit = solver.getOptionValue("time_limit")[1]
         assert limit - solver.getRunTime() > 900.0
 
@@ -65,9 +65,9 @@ def test_a_relaxation_that_is_not_solved_still_bounds(
         for name in ("_SIMPLEX_STEPS", "_SIMPLEX_STEPS_PER_ROW", "_INTERIOR_STEPS"):
             monkeypatch.setattr(relax, name, 0)
     elif ended == "clock":
-        watch = Watch(deadline=0.0)
+        watch = SearchWatch(deadline=0.0)
     else:
-        watch = Watch(should_stop=lambda: True)
+        watch = SearchWatch(should_stop=lambda: True)
     solved = []
     for seed in range(6):
         problem = replace(random_problem(seed, 7, 2), rooms=())

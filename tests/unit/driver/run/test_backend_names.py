@@ -9,7 +9,7 @@ import pytest
 from tessera.backend.cuda import backend as cuda
 from tessera.backend.known_backends import KNOWN_BACKENDS
 from tessera.backend.processes import workers
-from tessera.driver.run.backends import Choice, make_backend
+from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.ir.choices import BackendName
 
 
@@ -18,6 +18,8 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CpuBackend", lambda model, options: ("cpu", model, options))
     monkeypatch.setattr(cuda, "CudaBackend", lambda model, options: ("cuda", model, options))
     names = [name for name in BackendName if name is not BackendName.AUTO]
-    backends: list[Any] = [make_backend(Choice(backend=n, targets={}), made, made) for n in names]
+    backends: list[Any] = [
+        make_backend(BackendChoice(backend=n, targets={}), made, made) for n in names
+    ]
     assert [backend[0] for backend in backends] == names
     assert [*KNOWN_BACKENDS] == names

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.run.backends import Gpu, choose_backend, parse_map
+from tessera.driver.run.backends import LocalGpu, choose_backend, parse_map
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
 
-A100 = Gpu(target="cuda:0", name="NVIDIA A100-SXM4-80GB", arch="sm_80")
+A100 = LocalGpu(target="cuda:0", name="NVIDIA A100-SXM4-80GB", arch="sm_80")
 A100_TOO = replace(A100, target="cuda:1")
-L40S = Gpu(target="cuda:1", name="NVIDIA L40S", arch="sm_89")
+L40S = LocalGpu(target="cuda:1", name="NVIDIA L40S", arch="sm_89")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_auto_takes_gpus_of_the_right_kind(opened: OpenPlan) -> None:
 
 
 @pytest.mark.parametrize("here", [(A100,), (A100, L40S)], ids=["too few", "another kind"])
-def test_auto_does_not_guess(opened: OpenPlan, here: tuple[Gpu, ...]) -> None:
+def test_auto_does_not_guess(opened: OpenPlan, here: tuple[LocalGpu, ...]) -> None:
     with pytest.raises(TesseraError, match="does not have the GPUs of the plan") as failure:
         choose_backend(opened, "auto", {}, here)
     assert failure.value.exit_code == 4

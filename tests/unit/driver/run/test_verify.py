@@ -11,7 +11,7 @@ from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model, Request
 from tessera.diagnostics import TesseraError
-from tessera.driver.run.backends import Choice
+from tessera.driver.run.backends import BackendChoice
 from tessera.driver.run.compare_runs import compare_runs
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import PlanRunOptions, Prepared, prepare_run
@@ -148,7 +148,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("inline")
 def test_one_device_through_the_same_backend(prepared: Prepared) -> None:
     (model,) = models_of(prepared.opened, prepared.materials)
-    alone = AloneOn(model, prepared.opened.graphs, Choice(backend="cpu", targets={}), 60.0)
+    alone = AloneOn(model, prepared.opened.graphs, BackendChoice(backend="cpu", targets={}), 60.0)
     try:
         outcome = run_inline(prepared, model)
         assert compare_runs(outcome, prepared.materials, [model], [alone]).requests == 3
