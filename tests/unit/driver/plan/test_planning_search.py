@@ -289,7 +289,7 @@ def test_a_search_that_is_stopped_at_once_gives_a_baseline() -> None:
     assert found.period_ns >= whole.period_ns * (1 - 1e-9)
 
 
-_CLOCK = partition_limits.Watch
+_CLOCK = partition_limits.SearchWatch
 
 
 def test_a_time_limit_too_short_for_any_search(

@@ -11,7 +11,7 @@ import pytest
 
 from tessera.backend.service import Completion, ServiceFault
 from tessera.diagnostics import error
-from tessera.driver.run.run_plan import _Feeder
+from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
 
@@ -20,6 +20,7 @@ class TwoReplicas:
     """The first one fails with its second request; the other one waits until it is told."""
 
     lanes = ((0, 0), (1, 0))
+    opened = SimpleNamespace(replicas=[None, None])
 
     def __init__(self, *, refuse: bool) -> None:
         self.fault = ServiceFault(error("TSR5051", "gone"), device="a")
@@ -43,14 +44,11 @@ class TwoReplicas:
         return future
 
 
-def fed(serving: Any) -> tuple[_Feeder, threading.Thread]:
+def fed(serving: Any) -> tuple[Feeder, threading.Thread]:
     """Eight requests, in turns to both replicas, and somebody who waits for them."""
-    prepared: Any = SimpleNamespace(
-        turns=[Turn(n, 0, n % 2, n) for n in range(8)],
-        opened=SimpleNamespace(replicas=[None, None]),
-        materials=SimpleNamespace(inputs=lambda *_: {}),
-    )
-    feeder = _Feeder(serving, prepared)
+    turns = [Turn(n, 0, n % 2, n) for n in range(8)]
+    materials: Any = SimpleNamespace(inputs=lambda *_: {})
+    feeder = Feeder(serving, turns, materials)
     feeder.start()
     waiting = threading.Thread(target=feeder.wait, args=(lambda _: None,), daemon=True)
     waiting.start()
