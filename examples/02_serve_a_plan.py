@@ -32,7 +32,9 @@ def main() -> None:
         inputs.append({"x": found["x"]})
 
     with tessera.Runtime(plan, backend="cpu", timeline=True) as runtime:
-        handles = [runtime.submit(given, lane=n % runtime.lanes) for n, given in enumerate(inputs)]
+        handles = [
+            runtime.submit(given, sequence=n % runtime.sequences) for n, given in enumerate(inputs)
+        ]
         results = [handle.result() for handle in handles]
 
     alone = run_trace(TRACE, RunOptions(seed=0)).result.buffers

@@ -123,6 +123,27 @@ def data_root_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def sequences_options(
+    most: int | None, text: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The `--sequences` option of a command, and `--lanes`, its old name."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        kind = click.IntRange(1, most)
+        old = click.option("--lanes", type=kind, metavar="N", help="The same as `--sequences`.")
+        return click.option("--sequences", type=kind, metavar="N", help=text)(old(command))
+
+    return add
+
+
+def sequences_of(given: dict[str, Any]) -> int | None:
+    """What `--sequences` says, or `--lanes`."""
+    if given["sequences"] is not None and given["lanes"] is not None:
+        raise click.UsageError("`--lanes` is the old name of `--sequences`: give one of them")
+    number: int | None = given["lanes"] if given["sequences"] is None else given["sequences"]
+    return number
+
+
 class ReaderGone(Exception):
     """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
 

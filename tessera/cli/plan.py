@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tessera.cli.console import Messages, at_terminal, data_root_option, form_option, write_data
+from tessera.cli.console import (
+    Messages,
+    at_terminal,
+    data_root_option,
+    form_option,
+    sequences_of,
+    sequences_options,
+    write_data,
+)
 from tessera.cli.progress import PlanWatch
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.choices import Objective, Strategy
@@ -53,9 +61,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 64),
     help="Requests under way; default as many as pay and fit.",
 )
-@click.option(
-    "--lanes", type=click.IntRange(1, 4096), help="Sets of state; default as many as slots."
-)
+@sequences_options(4096, "Sets of state, one per sequence; default as many as slots.")
 @click.option(
     "--gap",
     type=click.FloatRange(0.0, 1.0),
@@ -236,7 +242,7 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         strategy=given["strategy"],
         placement=given["placement"],
         slots=given["slots"],
-        lanes=given["lanes"],
+        sequences=sequences_of(given),
         gap=given["gap"],
         seconds=given["time_limit"],
         prices=tuple(_price(text) for text in given["prices"]),

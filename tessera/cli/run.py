@@ -23,6 +23,8 @@ from tessera.cli.console import (
     at_terminal,
     data_root_option,
     form_option,
+    sequences_of,
+    sequences_options,
     silence,
     write_data,
 )
@@ -100,7 +102,7 @@ _SAME_WISH_S = 2.0
     help="Take inputs of requests from this file; a leading axis counts requests.",
 )
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests of a plan in flight.")
-@click.option("--lanes", type=click.IntRange(1), metavar="N", help="Copies of a plan's states.")
+@sequences_options(None, "Copies of a plan's states, one per sequence.")
 @click.option("--policy", metavar="NAME", help="Which of the policies of a plan to serve with.")
 @click.option(
     "--timeline",
@@ -161,6 +163,7 @@ _ONLY_PLANS = (
     "verify",
     "inputs",
     "slots",
+    "sequences",
     "lanes",
     "policy",
     "timeline",
@@ -328,7 +331,7 @@ def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
         backend=given["backend"] or "auto",
         targets=parse_map(given["mapping"]),
         slots=given["slots"],
-        lanes=given["lanes"],
+        sequences=sequences_of(given),
         policy=given["policy"],
         inputs=given["inputs"],
         data=given["data"] or None,

@@ -36,7 +36,8 @@ def check_text(opened: OpenPlan) -> str:
         devices = ", ".join(safe(device) for device in replica.lowered.devices)
         policy = f", policy {safe(replica.policy)}" if replica.policy else ""
         lines.append(
-            f"replica {number} on {devices}: {replica.slots} slots, {replica.lanes} lanes{policy}"
+            f"replica {number} on {devices}: {replica.slots} slots, "
+            f"{replica.lanes} sequences{policy}"
         )
         for trace in replica.lowered.traces:
             counts = _counts(trace)

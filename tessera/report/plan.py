@@ -128,7 +128,7 @@ def _replica_line(replica: Replica) -> str:
     policy = f" for {replica.policy}" if replica.policy else ""
     return (
         f"{policy}: {replica.share:.1%} of requests, {_count(replica.slots, 'slot')}, "
-        f"{_count(replica.lanes, 'lane')}, {_count(len(moves), 'transfer')}, "
+        f"{_count(replica.lanes, 'sequence')}, {_count(len(moves), 'transfer')}, "
         f"{format_bytes(sum(m.size for m in moves))} moved"
     )
 
@@ -362,7 +362,7 @@ def launch_text(plan: Plan) -> str:
     for number, replica in enumerate(plan.replicas):
         lines.append(
             f"// replica {number}: {replica.share:.1%} of requests, {replica.slots} slots, "
-            f"{replica.lanes} lanes"
+            f"{replica.lanes} sequences"
         )
         lines += lowered_lines(replica.lowered)
     return "\n".join(lines) + "\n"

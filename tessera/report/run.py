@@ -38,7 +38,7 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
 
 def verdict_text(verdict: Verdict) -> str:
     """One line on a verification that passed."""
-    states = f" and the states of {_count(verdict.lanes, 'lane')}" if verdict.lanes else ""
+    states = f" and the states of {_count(verdict.lanes, 'sequence')}" if verdict.lanes else ""
     equal = "equals" if verdict.requests == 1 and not states else "equal"
     return (
         f"verified: {_count(verdict.requests, 'request')}{states} {equal} the run on one device "
@@ -51,10 +51,10 @@ def _figure_lines(outcome: Outcome, figures: Figures) -> list[str]:
     busy = ", ".join(f"{safe(name)} {share:.0%}" for name, share in figures.busy.items())
     replicas = outcome.opened.replicas
     slots = sum(replica.lowered.slots for replica in replicas)
-    lanes = sum(replica.lowered.lanes for replica in replicas)
+    sequences = sum(replica.lowered.lanes for replica in replicas)
     lines = [
         f"  throughput    {figures.requests_per_s:.2f} requests/s "
-        f"({_count(slots, 'slot')}, {_count(lanes, 'lane')})",
+        f"({_count(slots, 'slot')}, {_count(sequences, 'sequence')})",
         f"  latency       {latency}",
         f"  busy          {busy}",
         f"  moved         {format_bytes(figures.bytes_between)} between devices, "
@@ -82,7 +82,7 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
         {
             "request": turn.request,
             "trace": names[turn.trace],
-            "lane": turn.lane,
+            "lane": turn.sequence,
             "started_ns": outcome.done[turn.request].started_ns,
             "ended_ns": outcome.done[turn.request].ended_ns,
             "printed": outcome.done[turn.request].printed,
@@ -117,8 +117,8 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "transfer_hidden": figures.hidden,
         "outputs": _outputs(outcome),
         "states": [
-            {name: hashlib.sha256(content.data).hexdigest() for name, content in lane.items()}
-            for lane in outcome.states or ()
+            {name: hashlib.sha256(content.data).hexdigest() for name, content in states.items()}
+            for states in outcome.states or ()
         ],
         "verified": None
         if verdict is None

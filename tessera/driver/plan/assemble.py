@@ -48,7 +48,7 @@ class PlanSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A number of slots and lanes, and the problem that follows."""
+    """A number of slots and sequences, and the problem that follows."""
 
     slots: int
     lanes: int

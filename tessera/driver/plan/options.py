@@ -8,19 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
+from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.machine import Machine
 
 
+@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """What to plan for. `machine` wins over `gpus`.
 
-    No `slots` or `lanes` is as many as pay, within memory. `strategy` takes the best plan of one
-    form in place of the best of all; `placement` is `random:SEED` or a file, and takes that. `pins`
-    and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend
-    on the machine that makes it; without it only counts end it.
+    No `slots` or `sequences` is as many as pay, within memory. `strategy` takes the best plan of
+    one form in place of the best of all; `placement` is `random:SEED` or a file, and takes that.
+    `pins` and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan
+    depend on the machine that makes it; without it only counts end it.
     """
 
     gpus: str = ""
@@ -30,7 +32,7 @@ class PlanOptions:
     strategy: str | None = None
     placement: str | None = None
     slots: int | None = None
-    lanes: int | None = None
+    sequences: int | None = None
     gap: float = 0.001
     seconds: float | None = None
     prices: tuple[tuple[str, float], ...] = ()
@@ -43,9 +45,9 @@ class PlanOptions:
     def __post_init__(self) -> None:
         if self.objective not in [*Objective]:
             raise ValueError(f"`objective` is one of {', '.join(Objective)}")
-        counts = [count for count in (self.slots, self.lanes) if count is not None]
+        counts = [count for count in (self.slots, self.sequences) if count is not None]
         if min(counts, default=1) < 1 or not self.gap >= 0:
-            raise ValueError("`slots` and `lanes` are at least 1, `gap` at least 0")
+            raise ValueError("`slots` and `sequences` are at least 1, `gap` at least 0")
         if self.strategy is not None and self.strategy not in [*Strategy]:
             raise ValueError(f"`strategy` is one of {', '.join(Strategy)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
@@ -62,7 +64,7 @@ class PlanOptions:
             ("strategy", self.strategy),
             ("placement", self.placement_name()),
             ("slots", self.slots or "auto"),
-            ("lanes", self.lanes or "auto"),
+            ("lanes", self.sequences or "auto"),  # as plans have it
             ("gap", repr(self.gap)),
             ("seconds", self.seconds),
             *(("pin", rule) for rule in self.pins),

@@ -83,7 +83,9 @@ def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic
     return error(
         "TSR3010",
         "the model does not fit in the memory of these GPUs",
-        notes=(f"all buffers, for the slots and lanes, take {need}; the GPUs have {have} in all",),
+        notes=(
+            f"all buffers, for the slots and sequences, take {need}; the GPUs have {have} in all",
+        ),
         hint=hint,
     )
 

@@ -72,13 +72,13 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
 
 
 def _what_fits(setting: PlanSetting) -> str:
-    """As many slots and lanes as there is a plan for, where the user asked for more."""
+    """As many slots and sequences as there is a plan for, where the user asked for more."""
     options = setting.options
-    most = max(options.slots or 1, options.lanes or 1)
+    most = max(options.slots or 1, options.sequences or 1)
     low, high = 0, most  # there is a plan with `low` at most of each, and none with `high`
     while high > 1 and high - low > max(1, low // 8):
         middle = (low + high) // 2
-        slots, lanes = min(options.slots or 1, middle), min(options.lanes or 1, middle)
+        slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
         problem = build_problem(setting, slots, lanes).problem
         if choose(problem, Objective.THROUGHPUT, SolveOptions(gap=1.0, max_nodes=1)) is None:
             high = middle
@@ -86,7 +86,7 @@ def _what_fits(setting: PlanSetting) -> str:
             low = middle
     if low == 0:
         return ""
-    asked = (("--slots", options.slots), ("--lanes", options.lanes))
+    asked = (("--slots", options.slots), ("--sequences", options.sequences))
     return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
 
 
@@ -121,7 +121,7 @@ def _with_more_slots(
 ) -> Iterator[tuple[Attempt, Choice]]:
     """The same with as many slots as keep the busiest load busy, where that is better.
 
-    With more slots another plan may be the best: one that only slots and lanes hold back.
+    With more slots another plan may be the best: one that only slots and sequences hold back.
     """
     options = setting.options
     ahead = [
@@ -132,7 +132,7 @@ def _with_more_slots(
     fixed = fixed or bool(runs_alone(setting))
     if fixed or wanted <= attempt.slots or choice.ended in CUT_SHORT:
         return
-    lanes = options.lanes or wanted
+    lanes = options.sequences or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
     better = choose_best(setting, more, options.objective, watch)
     if better is not None and better.best.value(better.objective) < choice.best.value(
@@ -142,7 +142,7 @@ def _with_more_slots(
 
 
 def attempts(setting: PlanSetting) -> Iterator[Attempt]:
-    """Slots and lanes to try, the most wanted first."""
+    """Slots and sequences to try, the most wanted first."""
     options = setting.options
     counts: tuple[int, ...] = AUTO_SLOTS
     if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
@@ -150,7 +150,7 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     elif options.slots is not None:
         counts = (options.slots,)
     for slots in counts:
-        lanes = options.lanes or slots
+        lanes = options.sequences or slots
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
@@ -291,7 +291,7 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
 
 
 def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
-    """What the planner has to solve for so many slots and lanes."""
+    """What the planner has to solve for so many slots and sequences."""
     several = len(setting.traces) > 1
     parts = [
         TracePart(

@@ -2,7 +2,7 @@
 
 In: the outcome of a run, its inputs, and a way to run requests on one device. Out: a `Verdict`; a
 difference raises TSR5054 with exit code 5. Every request runs on one device too, in the order of
-its lane and with the states that the one before it left, and outputs and states are compared to
+its sequence and with the states that the one before it left, and outputs and states are compared to
 the byte, NaN included.
 """
 
@@ -39,10 +39,10 @@ class Verdict:
 
 
 class OneDeviceRun(Protocol):
-    """Runs requests on one device, and keeps the states of lanes."""
+    """Runs requests on one device, and keeps the states of sequences."""
 
     def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
-        """The next request of a lane."""
+        """The next request of a sequence."""
 
 
 def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:
@@ -66,7 +66,7 @@ def compare_runs(
     references: Sequence[OneDeviceRun],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
-    """Compare requests in their order, then the states of every lane."""
+    """Compare requests in their order, then the states of every sequence."""
     report = on_progress or (lambda done, total: None)
     judge = _Judge(outcome, materials, models)
     last: dict[int, tuple[Turn, Mapping[str, Bytes]]] = {}
@@ -75,15 +75,15 @@ def compare_runs(
         report(count, len(outcome.turns))
         if turn.request not in outcome.done:
             continue
-        replica, lane = judge.lanes[turn.lane]
+        replica, lane = judge.sequences[turn.sequence]
         inputs = materials.inputs(turn.request, turn.trace, turn.turn)
         expected = references[replica].run(inputs, trace=turn.trace, lane=lane)
-        last[turn.lane] = turn, expected.states
+        last[turn.sequence] = turn, expected.states
         compared += judge.compare_outputs(turn, expected)
     report(len(outcome.turns), len(outcome.turns))
     if outcome.states is not None:
         for turn, states in last.values():
-            compared += judge.compare_states(turn, states, outcome.states[turn.lane])
+            compared += judge.compare_states(turn, states, outcome.states[turn.sequence])
     return Verdict(
         requests=len(outcome.done),
         lanes=len(last) if any(outcome.states or ()) else 0,
@@ -99,13 +99,13 @@ class _Judge:
         self.outcome = outcome
         self.materials = materials
         self.models = models
-        self.lanes = [
+        self.sequences = [
             (i, lane) for i, model in enumerate(models) for lane in range(model.lowered.lanes)
         ]
 
     def compare_outputs(self, turn: Turn, expected: Expected) -> int:
         """The number of bytes that are equal, which is all; a difference raises."""
-        program = self.models[self.lanes[turn.lane][0]].traces[turn.trace].program
+        program = self.models[self.sequences[turn.sequence][0]].traces[turn.trace].program
         skipped = _pointer_words(program)
         compared = 0
         for name, content in expected.outputs.items():
@@ -120,12 +120,12 @@ class _Judge:
     def compare_states(
         self, turn: Turn, expected: Mapping[str, Bytes], actual: Mapping[str, Bytes]
     ) -> int:
-        """The same for the states of a lane after its last request."""
+        """The same for the states of a sequence after its last request."""
         compared = 0
         for name, content in expected.items():
             differs = content != actual[name]
             if differs.any():
-                self._fail(f"lane {turn.lane}", f"state `{name}`", turn, name, differs)
+                self._fail(f"sequence {turn.sequence}", f"state `{name}`", turn, name, differs)
             compared += len(content)
         return compared
 
@@ -158,14 +158,14 @@ class _Judge:
 
     def _cause(self, turn: Turn, name: str, byte: int) -> str:
         """The first launch that does not do what it does on one device."""
-        replica, lane = self.lanes[turn.lane]
+        replica, lane = self.sequences[turn.sequence]
         model = self.models[replica]
         turns = [
             earlier
             for earlier in self.outcome.turns
-            if self.lanes[earlier.lane][0] == replica and earlier.request <= turn.request
+            if self.sequences[earlier.sequence][0] == replica and earlier.request <= turn.request
         ]
-        divergence = find_divergence(turns, self.materials, model, turn.lane - lane, name, byte)
+        divergence = find_divergence(turns, self.materials, model, turn.sequence - lane, name, byte)
         if divergence is None:
             return "no launch diverges when the requests run again: the difference comes and goes"
         trace = next(earlier.trace for earlier in turns if earlier.request == divergence.request)

@@ -52,7 +52,7 @@ def find_divergence(
 ) -> Divergence | None:
     """Run a replica's requests again, and compare them step by step.
 
-    `first` is the number of the replica's first lane. Where no step diverges, the one that last
+    `first` is the number of the replica's first sequence. Where no step diverges, the one that last
     wrote a byte of buffer `name` in the last request.
     """
     log: list[_Written] = []
@@ -63,7 +63,7 @@ def find_divergence(
         for turn in turns:
             log.clear()
             inputs = materials.inputs(turn.request, turn.trace, turn.turn)
-            lane = turn.lane - first
+            lane = turn.sequence - first
             recorder = _recorder(log, model.traces[turn.trace].program)
             reference.run(inputs, trace=turn.trace, lane=lane, on_step=recorder)
             _replay(

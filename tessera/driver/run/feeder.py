@@ -50,10 +50,10 @@ class Feeder:
             for turn in self._turns:
                 if self._problems:
                     return
-                if self._serving.lanes[turn.lane][0] == replica:
+                if self._serving.sequences[turn.sequence][0] == replica:
                     inputs = self._materials.inputs(turn.request, turn.trace, turn.turn)
                     handle = self._serving.submit(
-                        inputs, lane=turn.lane, trace=turn.trace, number=turn.request
+                        inputs, sequence=turn.sequence, trace=turn.trace, number=turn.request
                     )
                     self._handles[turn.request] = handle
                     handle.add_done_callback(self._heard)

@@ -60,13 +60,13 @@ def compare_launches(
     compared = Compared()
     reference = Reference(model.traces, model.weights, model.states, model.fillings)
     for turn in prepared.turns:
-        if turn.turn == 0 and turn.lane < model.lowered.lanes:
+        if turn.turn == 0 and turn.sequence < model.lowered.lanes:
             comparison = _Comparison(model, turn.trace, other_way, against, compared, report)
             inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
             reference.run(
                 inputs,
                 trace=turn.trace,
-                lane=turn.lane,
+                lane=turn.sequence,
                 before_step=comparison.before,
                 on_step=comparison.after,
             )

@@ -1,13 +1,13 @@
-"""The bytes that a run starts from: weights, states of lanes, inputs of requests.
+"""The bytes that a run starts from: weights, states of sequences, inputs of requests.
 
 In: an open plan, the file that `--data` or the trace names, and a seed. Out: contents by buffer
 name. A trace names a plain file in the folder of the plan, and nothing else is ever opened on its
 word.
 
-What no file gives is seeded: weights by the seed, the states of lane n by seed + n, the inputs of
-request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
+What no file gives is seeded: weights by the seed, the states of sequence n by seed + n, the inputs
+of request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
 of the others where a seed would only give zeros (integers, untyped bytes). States in it are those
-of every lane; `with_own_states` tells lanes apart, for runs whose results nobody waits for.
+of every sequence; `with_own_states` tells these apart, for runs whose results nobody waits for.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Materials:
         return seeded if first is None or seeded.any() else first
 
     def with_own_states(self, kept: Container[int]) -> Materials:
-        """With other states in all lanes but `kept`, where a seed would give more than zeros."""
+        """With other states in all sequences but `kept`, where a seed gives more than zeros."""
         buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
         states = []
-        for lane, given in enumerate(self.states):
+        for sequence, given in enumerate(self.states):
             own = dict(given)
-            for buffer in buffers if lane not in kept else ():
+            for buffer in buffers if sequence not in kept else ():
                 if given[buffer.name] is self.states[0][buffer.name]:  # from the file
-                    seeded = seeded_bytes(buffer, self.seed + lane)
+                    seeded = seeded_bytes(buffer, self.seed + sequence)
                     own[buffer.name] = seeded if seeded.any() else given[buffer.name]
             states.append(own)
         return replace(self, states=tuple(states))
@@ -127,14 +127,14 @@ class Materials:
 def read_materials(
     opened: OpenPlan,
     *,
-    lanes: int,
+    sequences: int,
     seed: int = 0,
     data: Data | None = None,
     inputs: str | None = None,
     data_root: str | None = None,
 ) -> Materials:
-    """Read and check all contents; `lanes` counts those of all replicas."""
-    _check_room(opened, lanes)
+    """Read and check all contents; `sequences` counts those of all replicas."""
+    _check_room(opened, sequences)
     weights: dict[str, Bytes] = {}
     kept: dict[str, tuple[Buffer, Bytes | None]] = {}
     fillings: list[dict[str, Bytes]] = []
@@ -161,7 +161,7 @@ def read_materials(
     _check_dependence(opened, weights)
     return Materials(
         weights=weights,
-        states=tuple(dict(_states(kept, seed + lane)) for lane in range(lanes)),
+        states=tuple(dict(_states(kept, seed + number)) for number in range(sequences)),
         fillings=tuple(fillings),
         first_inputs=tuple(first),
         given_inputs={} if inputs is None else read_given(opened, inputs, data_root),
@@ -171,7 +171,7 @@ def read_materials(
     )
 
 
-def _check_room(opened: OpenPlan, lanes: int) -> None:
+def _check_room(opened: OpenPlan, sequences: int) -> None:
     """Refuse in words what the machine has no memory for, before any of it is filled."""
     sizes: dict[tuple[Role, str], int] = {}
     private = 0
@@ -181,7 +181,7 @@ def _check_room(opened: OpenPlan, lanes: int) -> None:
                 sizes[buffer.role, buffer.name] = buffer.bytes
             else:
                 private += buffer.bytes
-    copies = {Role.WEIGHT: 1, Role.STATE: lanes}
+    copies = {Role.WEIGHT: 1, Role.STATE: sequences}
     needed = private + sum(copies[role] * size for (role, _), size in sizes.items())
     free = available_bytes()
     if free is not None and needed > free:
@@ -190,7 +190,7 @@ def _check_room(opened: OpenPlan, lanes: int) -> None:
                 "TSR5020",
                 f"the machine has no memory for the contents of `{opened.name}`: {needed} bytes",
                 notes=(f"{free} bytes are available",),
-                hint="run with fewer `--lanes`, or on a machine with more memory",
+                hint="run with fewer `--sequences`, or on a machine with more memory",
             ),
             ExitCode.FAULT,
         )

@@ -2,8 +2,8 @@
 
 In: a path or a `Plan`. Out: an `OpenPlan`, which is safe to run. The file's word is not taken for
 anything that decides whether a run is right: accesses come from the analysis of the embedded
-traces, and `passes.checker.check_plan` judges the programs. Fewer or more slots and lanes than
-planned mean that the programs are lowered again, and judged again.
+traces, and `passes.checker.check_plan` judges the programs. Fewer or more slots and
+sequences than planned mean that the programs are lowered again, and judged again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tessera.passes.dependences.stored_addresses import stored_addresses
 from tessera.passes.lowering.plan import lower_replica
 
 MOST_SLOTS = 64
-MOST_LANES = 4096
+MOST_SEQUENCES = 4096
 _MOST_FLAWS = 20
 
 
@@ -94,7 +94,7 @@ def open_plan(
     given: Plan | str | os.PathLike[str],
     *,
     slots: int | None = None,
-    lanes: int | None = None,
+    sequences: int | None = None,
     policy: str | None = None,
     data: Data | None = None,
     data_root: str | None = None,
@@ -117,14 +117,14 @@ def open_plan(
     if read is None:
         _check_flaws(verify_plan(plan), locate)  # reading a file has done that
     _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
-    _check_numbers(plan, slots, lanes)
+    _check_numbers(plan, slots, sequences)
     programs, findings = _programs(plan, name)
     files = data_files(data, [trace.name for trace in plan.traces])
     for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
         if not files:
             _check_contents(program, folder, trace, data_root)
     graphs = tuple(_graphs(programs, folders, files, data_root))
-    plan = _resized(plan, programs, graphs, slots, lanes)
+    plan = _resized(plan, programs, graphs, slots, sequences)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
@@ -154,12 +154,12 @@ def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
         raise TesseraError(errors)
 
 
-def _check_numbers(plan: Plan, slots: int | None, lanes: int | None) -> None:
-    """Every slot and lane costs the host something, whatever its devices have."""
+def _check_numbers(plan: Plan, slots: int | None, sequences: int | None) -> None:
+    """Every slot and sequence costs the host something, whatever its devices have."""
     for replica in plan.replicas:
         for number, most, what in (
             (slots or replica.slots, MOST_SLOTS, "slots"),
-            (lanes or replica.lanes, MOST_LANES, "lanes"),
+            (sequences or replica.lanes, MOST_SEQUENCES, "sequences"),
         ):
             if number > most:
                 raise TesseraError(
@@ -216,14 +216,14 @@ def _resized(
     programs: Sequence[Program],
     graphs: Sequence[KernelGraph],
     slots: int | None,
-    lanes: int | None,
+    sequences: int | None,
 ) -> Plan:
-    """The plan with other numbers of slots and lanes, its programs made anew."""
-    if slots is None and lanes is None:
+    """The plan with other numbers of slots and sequences, its programs made anew."""
+    if slots is None and sequences is None:
         return plan
     replicas = []
     for replica in plan.replicas:
-        wanted = (slots or replica.slots, lanes or replica.lanes)
+        wanted = (slots or replica.slots, sequences or replica.lanes)
         if wanted == (replica.slots, replica.lanes):
             replicas.append(replica)
             continue

@@ -41,7 +41,7 @@ class Figures:
 class Outcome:
     """A run of a plan. `done` has a completion for every request that finished, by number.
 
-    `states` are those of every lane at the end; None where the run did not come to its end.
+    `states` are those of every sequence at the end; None where the run did not come to its end.
     `fault` is what ended it early.
     """
 

@@ -3,7 +3,7 @@
 In: the outcome of a run and what it started from. Out: a note per trace that names contents; what
 PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`, also where `--data`
 names them). A result outside the tolerance of its type raises TSR5054 with exit code 5. Only a
-request that starts from the recorded inputs and states can be compared: the first of its lane,
+request that starts from the recorded inputs and states can be compared: the first of its sequence,
 without `--inputs` or another seed. Bytes of an output that no step writes (the gaps of a view) held
 whatever was there, and are not compared.
 """
@@ -20,7 +20,7 @@ from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.run.data_files import data_files
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
-from tessera.driver.run.schedule import Turn, first_lanes
+from tessera.driver.run.schedule import Turn, first_sequences
 from tessera.driver.run.tolerance import Distance, distance
 from tessera.frontend.contents.open_contents import open_contents_file
 from tessera.frontend.machine.quantities import format_bytes
@@ -59,7 +59,7 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
         elif turn.request in outcome.done:
             results = dict(outcome.done[turn.request].outputs)
             if outcome.states is not None and _is_alone(turn, outcome):
-                results |= outcome.states[turn.lane]
+                results |= outcome.states[turn.sequence]
             graph = prepared.opened.graphs[trace]
             recorded = _recorded(program, path, prepared.options.data_root)
             notes.append(_compare(program, graph, path, recorded, results, turn.request))
@@ -110,10 +110,11 @@ def _file_of(trace: int, prepared: Prepared) -> str | None:
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
     """Whether a request starts from what the trace was captured with."""
     if turn.trace != trace or any(
-        earlier.lane == turn.lane and earlier.request < turn.request for earlier in prepared.turns
+        earlier.sequence == turn.sequence and earlier.request < turn.request
+        for earlier in prepared.turns
     ):
         return False
-    if turn.lane not in first_lanes(prepared.turns):
+    if turn.sequence not in first_sequences(prepared.turns):
         return False  # it has states of its own
     recorded = prepared.materials.first_inputs[trace]
     given = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
@@ -121,8 +122,8 @@ def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
 
 
 def _is_alone(turn: Turn, outcome: Outcome) -> bool:
-    """Whether the states of its lane are those that this request left."""
-    return all(other.lane != turn.lane or other == turn for other in outcome.turns)
+    """Whether the states of its sequence are those that this request left."""
+    return all(other.sequence != turn.sequence or other == turn for other in outcome.turns)
 
 
 def _compare(

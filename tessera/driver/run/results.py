@@ -1,10 +1,10 @@
-"""The results of a run as a file: every request's outputs, every lane's states.
+"""The results of a run as a file: every request's outputs, every sequence's states.
 
 In: an `Outcome`. Out: a `.npz` or `.safetensors` file. An output has a leading axis, one entry per
 finished request of its trace; `tessera.requests` says which requests they are. A state has a
-leading axis of lanes, and is there only if the run came to its end. Types that the file lacks are
-rows of bytes. With several traces, names stand behind that of their trace: `prefill/y`. Where two
-names would be the same, the later one (of the requests: that one) has `_` at its end.
+leading axis of sequences, and is there only if the run came to its end. Types that the file lacks
+are rows of bytes. With several traces, names stand behind that of their trace: `prefill/y`. Where
+two names would be the same, the later one (of the requests: that one) has `_` at its end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes | list[Bytes]]]:
         for buffer in program.buffers:
             if buffer.role is Role.STATE and buffer.name not in seen:
                 seen.add(buffer.name)
-                parts = [lane[buffer.name] for lane in outcome.states or ()]
+                parts = [states[buffer.name] for states in outcome.states or ()]
                 yield _stacked(buffer, buffer.name, parts)
 
 

@@ -29,8 +29,9 @@ from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.materials import Materials, read_materials
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.driver.run.outcome import Outcome
-from tessera.driver.run.schedule import Turn, first_lanes, schedule
+from tessera.driver.run.schedule import Turn, first_sequences, schedule
 from tessera.driver.run.serving import Serving, ServingOptions
+from tessera.driver.spellings import lanes_are_sequences
 from tessera.ir.choices import BackendName
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
@@ -50,6 +51,7 @@ def run_plan(
     return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
 
 
+@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRunOptions:
     """What to run and how; `targets` says what stands for devices of the plan."""
@@ -58,7 +60,7 @@ class PlanRunOptions:
     backend: str = BackendName.AUTO
     targets: Mapping[str, str] = field(default_factory=dict)
     slots: int | None = None
-    lanes: int | None = None
+    sequences: int | None = None
     policy: str | None = None
     inputs: str | None = None
     data: Data | None = None
@@ -86,16 +88,16 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     opened = open_plan(
         given,
         slots=options.slots,
-        lanes=options.lanes,
+        sequences=options.sequences,
         policy=options.policy,
         data=options.data,
         data_root=options.data_root,
     )
     choice = choose_backend(opened, options.backend, options.targets)
-    lanes = sum(replica.lowered.lanes for replica in opened.replicas)
+    sequences = sum(replica.lowered.lanes for replica in opened.replicas)
     materials = read_materials(
         opened,
-        lanes=lanes,
+        sequences=sequences,
         seed=options.seed,
         data=options.data,
         inputs=options.inputs,
@@ -110,7 +112,7 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     )
     materials.check_enough(turns)
     if options.inputs is None:
-        materials = materials.with_own_states(first_lanes(turns))
+        materials = materials.with_own_states(first_sequences(turns))
     notes = list(opened.diagnostics)
     if options.inputs is not None and (missing := materials.not_given()):
         notes.append(_not_given(options.inputs, missing))
@@ -155,7 +157,9 @@ def run_prepared(
         feeder.wait(lambda done: report(done, len(prepared.turns)))
         fault = feeder.fault()
         if fault is None:
-            states = tuple(serving.read_states(lane) for lane in range(len(serving.lanes)))
+            states = tuple(
+                serving.read_states(sequence) for sequence in range(len(serving.sequences))
+            )
     except KeyboardInterrupt:
         is_interrupted = True
     except TesseraError as failure:

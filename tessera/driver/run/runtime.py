@@ -41,6 +41,7 @@ from tessera.driver.run.data_files import Data
 from tessera.driver.run.materials import read_materials
 from tessera.driver.run.open_plan import open_plan
 from tessera.driver.run.serving import Serving, ServingOptions
+from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.frontend.contents.write import as_array, numpy_type
 from tessera.ir.choices import BackendName
 from tessera.ir.plan.plan import Plan
@@ -112,7 +113,7 @@ class Runtime:
         backend: str = BackendName.AUTO,
         targets: Mapping[str, str] | None = None,
         slots: int | None = None,
-        lanes: int | None = None,
+        sequences: int | None = None,
         policy: str | None = None,
         data: Data | None = None,
         data_root: str | os.PathLike[str] | None = None,
@@ -121,13 +122,18 @@ class Runtime:
         time_limit_s: float = DEFAULT_LIMIT_S,
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
+        lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
+
+        `lanes` is the old name of `sequences`.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
         check_plan_given(plan)
-        check_counts({"slots": slots, "lanes": lanes, "max_steps": max_steps}, least=1)
+        given = ABSENT if sequences is None else sequences
+        name, count = _spelled("sequences", given, "lanes", lanes)
+        check_counts({"slots": slots, name: count, "max_steps": max_steps}, least=1)
         check_counts({"seed": seed}, least=0, optional=False)
         check_amounts({"time_limit_s": time_limit_s}, optional=False)
         check_amounts({"throttle_bytes_per_s": throttle_bytes_per_s})
@@ -138,13 +144,15 @@ class Runtime:
         check_paths({"data": data, "data_root": data_root})
         check_asked(backend, targets or {})
         root = None if data_root is None else os.fspath(data_root)
-        opened = open_plan(plan, slots=slots, lanes=lanes, policy=policy, data=data, data_root=root)
+        opened = open_plan(
+            plan, slots=slots, sequences=count, policy=policy, data=data, data_root=root
+        )
         choice = choose_backend(opened, backend, targets or {})
         count = sum(replica.lowered.lanes for replica in opened.replicas)
-        materials = read_materials(opened, lanes=count, seed=seed, data=data, data_root=root)
+        materials = read_materials(opened, sequences=count, seed=seed, data=data, data_root=root)
         self.plan = opened.plan
         self.backend = choice.backend
-        self.lanes = count
+        self.sequences = count
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
         self._programs = opened.programs
@@ -165,33 +173,41 @@ class Runtime:
         self.capacity = self._serving.capacity
 
     def submit(
-        self, inputs: Mapping[str, Any], *, lane: int = 0, trace: str | int | None = None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        sequence: int | Absent = ABSENT,
+        trace: str | int | None = None,
+        lane: int | Absent = ABSENT,
     ) -> RequestHandle[Result]:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
+        Requests of one `sequence` (0 unless given; `lane` is its old name) share states and keep
+        their order.
         `trace` is the name or number of a trace, and may be left out where there is only one.
         What is called when the handle is done holds up those that end after it.
         """
         self._check_process()
-        lane = self._check_lane(lane)
+        number = self._sequence(sequence, lane)
         index = self._trace(trace)
         program = self._programs[index]
-        locate = partial(self._serving.locate, lane=lane)
+        locate = partial(self._serving.locate, sequence=number)
         content, in_place = read_inputs(self._inputs[index], inputs, locate)
         return self._serving.submit(
             content,
             in_place=in_place,
-            lane=lane,
+            sequence=number,
             trace=index,
             number=next(self._numbers),
             finish=partial(Result, program),
         )
 
-    def states(self, lane: int = 0) -> dict[str, npt.NDArray[Any]]:
-        """Copies of a lane's states by name, once its requests are done."""
+    def states(
+        self, sequence: int | Absent = ABSENT, *, lane: int | Absent = ABSENT
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Copies of a sequence's states by name, once its requests are done."""
         self._check_process()
-        lane = self._check_lane(lane)
-        contents = self._serving.read_states(lane)
+        contents = self._serving.read_states(self._sequence(sequence, lane))
         buffers = {b.name: b for program in self._programs for b in program.buffers}
         return {name: as_array(buffers[name], content) for name, content in contents.items()}
 
@@ -222,13 +238,19 @@ class Runtime:
                 )
             )
 
-    def _check_lane(self, lane: int) -> int:
-        lane = check_number("lane", lane)
-        if not 0 <= lane < self.lanes:
-            raise TesseraError(
-                error("TSR5053", f"there is no lane {lane}", notes=(f"lanes: {self.lanes}",))
-            )
-        return lane
+    @property
+    def lanes(self) -> int:
+        """The old name of `sequences`."""
+        return self.sequences
+
+    def _sequence(self, sequence: int | Absent, lane: int | Absent) -> int:
+        """The sequence that is meant, by either name; the first unless given."""
+        name, given = _spelled("sequence", sequence, "lane", lane, default=0)
+        number = check_number(name, given)
+        if not 0 <= number < self.sequences:
+            notes = (f"{name}s: {self.sequences}",)
+            raise TesseraError(error("TSR5053", f"there is no {name} {number}", notes=notes))
+        return number
 
     def _trace(self, trace: str | int | None) -> int:
         if trace is None and len(self.traces) == 1:
@@ -241,6 +263,21 @@ class Runtime:
                 return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
         raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
+
+
+def _spelled(
+    new: str,
+    value: int | Absent | None,
+    old: str,
+    old_value: int | Absent | None,
+    default: int | None = None,
+) -> tuple[str, int | None]:
+    """What is given by one of two names, with that name."""
+    if not isinstance(value, Absent) and not isinstance(old_value, Absent):
+        raise TesseraError(error("TSR5053", both_given(new, old)))
+    if not isinstance(old_value, Absent):
+        return old, old_value
+    return new, default if isinstance(value, Absent) else value
 
 
 Locate = Callable[[Any, int], DeviceBytes | None]

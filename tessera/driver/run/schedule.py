@@ -1,8 +1,9 @@
-"""Which trace and which lane each request of a run has.
+"""Which trace and which sequence each request of a run has.
 
-In: shares of traces and replicas, and how many lanes each replica has. Out: one `Turn` per request,
-the same for the same input. Replicas and traces get their shares as evenly as whole requests allow;
-every lane sees its traces in the same order, and lanes of a replica take turns.
+In: shares of traces and replicas, and how many sequences each replica has. Out: one `Turn` per
+request, the same for the same input. Replicas and traces get their shares as evenly as whole
+requests allow; every sequence sees its traces in the same order, and sequences of a replica take
+turns.
 """
 
 from __future__ import annotations
@@ -13,44 +14,44 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request: its number, its trace, its lane, and which one of its trace it is."""
+    """A request: its number, its trace, its sequence, and which one of its trace it is."""
 
     request: int
     trace: int
-    lane: int
+    sequence: int
     turn: int
 
 
 def schedule(
     requests: int, trace_shares: Sequence[float], replicas: Sequence[tuple[float, int]]
 ) -> tuple[Turn, ...]:
-    """Turns for so many requests; a replica is its share and the number of its lanes."""
+    """Turns for so many requests; a replica is its share and the number of its sequences."""
     served = [0] * len(replicas)
-    starts = [sum(lanes for _, lanes in replicas[:index]) for index in range(len(replicas))]
-    in_lane: dict[int, list[int]] = {}
+    starts = [sum(sequences for _, sequences in replicas[:index]) for index in range(len(replicas))]
+    in_sequence: dict[int, list[int]] = {}
     of_trace = [0] * len(trace_shares)
     turns = []
     for request in range(requests):
         replica = most_behind(served, [share for share, _ in replicas])
-        lane = starts[replica] + served[replica] % replicas[replica][1]
+        sequence = starts[replica] + served[replica] % replicas[replica][1]
         served[replica] += 1
-        counts = in_lane.setdefault(lane, [0] * len(trace_shares))
+        counts = in_sequence.setdefault(sequence, [0] * len(trace_shares))
         trace = most_behind(counts, trace_shares)
         counts[trace] += 1
-        turns.append(Turn(request, trace, lane, of_trace[trace]))
+        turns.append(Turn(request, trace, sequence, of_trace[trace]))
         of_trace[trace] += 1
     return tuple(turns)
 
 
-def first_lanes(turns: Sequence[Turn]) -> frozenset[int]:
-    """For each trace the lane of the first request that is also the first of its lane."""
+def first_sequences(turns: Sequence[Turn]) -> frozenset[int]:
+    """For each trace the sequence of the first request that is also the first of its sequence."""
     begun: set[int] = set()
-    lane_of: dict[int, int] = {}
+    sequence_of: dict[int, int] = {}
     for turn in turns:
-        if turn.lane not in begun:
-            begun.add(turn.lane)
-            lane_of.setdefault(turn.trace, turn.lane)
-    return frozenset(lane_of.values())
+        if turn.sequence not in begun:
+            begun.add(turn.sequence)
+            sequence_of.setdefault(turn.trace, turn.sequence)
+    return frozenset(sequence_of.values())
 
 
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:

@@ -1,6 +1,6 @@
-"""All replicas of a plan, ready for requests: which replica, which lane, and the host loop of each.
+"""All replicas of a plan, ready for requests: which replica, which sequence, each one's host loop.
 
-In: an open plan, its materials, and a choice of backend. Out: `submit`. Lanes are numbered over
+In: an open plan, its materials, and a choice of backend. Out: `submit`. Sequences are numbered over
 all replicas: those of the first come first.
 """
 
@@ -42,10 +42,10 @@ class Serving:
         self, opened: OpenPlan, materials: Materials, choice: BackendChoice, options: ServingOptions
     ) -> None:
         self.opened = opened
-        self.lanes = [
-            (index, lane)
+        self.sequences = [
+            (index, sequence)
             for index, replica in enumerate(opened.replicas)
-            for lane in range(replica.lowered.lanes)
+            for sequence in range(replica.lowered.lanes)
         ]
         self._dispatchers: list[Dispatcher] = []
         try:
@@ -68,25 +68,25 @@ class Serving:
         self,
         inputs: Mapping[str, Bytes],
         *,
-        lane: int,
+        sequence: int,
         trace: int,
         number: int,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> RequestHandle[Any]:
-        """Give a request to the replica of its lane; waits while that can take no more."""
-        replica, own = self.lanes[lane]
+        """Give a request to the replica of its sequence; waits while that can take no more."""
+        replica, own = self.sequences[sequence]
         return self._dispatchers[replica].submit(
             inputs, trace=trace, lane=own, number=number, in_place=in_place, finish=finish
         )
 
-    def locate(self, given: object, size: int, lane: int) -> DeviceBytes | None:
-        """An array in the memory of a GPU that the replica of a lane can read where it is."""
-        return self._dispatchers[self.lanes[lane][0]].backend.locate(given, size)
+    def locate(self, given: object, size: int, sequence: int) -> DeviceBytes | None:
+        """An array in the memory of a GPU that the replica of a sequence can read where it is."""
+        return self._dispatchers[self.sequences[sequence][0]].backend.locate(given, size)
 
-    def read_states(self, lane: int) -> Mapping[str, Bytes]:
-        """The states of a lane, once no request is in it."""
-        replica, own = self.lanes[lane]
+    def read_states(self, sequence: int) -> Mapping[str, Bytes]:
+        """The states of a sequence, once no request is in it."""
+        replica, own = self.sequences[sequence]
         return self._dispatchers[replica].read_states(own)
 
     def close(self, *, wait: bool = True) -> None:

@@ -170,11 +170,11 @@ def test_slots_and_lanes_that_do_not_fit(tmp_path: Path) -> None:
     path.write_text(STATE)
     outcome = tessc("plan", str(path), "--gpus", "l40s", "--lanes", "8", "-o", target)
     assert outcome.code == 3
-    assert "hint: with `--lanes 3` it fits" in outcome.err
+    assert "hint: with `--sequences 3` it fits" in outcome.err
     outcome = tessc(
-        "plan", str(path), "--gpus", "l40s", "--slots", "3", "--lanes", "3", "-o", target
+        "plan", str(path), "--gpus", "l40s", "--slots", "3", "--sequences", "3", "-o", target
     )
-    assert "hint: with `--slots 2 --lanes 2` it fits" in outcome.err
+    assert "hint: with `--slots 2 --sequences 2` it fits" in outcome.err
     tight = ("--gpus", "l40s", "--memory", "l40s=4GB", "-o", target)
     for option in ((), ("--slots", "1"), ("--slots", "2"), ("--lanes", "9")):
         outcome = tessc("plan", str(path), *tight, *option)

@@ -67,7 +67,7 @@ def test_a_run_with_everything(plan: str, tmp_path: Path) -> None:
         "busy",
         "between devices",
         "behind compute",
-        "verified: 5 requests and the states of 2 lanes",
+        "verified: 5 requests and the states of 2 sequences",
     ):
         assert words in result.text
     with np.load(outputs, allow_pickle=False) as arrays:

@@ -19,7 +19,7 @@ from tessera.driver.run.serving import Serving
 class TwoReplicas:
     """The first one fails with its second request; the other one waits until it is told."""
 
-    lanes = ((0, 0), (1, 0))
+    sequences = ((0, 0), (1, 0))
     opened = SimpleNamespace(replicas=[None, None])
 
     def __init__(self, *, refuse: bool) -> None:
@@ -28,13 +28,15 @@ class TwoReplicas:
         self.refuse = refuse
         self.submitted = [0, 0]
 
-    def submit(self, inputs: object, *, lane: int, trace: int, number: int) -> Future[Completion]:
+    def submit(
+        self, inputs: object, *, sequence: int, trace: int, number: int
+    ) -> Future[Completion]:
         future: Future[Completion] = Future()
-        self.submitted[lane] += 1
-        if lane == 1:
+        self.submitted[sequence] += 1
+        if sequence == 1:
             self.begun.set()
             self.over.wait(60)
-        if lane == 0 and self.submitted[0] >= 2:
+        if sequence == 0 and self.submitted[0] >= 2:
             self.begun.wait(60)
             if self.refuse:
                 raise self.fault

@@ -43,7 +43,7 @@ def make_plan(resident: str = "", contents: bytes | None = None) -> Plan:
 
 
 def materials(tmp_path: Path, plan: Plan, **more: str) -> Materials:
-    return read_materials(open_plan(write_plan(tmp_path, plan)), lanes=2, **more)
+    return read_materials(open_plan(write_plan(tmp_path, plan)), sequences=2, **more)
 
 
 def test_every_request_has_its_own_inputs_and_every_lane_its_own_state(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_changed_contents_are_refused(tmp_path: Path) -> None:
         materials(tmp_path, plan)
     # Named by the user, the file counts, and the plan is proved for it.
     opened = open_plan(write_plan(tmp_path, plan), data=str(tmp_path / "c.npz"))
-    found = read_materials(opened, lanes=1, data=str(tmp_path / "c.npz"))
+    found = read_materials(opened, sequences=1, data=str(tmp_path / "c.npz"))
     assert not found.weights["w"].any()
 
 

@@ -55,8 +55,9 @@ def test_a_plan_on_slices(tmp_path: Path, plan: Plan, fake: FakeCuda) -> None:
     assert (result.code, result.err) == (0, "")
     assert "ran 4 requests" in result.text
     assert "on GPUs" in result.text
-    assert "verified: 4 requests and the states of 2 lanes equal the run on one device to the" in (
-        result.text
+    assert (
+        "verified: 4 requests and the states of 2 sequences equal the run on one device to the"
+        in (result.text)
     )
     alone = tmp_path / "cpu.npz"
     assert run(tmp_path, plan, "--backend", "cpu", "--outputs", str(alone)).code == 0

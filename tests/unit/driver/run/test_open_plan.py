@@ -53,7 +53,7 @@ def test_a_pipe_keeps_what_is_in_it() -> None:
 
 
 def test_slots_and_lanes_can_be_changed(plan: Plan) -> None:
-    opened = open_plan(plan, slots=1, lanes=3)
+    opened = open_plan(plan, slots=1, sequences=3)
     (replica,) = opened.replicas
     assert (replica.slots, replica.lanes) == (1, 3)
     assert (replica.lowered.slots, replica.lowered.lanes) == (1, 3)
@@ -73,7 +73,7 @@ def test_gates(tmp_path: Path, plan: Plan) -> None:
     last = len(plan.replicas[0].traces[0].steps) - 1
     for gate in (None, 0, last):
         path = write_plan(tmp_path, gated(plan, gate))
-        for more in ({}, {"slots": 1}, {"slots": 4, "lanes": 3}, {"lanes": 5}):
+        for more in ({}, {"slots": 1}, {"slots": 4, "sequences": 3}, {"sequences": 5}):
             (replica,) = open_plan(path, **more).replicas
             assert [trace.gate for trace in replica.lowered.traces] == [gate]
 
@@ -133,7 +133,7 @@ def test_a_policy_that_is_not_there(plan: Plan) -> None:
     assert failure.value.diagnostics[0].hint == "it has none to choose from"
 
 
-@pytest.mark.parametrize("more", [{"slots": 65}, {"lanes": 1 << 40}])
+@pytest.mark.parametrize("more", [{"slots": 65}, {"sequences": 1 << 40}])
 def test_numbers_that_the_host_cannot_hold(plan: Plan, more: dict[str, int]) -> None:
     with pytest.raises(TesseraError, match="TSR5053"):
         open_plan(plan, **more)

@@ -44,7 +44,9 @@ def run_inline(prepared: Prepared, model: Model) -> Outcome:
     for turn in prepared.turns:
         inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
         backend.begin(
-            Request(number=turn.request, trace=turn.trace, slot=0, lane=turn.lane, inputs=inputs)
+            Request(
+                number=turn.request, trace=turn.trace, slot=0, lane=turn.sequence, inputs=inputs
+            )
         )
         done |= {one.request: one for one in backend.collect(1.0)}
     return Outcome(
@@ -84,7 +86,7 @@ def test_a_state_that_was_changed_afterwards(prepared: Prepared) -> None:
     outcome = run_inline(prepared, model)
     assert outcome.states is not None
     outcome.states[1]["s0"][0] ^= 1
-    with pytest.raises(TesseraError, match=r"lane 1 differs .* state `s0`"):
+    with pytest.raises(TesseraError, match=r"sequence 1 differs .* state `s0`"):
         verify_run(outcome, prepared)
 
 
