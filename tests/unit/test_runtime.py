@@ -155,7 +155,9 @@ def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
     assert failure.value.diagnostics[0].code == "TSR5053"
 
 
-@pytest.mark.parametrize("more", [{"lane": 3}, {"lane": -1}, {"trace": "other"}, {"trace": 1}])
+@pytest.mark.parametrize(
+    "more", [{"sequence": 3}, {"sequence": -1}, {"trace": "other"}, {"trace": 1}]
+)
 def test_requests_that_do_not_fit(runtime: Runtime, more: dict[str, Any]) -> None:
     with pytest.raises(TesseraError, match="TSR5053"):
         runtime.submit({"x": values(1)}, **more)
@@ -164,11 +166,11 @@ def test_requests_that_do_not_fit(runtime: Runtime, more: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"lane": "0"}, "`lane` must be a whole number, not a str: '0'"),
-        ({"lane": 0.0}, "`lane` must be a whole number, not a float: 0.0"),
-        ({"lane": None}, "`lane` must be a whole number, not None"),
-        ({"lane": True}, "`lane` must be a whole number, not a bool: True"),
-        ({"lane": [0]}, "`lane` must be a whole number, not a list"),
+        ({"sequence": "0"}, "`sequence` must be a whole number, not a str: '0'"),
+        ({"sequence": 0.0}, "`sequence` must be a whole number, not a float: 0.0"),
+        ({"sequence": None}, "`sequence` must be a whole number, not None"),
+        ({"sequence": True}, "`sequence` must be a whole number, not a bool: True"),
+        ({"sequence": [0]}, "`sequence` must be a whole number, not a list"),
         ({"trace": 0.5}, "`trace` must be a whole number, not a float: 0.5"),
         ({"trace": ["t"]}, "`trace` must be a whole number, not a list"),
         ({"trace": False}, "`trace` must be a whole number, not a bool: False"),
@@ -184,9 +186,9 @@ def test_arguments_of_the_wrong_type(runtime: Runtime, more: dict[str, Any], sai
     with pytest.raises(TesseraError, match=re.escape(said)) as failure:
         runtime.submit(**{"inputs": {"x": values(1)}, **more})
     assert [one.code for one in failure.value.diagnostics] == ["TSR5053"]
-    if "lane" in more:
+    if "sequence" in more:
         with pytest.raises(TesseraError, match=re.escape(said)):
-            runtime.states(more["lane"])
+            runtime.states(more["sequence"])
 
 
 def test_numbers_of_numpy_are_numbers(runtime: Runtime) -> None:
@@ -311,10 +313,10 @@ def test_a_forked_child_is_told(runtime: Runtime) -> None:
     assert runtime.submit({"x": values(2)}).result(30)["y"][0, 0] == 2
 
 
-@pytest.mark.parametrize("lane", [-1, 99])
-def test_states_of_a_lane_that_is_not_there(runtime: Runtime, lane: int) -> None:
-    with pytest.raises(TesseraError, match=f"there is no lane {lane}"):
-        runtime.states(lane)
+@pytest.mark.parametrize("sequence", [-1, 99])
+def test_states_of_a_sequence_that_is_not_there(runtime: Runtime, sequence: int) -> None:
+    with pytest.raises(TesseraError, match=f"there is no sequence {sequence}"):
+        runtime.states(sequence)
 
 
 def one_input(dtype: DataType, *shape: int) -> dict[str, Buffer]:
