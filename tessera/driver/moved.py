@@ -80,3 +80,17 @@ class _MovedLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec
+        if module.__name__ in _PIPELINES.values():
+            module.__class__ = _Pipeline
+
+
+class _Pipeline(ModuleType):
+    """A module that stands for a package: a part of it does not displace a function of its name.
+
+    `import tessera.running.schedule` would put that module in the place of `run_plan.schedule`.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own = self.__dict__.get(name)
+        if own is None or isinstance(own, ModuleType) or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
