@@ -3,7 +3,8 @@
 An operand comes as a word: the type of a register (`b32`, `v4.f32`), `#i`, `#f` or `#d` for a
 constant (an integer, a float of 32 or 64 bits), `%u32` for a special register, `=global` for a
 variable, `:` for a label, `()` for a function, `!pred` for a negated predicate, `_` for a sink,
-`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `?` for what is not looked at.
+`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `[*{b32}]` for one of several
+parts with its last, `?` for what is not looked at.
 
 Source: PTX ISA 9.0, sections 6.4 (operands) and 9.4 (type information); measured with ptxas 13.4.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from tessera.ir.opcodes.types import VECTOR_COUNTS, is_float, state_space, type_bits
+from tessera.ir.opcodes.types import VECTOR_COUNTS, is_float, is_type, state_space, type_bits
 
 _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, and for a predicate
 _GENERIC = frozenset({"global", "shared", "local"})
+_LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 _WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -128,7 +130,7 @@ def _alike(kinds: list[str]) -> bool:
 def address_fault(operand: str, modifiers: tuple[str, ...], *, is_store: bool) -> str | None:
     """What is wrong with an address operand; None if nothing is."""
     inner = operand[1:-1] if operand[0] == "[" else operand
-    if operand[0] not in "[=?" or inner in ("?", "*"):
+    if operand[0] not in "[=?" or inner[0] in "?*":
         return None if operand[0] in "[=?" else "an address in brackets belongs here"
     space = next((s for s in map(state_space, modifiers) if s is not None), None)
     match inner[0]:
@@ -141,6 +143,18 @@ def address_fault(operand: str, modifiers: tuple[str, ...], *, is_store: bool) -
     if inner == "pred" or inner == "b128" or inner[0] == "v" or is_float(inner):
         return None if inner == _UNTYPED else f"a register of type `.{inner}` is no address"
     return None
+
+
+def surface_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
+    """What is wrong with the coordinates of a surface; None if nothing is."""
+    if not operand.startswith("[*{"):
+        return None
+    coordinates = operand[3:-2].split(",")
+    # ptxas takes a vector with a register of bits in it for bits.
+    if all(is_type(one) and is_float(one) and one != _UNTYPED for one in coordinates):
+        return "coordinates of a surface are integers"
+    least = max((_LEAST_COORDINATES.get(modifier, 0) for modifier in modifiers), default=0)
+    return f"it has at least {least} coordinates" if len(coordinates) < least else None
 
 
 def _variable_fault(place: str, space: str | None, is_store: bool) -> str | None:

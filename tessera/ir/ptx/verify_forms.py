@@ -14,6 +14,7 @@ from tessera.ir.opcodes.operand_types import (
     address_fault,
     memory_value_fits,
     moved_fits,
+    surface_fault,
     value_fits,
     vector_fits,
     wide_type,
@@ -119,6 +120,8 @@ def _reason(opcode: ptx.Opcode, chosen: Found, wanted: str, word: str) -> str | 
             return None
         case "A":
             return address_fault(word, modifiers, is_store=opcode.name == "st")
+        case "C":
+            return surface_fault(word, modifiers)
         case "i":
             return None if word[0] in "#?" else "a constant belongs here"
         case "label":

@@ -50,7 +50,8 @@ def operand_word(operand: ptx.Operand, kinds: Mapping[str, str]) -> str:
         return "#i"
     match operand:
         case ptx.Address(parts):
-            return f"[{_address_word(parts[0], kinds)}]" if len(parts) == 1 else "[*]"
+            first = _address_word(parts[0], kinds)
+            return f"[{first}]" if len(parts) == 1 else f"[*{operand_word(parts[-1], kinds)}]"
         case ptx.Float(_, _, width):
             return "#f" if width == 32 else "#d"
         case ptx.Vector(elements):

@@ -57,6 +57,10 @@ def is_accepted(text: str) -> bool:
 
 
 ACCEPTED = """
+sust.b.2d.b32.trap [%b64_1, {%b32_1,%b32_2}], %b32_1;
+sust.b.2d.b32.trap [%b64_1, {%f32_1,%b32_2}], %b32_1;
+suld.b.3d.b32.trap %b32_1, [%b64_1, {%b32_1,%b32_2,%b32_3,%b32_4}];
+sured.b.add.1d.u32.trap [%b64_1, {%f16x2_1}], %u32_1;
 add.f32 %b32_1, %f32_1, 0f3F800000;
 add.s32 %u32_1, %b32_1, -5;
 add.f32.rn %f32_1, %f32_1, %f32_1;
@@ -97,6 +101,10 @@ mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f32_1, %f32_2, %f32_3, %f32_
 """.strip().splitlines()  # noqa: E501
 
 REFUSED = """
+TSR1028 sust.b.2d.b32.trap [%b64_1, {%b32_1}], %b32_1;
+TSR1028 sust.b.1d.b32.trap [%b64_1, {%f32_1}], %b32_1;
+TSR1028 suld.b.3d.b32.trap %b32_1, [%b64_1, {%b32_1,%b32_2}];
+TSR1028 sured.b.add.2d.u32.trap [%b64_1, {%f32_1,%f32_2}], %u32_1;
 TSR1027 and.f32 %f32_1, %f32_1, %f32_1;
 TSR1027 mov.sat.u32 %u32_1, %u32_1;
 TSR1027 ld.sat.global.u32 %u32_1, [gl];

@@ -22,6 +22,7 @@ OPERANDS say what stands there, from left to right; operands beyond the words ar
     V         one T~ or, with `.v2` to `.v8`, as many
     M         as T, also a symbol, a special register or a vector that is as wide in all
     A         an address in the opcode's state space
+    C         a surface and the coordinates in it
     4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
     i         a constant
     label     a label

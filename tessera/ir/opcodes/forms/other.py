@@ -73,10 +73,11 @@ tex         | [level/grad/base] @texture v2 f16x2 s32/f32 | | 4.2 sm_53
 tld4        | r/g/b/a 2d/a2d/cube/acube v4 u32/s32/f32 f32 | 4*D | 2.2 sm_20
 txq         | [level] @query b32 |
 suq         | * |
-sured.b     | add/min/max/and/or @surface u32/u64/s32/s64/b32/b64 trap/clamp/zero | | 2.0 sm_20
+sured.b     | add/min/max/and/or @surface u32/u64/s32/s64/b32/b64 trap/clamp/zero | C | 2.0 sm_20
 sured.p     | * | | 2.0 sm_20
-suld.b sust.b | @surface [v2/v4] b8/b16/b32/b64 trap/clamp/zero |
-sust.p      | @surface [v2/v4] b32 trap/clamp/zero |
+suld.b      | @surface [v2/v4] b8/b16/b32/b64 trap/clamp/zero | _ C
+sust.b      | @surface [v2/v4] b8/b16/b32/b64 trap/clamp/zero | C
+sust.p      | @surface [v2/v4] b32 trap/clamp/zero | C
 vadd vsub vabsdiff vmin vmax vshl vshr vmad vset | * | | 2.0 sm_20
 vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 | * | | 3.0 sm_30
 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4 | * | | 3.0 sm_30
