@@ -36,7 +36,7 @@ _FILL, _STEP, _TRANSFER = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class TouchedBytes:
+class BufferUse:
     """The bytes of one buffer that a step may read, may write, and writes in any case."""
 
     reads: Array
@@ -75,10 +75,10 @@ class StepBytes:
 
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
-        self._steps: dict[int, dict[int, TouchedBytes]] = {}
-        self._known: dict[tuple[object, ...], TouchedBytes] = {}
+        self._steps: dict[int, dict[int, BufferUse]] = {}
+        self._known: dict[tuple[object, ...], BufferUse] = {}
 
-    def of(self, step: int) -> dict[int, TouchedBytes]:
+    def of(self, step: int) -> dict[int, BufferUse]:
         """The bytes of one step."""
         if step not in self._steps:
             groups: dict[int, list[Access]] = {}
@@ -87,7 +87,7 @@ class StepBytes:
             self._steps[step] = {b: self._touched(b, accesses) for b, accesses in groups.items()}
         return self._steps[step]
 
-    def _touched(self, buffer: int, accesses: list[Access]) -> TouchedBytes:
+    def _touched(self, buffer: int, accesses: list[Access]) -> BufferUse:
         size = self.graph.buffers[buffer].bytes
         # The graph keeps the regions alive, so their identities stay theirs.
         key = (size, *((a.kind, a.certainty, id(a.region)) for a in accesses))
@@ -99,9 +99,7 @@ class StepBytes:
                 for a in accesses
                 if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
             ]
-            self._known[key] = TouchedBytes(
-                *(_bytes(some, size) for some in (reads, writes, certain))
-            )
+            self._known[key] = BufferUse(*(_bytes(some, size) for some in (reads, writes, certain)))
         return self._known[key]
 
 
