@@ -100,7 +100,7 @@ class Messages:
             click.echo("\r\x1b[K", err=True, nl=False, color=True)
 
 
-def form_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def form_option(command: Callable[..., object]) -> Callable[..., object]:
     """The `--format` option of a command."""
     return click.option(
         "--format",
@@ -112,7 +112,7 @@ def form_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def data_root_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def data_root_option(command: Callable[..., object]) -> Callable[..., object]:
     """The `--data-root` option of a command that reads contents."""
     return click.option(
         "--data-root",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -59,7 +59,7 @@ def _text(checkup: Checkup) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _data(checkup: Checkup) -> dict[str, Any]:
+def _data(checkup: Checkup) -> dict[str, object]:
     return {
         "schema": "tessera-doctor/1",
         "cuda": None if checkup.cuda is None else _cuda(checkup.cuda),

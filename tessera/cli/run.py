@@ -172,7 +172,7 @@ _ONLY_PLANS = (
 )
 
 
-def _refuse(given: dict[str, Any], names: tuple[str, ...], kind: str) -> None:
+def _refuse(given: dict[str, object], names: tuple[str, ...], kind: str) -> None:
     """An option that would have no effect is more likely a slip than a wish."""
     for name in names:
         if given[name]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.analyze import Report
@@ -255,7 +254,7 @@ def failure_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _graph_value(report: Report) -> Any:
+def _graph_value(report: Report) -> object:
     if report.graph is None:
         return None
     from tessera.report.graph import graph_value
@@ -263,7 +262,7 @@ def _graph_value(report: Report) -> Any:
     return graph_value(report.graph)
 
 
-def report_value(report: Report) -> dict[str, Any]:
+def report_value(report: Report) -> dict[str, object]:
     """The report as JSON values."""
     summary = report.summary
     return {
@@ -276,7 +275,7 @@ def report_value(report: Report) -> dict[str, Any]:
     }
 
 
-def _trace_value(report: Report) -> dict[str, Any]:
+def _trace_value(report: Report) -> dict[str, object]:
     summary = report.summary
     return {
         "resident": summary.resident,
@@ -308,7 +307,7 @@ def _trace_value(report: Report) -> dict[str, Any]:
     }
 
 
-def _module_value(variant: VariantSummary) -> dict[str, Any]:
+def _module_value(variant: VariantSummary) -> dict[str, object]:
     summary = variant.summary
     return {
         "name": variant.module,
@@ -334,7 +333,7 @@ def _module_value(variant: VariantSummary) -> dict[str, Any]:
     }
 
 
-def _function_value(function: FunctionSummary) -> dict[str, Any]:
+def _function_value(function: FunctionSummary) -> dict[str, object]:
     return {
         "name": function.name,
         "line": function.line,
@@ -353,7 +352,7 @@ def _function_value(function: FunctionSummary) -> dict[str, Any]:
     }
 
 
-def _parameter_value(parameter: ParameterSummary) -> dict[str, Any]:
+def _parameter_value(parameter: ParameterSummary) -> dict[str, object]:
     return {
         "name": parameter.name,
         "type": parameter.type,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.open_plan import OpenPlan
@@ -89,7 +88,7 @@ def check_json(opened: OpenPlan) -> str:
 def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
     """The document for a plan that is not proved."""
     listed = [to_json(diagnostic) for diagnostic in diagnostics]
-    value: dict[str, Any] = {
+    value: dict[str, object] = {
         "schema": SCHEMA,
         "file": name,
         "proved": False,

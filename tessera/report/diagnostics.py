@@ -12,7 +12,6 @@ import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.diagnostics import Diagnostic, Label, Severity
 
@@ -99,7 +98,7 @@ def concise(diagnostic: Diagnostic) -> str:
     return f"{where}{diagnostic.severity.value}[{diagnostic.code}] {headline}"
 
 
-def to_json(diagnostic: Diagnostic) -> dict[str, Any]:
+def to_json(diagnostic: Diagnostic) -> dict[str, object]:
     """The form described in `docs/reference/json.md`."""
     primary = diagnostic.primary
     return {
@@ -149,7 +148,7 @@ def _paragraph(kind: str, text: str, indent: str) -> list[str]:
     return [f"{kind}: {safe(first)}", *(indent + safe(line) for line in rest)]
 
 
-def _label_json(label: Label) -> dict[str, Any]:
+def _label_json(label: Label) -> dict[str, object]:
     source = label.span.source
     line, column = source.position(label.span.start)
     end_line, end_column = source.position(label.span.end)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph.graph import Edge, GraphBuffer, KernelGraph, Node
@@ -200,7 +199,7 @@ def _why_rows(graph: KernelGraph, edge: Edge) -> Iterator[str]:
 # --- JSON --------------------------------------------------------------------------------------
 
 
-def graph_value(graph: KernelGraph) -> dict[str, Any]:
+def graph_value(graph: KernelGraph) -> dict[str, object]:
     """The graph as JSON values; regions are spelled as in `.tsg`."""
     return {
         "steps": [_node_value(graph, node) for node in graph.nodes],
@@ -225,7 +224,7 @@ def graph_value(graph: KernelGraph) -> dict[str, Any]:
     }
 
 
-def _node_value(graph: KernelGraph, node: Node) -> dict[str, Any]:
+def _node_value(graph: KernelGraph, node: Node) -> dict[str, object]:
     return {
         "id": node.id,
         "name": node.name,

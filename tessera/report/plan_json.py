@@ -47,7 +47,7 @@ def _plain(value: object) -> object:
     return getattr(value, "value", None) or str(value)
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _plan(plan: Plan) -> dict[str, object]:
     kept = (
         "objective",
         "strategy",

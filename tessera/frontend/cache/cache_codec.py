@@ -136,7 +136,7 @@ class _BodyEncoder:
     def operand(self, operand: ptx.Operand) -> int:
         return self.operands.number(operand, self.operand_row)
 
-    def operand_row(self, operand: ptx.Operand) -> Any:
+    def operand_row(self, operand: ptx.Operand) -> object:
         """Names are bare strings; addresses and vectors refer to rows above them."""
         match operand:
             case ptx.Name(name, None):
@@ -152,7 +152,7 @@ class _BodyEncoder:
             case _:
                 return encode_record(operand)
 
-    def tables(self) -> list[Any]:
+    def tables(self) -> list[object]:
         return [
             self.opcodes.rows,
             self.guards.rows,

@@ -136,8 +136,8 @@ class ModuleCache:
 
 
 def _encode_file(module: ptx.Module, is_clean: bool) -> bytes:
-    items: list[Any] = []
-    bodies: list[Any] = []
+    items: list[object] = []
+    bodies: list[object] = []
     blobs: list[bytes] = []
     offset = 0
     for item in module.items:

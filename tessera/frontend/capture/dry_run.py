@@ -48,7 +48,7 @@ def without_gpu() -> Iterator[None]:
         raise TesseraError((replace(first, hint=hint), *rest)) from failure
 
 
-def _on_host(value: Any) -> Any:
+def _on_host(value: object) -> object:
     """A device that is a GPU, as the host."""
     import torch
 

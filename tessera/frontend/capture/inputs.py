@@ -14,7 +14,7 @@ class Inputs:
     plain: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """Those by place."""
         return iter(self.plain)
 

@@ -76,7 +76,7 @@ def find_codes(
     return codes, problems
 
 
-def _triton_kernels() -> Iterator[tuple[int, Any]]:
+def _triton_kernels() -> Iterator[tuple[int, object]]:
     try:
         from triton.compiler.compiler import CompiledKernel
     except ImportError:
@@ -88,7 +88,7 @@ def _triton_kernels() -> Iterator[tuple[int, Any]]:
                 yield function, thing
 
 
-def _variants(kernel: Any, archs: Iterable[str], problems: list[str]) -> tuple[RawVariant, ...]:
+def _variants(kernel: object, archs: Iterable[str], problems: list[str]) -> tuple[RawVariant, ...]:
     """The code that ran, then that for other architectures, each once: for sm_90 Triton writes
     code for sm_90a, which may be what there is."""
     first = _variant(kernel)

@@ -62,7 +62,7 @@ def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, Inp
     return (lambda: function(**sizes)), Inputs()
 
 
-def _inputs(given: Any, name: str) -> Inputs:
+def _inputs(given: object, name: str) -> Inputs:
     """Inputs as a tuple or a list, by name, or one alone."""
     if isinstance(given, Mapping):
         odd = [key for key in given if not isinstance(key, str)]

@@ -36,20 +36,20 @@ def attempts(route: str) -> tuple[str, ...]:
     return ("TRITON", "TRITON,ATEN") if route == Route.PTX else ("",)
 
 
-def compiled(function: Callable[..., Any], route: str, backends: str) -> Callable[..., Any]:
+def compiled(function: Callable[..., object], route: str, backends: str) -> Callable[..., object]:
     """The callable by a route; one that is compiled already stays as it is."""
     if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
     import torch
 
     tuned = {"max_autotune": True, **dict.fromkeys(_BACKENDS, backends)} if backends else {}
-    made: Callable[..., Any] = torch.compile(
+    made: Callable[..., object] = torch.compile(
         function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
     )
     return made
 
 
-def _is_compiled(function: Callable[..., Any]) -> bool:
+def _is_compiled(function: Callable[..., object]) -> bool:
     """Whether torch.compile has had a function or a module in hand."""
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(function, mark, None) is not None for mark in marks)

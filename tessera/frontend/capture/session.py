@@ -119,7 +119,7 @@ class Call:
 
 
 @contextmanager
-def on_one_gpu(function: Callable[..., Any], inputs: Inputs) -> Iterator[None]:
+def on_one_gpu(function: Callable[..., object], inputs: Inputs) -> Iterator[None]:
     """Make the GPU that a module and its inputs are on the current one."""
     import torch
 
@@ -193,7 +193,7 @@ def _generator() -> Any:
     return torch.cuda.default_generators[torch.cuda.current_device()]
 
 
-def _warm_up(function: Callable[..., Any], inputs: Inputs, count: int) -> None:
+def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> None:
     import torch
 
     stream = torch.cuda.Stream()
@@ -218,7 +218,7 @@ def _capture_graph(
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)
 
-    def under_way() -> Any:
+    def under_way() -> object:
         """The graph that the current stream is captured into."""
         stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
         status, *rest = driver.cuStreamGetCaptureInfo(stream)

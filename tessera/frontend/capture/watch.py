@@ -64,7 +64,7 @@ _BUILT_IN = frozenset(
 )
 
 
-def data_type(dtype: Any) -> DataType | None:
+def data_type(dtype: object) -> DataType | None:
     """The type of a tensor's elements in a trace, if it has one."""
     name = _NAMES.get(str(dtype).removeprefix("torch."))
     return None if name is None else DataType(name)
@@ -77,7 +77,7 @@ class Keeper:
         self.tensors: list[Any] = []
         self.is_on = False
 
-    def keep(self, thing: Any) -> None:
+    def keep(self, thing: object) -> None:
         """Keep a tensor, if a capture is under way."""
         if self.is_on:
             self.tensors.append(thing)
@@ -92,8 +92,8 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
     names = [n for n in ("_empty_strided_cuda", "_empty_strided_cuda_pinned") if hasattr(guards, n)]
     olds = {name: getattr(guards, name) for name in names}
 
-    def stand_in(old: Callable[..., Any]) -> Callable[..., Any]:
-        def make(*arguments: Any) -> Any:
+    def stand_in(old: Callable[..., object]) -> Callable[..., object]:
+        def make(*arguments: object) -> object:
             tensor = old(*arguments)
             keeper.keep(tensor)
             return tensor
@@ -191,7 +191,7 @@ def tensors_in(thing: Any) -> Iterator[Any]:
     yield from _tensors(thing, set())
 
 
-def _tensors(thing: Any, seen: set[int]) -> Iterator[Any]:
+def _tensors(thing: object, seen: set[int]) -> Iterator[object]:
     import torch
 
     if isinstance(thing, torch.Tensor):
@@ -204,7 +204,7 @@ def _tensors(thing: Any, seen: set[int]) -> Iterator[Any]:
         return
     seen.add(id(thing))
     if isinstance(thing, list | tuple | set | frozenset):
-        parts: Iterable[Any] = thing
+        parts: Iterable[object] = thing
     elif isinstance(thing, Mapping):
         parts = thing.values()
     else:

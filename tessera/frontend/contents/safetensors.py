@@ -88,7 +88,7 @@ class SafetensorsFile:
             unreadable(self._name, f"its `{_METADATA}` is no table of texts")
         return dict(entries)
 
-    def _range(self, key: str, entry: Any) -> tuple[int, int]:
+    def _range(self, key: str, entry: object) -> tuple[int, int]:
         """The byte range of an array, once it agrees with its type and its shape."""
         if not isinstance(entry, dict) or not set(entry) >= _KEYS:
             unreadable(self._name, f"it lacks one of {', '.join(sorted(_KEYS))}", key)
@@ -117,7 +117,7 @@ class SafetensorsFile:
             unreadable(self._name, f"{data_bytes - before} bytes of it belong to no array")
 
 
-def _are_sizes(values: Any) -> bool:
+def _are_sizes(values: object) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < _MOST for v in values)
 
 
@@ -140,7 +140,7 @@ def _type_of(entry: Any) -> ArrayType:
     return ArrayType(kind, _WIDTHS[name], tuple(entry["shape"]))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     by_key = dict(pairs)
     if len(by_key) != len(pairs):
         raise ValueError("a name is there twice")

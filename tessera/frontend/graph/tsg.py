@@ -161,7 +161,7 @@ class _GraphBuilder(Transformer[Token, KernelGraph]):
     def trace(self, path: Token, digest: Token) -> TraceReference:
         return TraceReference(path=_text(path), digest=_text(digest))
 
-    def record(self, record: Any) -> Any:
+    def record(self, record: object) -> object:
         return record
 
     def buffer(self, identity: Token, name: Token, size: Token, role: Token) -> GraphBuffer:

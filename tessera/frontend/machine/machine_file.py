@@ -158,7 +158,7 @@ def _with_matrix(machine: Machine, table: dict[str, Any]) -> Machine:
     return machine
 
 
-def _cell(cell: Any) -> float:
+def _cell(cell: object) -> float:
     value = parse_bandwidth(cell) if isinstance(cell, str) else None
     if value is None or not value > 0:
         raise _bad(f"a bandwidth must be a quantity above zero with its unit, or `-`: `{cell}`")

@@ -77,8 +77,8 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
     return Profile(data["program"], rows, copies, together)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
     for key, value in pairs:
         if key in members:
             raise ValueError(f"the key `{key:.60}` is given twice")
@@ -116,7 +116,7 @@ def _count(row: dict[str, Any], key: str, where: str, least: int) -> int:
     return number
 
 
-def _together(row: Any, where: str) -> MeasuredTogether | None:
+def _together(row: object, where: str) -> MeasuredTogether | None:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     if row.get("together_ns") is None:
@@ -125,7 +125,7 @@ def _together(row: Any, where: str) -> MeasuredTogether | None:
     return MeasuredTogether(gpu=gpu, sms=sms, ns=_time(row["together_ns"], "together_ns", where))
 
 
-def _copy(row: Any, where: str) -> MeasuredCopy:
+def _copy(row: object, where: str) -> MeasuredCopy:
     if not isinstance(row, dict) or set(row) != set(_COPY_KEYS):
         raise bad_profile(f"{where} must have the keys {', '.join(_COPY_KEYS)}")
     if row["kind"] not in COPY_KINDS:

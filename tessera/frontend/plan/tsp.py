@@ -205,7 +205,7 @@ _ELSEWHERE = frozenset(
 )
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _options(hint: object) -> tuple[object, ...]:
     if isinstance(hint, types.UnionType):
         return typing.get_args(hint)
     return (getattr(hint, "__supertype__", hint),)
@@ -234,19 +234,19 @@ class _PlanBuilder(Transformer[Token, Plan]):
             ),
         )
 
-    def plan(self, keyword: Token, *given: Any) -> tuple[Token, dict[str, Any]]:
+    def plan(self, keyword: Token, *given: object) -> tuple[Token, dict[str, object]]:
         return keyword, self._row(keyword, Plan, _fields(given))
 
-    def card(self, keyword: Token, *given: Any) -> PlanCard:
+    def card(self, keyword: Token, *given: object) -> PlanCard:
         return self._record(keyword, PlanCard, given)
 
-    def device(self, keyword: Token, *given: Any) -> PlanDevice:
+    def device(self, keyword: Token, *given: object) -> PlanDevice:
         return self._record(keyword, PlanDevice, given)
 
-    def baseline(self, keyword: Token, *given: Any) -> Baseline:
+    def baseline(self, keyword: Token, *given: object) -> Baseline:
         return self._record(keyword, Baseline, given)
 
-    def trace(self, keyword: Token, *given: Any) -> PlannedTrace:
+    def trace(self, keyword: Token, *given: object) -> PlannedTrace:
         blocks = [token for token in given if isinstance(token, Token) and token.type == "TEXT"]
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
@@ -270,7 +270,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         traces = _those(PlacedTrace, given)
         return self._known(keyword, Replica(**row, traces=traces, lowered=lowered))
 
-    def placement(self, keyword: Token, *given: Any) -> PlacedTrace:
+    def placement(self, keyword: Token, *given: object) -> PlacedTrace:
         return self._record(
             keyword,
             PlacedTrace,
@@ -279,22 +279,22 @@ class _PlanBuilder(Transformer[Token, Plan]):
             transfers=_those(PlannedTransfer, given),
         )
 
-    def step(self, keyword: Token, *given: Any) -> PlacedStep:
+    def step(self, keyword: Token, *given: object) -> PlacedStep:
         return self._record(keyword, PlacedStep, given, step=_number_of(keyword))
 
-    def move(self, keyword: Token, *given: Any) -> PlannedTransfer:
+    def move(self, keyword: Token, *given: object) -> PlannedTransfer:
         return self._record(keyword, PlannedTransfer, given)
 
-    def area(self, keyword: Token, *given: Any) -> Area:
+    def area(self, keyword: Token, *given: object) -> Area:
         return self._record(keyword, Area, given)
 
     def place(self, keyword: Token, *given: Any) -> Place:
         return self._record(keyword, Place, given)
 
-    def home(self, keyword: Token, *given: Any) -> Home:
+    def home(self, keyword: Token, *given: object) -> Home:
         return self._record(keyword, Home, given)
 
-    def request(self, keyword: Token, *given: Any) -> LoweredTrace:
+    def request(self, keyword: Token, *given: object) -> LoweredTrace:
         return self._record(
             keyword,
             LoweredTrace,
@@ -303,7 +303,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
             programs=_those(DeviceProgram, given),
         )
 
-    def transfer(self, keyword: Token, *given: Any) -> Transfer:
+    def transfer(self, keyword: Token, *given: object) -> Transfer:
         return self._record(keyword, Transfer, given, id=_number_of(keyword))
 
     def program(self, keyword: Token, *given: Any) -> DeviceProgram:
@@ -322,7 +322,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         self.where[id(record)] = keyword.start_pos or 0, len(keyword)
         return record
 
-    def _record(self, keyword: Token, kind: type[R], given: Any, **parts: Any) -> R:
+    def _record(self, keyword: Token, kind: type[R], given: object, **parts: object) -> R:
         return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
 
     def _row(self, keyword: Token, kind: type[Any], given: list[_Field]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class ModuleBuilder(ExpressionBuilder):
             keyword.start_pos,
         )
 
-    def inlined(self, children: Sequence[Any]) -> list[Any]:
+    def inlined(self, children: Sequence[object]) -> list[object]:
         """`, function_name f, inlined_at 1 2 3`."""
         return list(children)
 
@@ -144,7 +144,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     # --- functions ------------------------------------------------------------------------
 
-    def function(self, children: Sequence[Any]) -> ptx.Function:
+    def function(self, children: Sequence[object]) -> ptx.Function:
         """A kernel or device function, or the declaration of one."""
         tokens = [child for child in children if isinstance(child, Token)]
         *linkage, kind, name = tokens
@@ -165,7 +165,7 @@ class ModuleBuilder(ExpressionBuilder):
             at=_at(children),
         )
 
-    def returns(self, children: Sequence[Any]) -> _Parameters:
+    def returns(self, children: Sequence[object]) -> _Parameters:
         """The results of a function."""
         return _Parameters(self._listed(children), True)
 
@@ -178,11 +178,11 @@ class ModuleBuilder(ExpressionBuilder):
             return declare_parameters(str(children[0]), _at(children))
         return tuple(child for child in children if child is not None)
 
-    def parameter(self, children: Sequence[Any]) -> ptx.Variable:
+    def parameter(self, children: Sequence[object]) -> ptx.Variable:
         """One parameter."""
         return self._variables(children)[0]
 
-    def directive(self, children: Sequence[Any]) -> ptx.Directive:
+    def directive(self, children: Sequence[object]) -> ptx.Directive:
         """`.maxntid 128, 1, 1`."""
         name, *values = (child for child in children if child is not None)
         constants = self.constants(values)
@@ -206,7 +206,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     # --- variables ------------------------------------------------------------------------
 
-    def variable(self, children: Sequence[Any]) -> list[ptx.Variable]:
+    def variable(self, children: Sequence[object]) -> list[ptx.Variable]:
         """A declaration: one record per name."""
         variables = self._variables(children)
         self.faults.forget_places()
@@ -221,7 +221,7 @@ class ModuleBuilder(ExpressionBuilder):
         """`.align 16`."""
         return "align", children[0].value
 
-    def pointer(self, _: Sequence[Any]) -> tuple[str, None]:
+    def pointer(self, _: Sequence[object]) -> tuple[str, None]:
         """`.ptr`."""
         return "pointer", None
 
@@ -233,7 +233,7 @@ class ModuleBuilder(ExpressionBuilder):
         """`.f32` or `.v4`."""
         return "type", children[0]
 
-    def qualifier(self, children: Sequence[Any]) -> tuple[str, Any]:
+    def qualifier(self, children: Sequence[object]) -> tuple[str, object]:
         """An attribute list among the qualifiers."""
         return "attributes", children[0]
 
@@ -252,7 +252,7 @@ class ModuleBuilder(ExpressionBuilder):
         name, count, *dimensions, initializer = children
         return name, count, tuple(d[0] for d in dimensions), initializer
 
-    def initializer_list(self, children: Sequence[Any]) -> ptx.InitializerList:
+    def initializer_list(self, children: Sequence[object]) -> ptx.InitializerList:
         """`{ a, b }`."""
         return ptx.InitializerList(
             tuple(
@@ -268,11 +268,11 @@ class ModuleBuilder(ExpressionBuilder):
         """`{ 1, 2, 3 }`, in one piece."""
         return self.numbers.table(str(children[0]))
 
-    def initializer_field(self, children: Sequence[Any]) -> ptx.InitializerField:
+    def initializer_field(self, children: Sequence[object]) -> ptx.InitializerField:
         """`filter_mode = nearest`."""
         return ptx.InitializerField(str(children[0]), self.constant(children[1], symbols=True))
 
-    def _variables(self, children: Sequence[Any]) -> list[ptx.Variable]:
+    def _variables(self, children: Sequence[object]) -> list[ptx.Variable]:
         linkage = children[0] if isinstance(children[0], Token) else None
         qualifiers = [
             c
@@ -324,7 +324,7 @@ class ModuleBuilder(ExpressionBuilder):
         name: Token,
         count: ptx.Integer | None,
         dimensions: tuple[int | None, ...],
-        initializer: Any,
+        initializer: object,
     ) -> ptx.Variable:
         if count is not None and common.space != "reg":
             self._fault("TSR1009", f"only registers come in ranges: `{name}<{count.text}>`", name)
@@ -357,7 +357,7 @@ class ModuleBuilder(ExpressionBuilder):
                 statements.append(child)
         return _BracedBody(tuple(statements), _at(children), depth + 1)
 
-    def block(self, children: Sequence[Any]) -> _Nested:
+    def block(self, children: Sequence[object]) -> _Nested:
         """A body inside a body."""
         body = self.body(children)
         if body.depth == MAX_DEPTH:
@@ -397,7 +397,7 @@ class ModuleBuilder(ExpressionBuilder):
         """`name:`."""
         return ptx.LabelStatement(str(children[0]), _at(children))
 
-    def prototype(self, children: Sequence[Any]) -> ptx.CallPrototype:
+    def prototype(self, children: Sequence[object]) -> ptx.CallPrototype:
         """`name: .callprototype ...;`."""
         lists = [child for child in children if isinstance(child, _Parameters)]
         return ptx.CallPrototype(
@@ -426,7 +426,7 @@ def _natural(token: Token) -> int:
     return integer_constant(str(token)).value
 
 
-def _attributes(children: Sequence[Any]) -> tuple[ptx.Attribute, ...]:
+def _attributes(children: Sequence[object]) -> tuple[ptx.Attribute, ...]:
     attributes: tuple[ptx.Attribute, ...] = ()
     for child in children:
         if isinstance(child, tuple) and child and isinstance(child[0], ptx.Attribute):
@@ -434,7 +434,7 @@ def _attributes(children: Sequence[Any]) -> tuple[ptx.Attribute, ...]:
     return attributes
 
 
-def _nesting(initializer: Any) -> int:
+def _nesting(initializer: object) -> int:
     """How deep the braces of an initialiser are nested (constants are checked on their own)."""
     depth, level = 0, [initializer]
     while level:

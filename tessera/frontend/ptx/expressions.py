@@ -190,7 +190,7 @@ class ExpressionBuilder:
         result: ptx.Operand = node
         return result
 
-    def constants(self, nodes: Sequence[Any]) -> tuple[ptx.Constant, ...]:
+    def constants(self, nodes: Sequence[object]) -> tuple[ptx.Constant, ...]:
         """Expressions that must be constant; the first that is not is reported, no other."""
         before = len(self.faults.diagnostics)
         values = []

@@ -99,7 +99,7 @@ class _BuiltOnDemand(dict[str, Any]):
     def __init__(self, build: Callable[[str], Any]) -> None:
         self.build = build
 
-    def __missing__(self, text: str) -> Any:
+    def __missing__(self, text: str) -> object:
         value = self[text] = self.build(text)
         return value
 

@@ -329,7 +329,7 @@ def _name_as_value(fault: UnexpectedInput) -> str | None:
     return next((name for name in names if name != WARP_SIZE_NAME), None)
 
 
-def _head_of_function(fault: UnexpectedInput) -> list[Any] | None:
+def _head_of_function(fault: UnexpectedInput) -> list[object] | None:
     """What has been read of the head of a function, where the fault is in one."""
     values = fault.interactive_parser.parser_state.value_stack
     kinds = [value.type if isinstance(value, Token) else "" for value in values]

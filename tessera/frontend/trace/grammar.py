@@ -72,7 +72,7 @@ _WORD = re.compile(r"[A-Za-z0-9_$.+%:-]+|\S")
 _FIELD_WITHOUT_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*=)([\[{])?")
 
 
-def parse_by_grammar(text: str, rule: str) -> Any:
+def parse_by_grammar(text: str, rule: str) -> object:
     """The syntax of a text; `rule` is one of the grammar's start rules."""
     try:
         return trace_parser().parse(text, start=rule)
@@ -93,8 +93,8 @@ def trace_parser() -> Lark:
 
 
 def _with_own_tokens(
-    build: Callable[[list[Any]], Any], _rule: str, children: list[Any], _meta: object
-) -> Any:
+    build: Callable[[list[object]], object], _rule: str, children: list[object], _meta: object
+) -> object:
     """Call a method of `_Build` with tokens that do not depend on Lark."""
     return build([_own(child) if isinstance(child, lark.Token) else child for child in children])
 

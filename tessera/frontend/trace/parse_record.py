@@ -109,7 +109,7 @@ def plain_argument(text: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _plain_value(rule: str, text: str) -> Any:
+def _plain_value(rule: str, text: str) -> object:
     """A common value without blanks or comments; None for anything else."""
     if rule not in _PLAIN_VALUES or not (match := _pattern(_PLAIN_VALUES[rule]).fullmatch(text)):
         return None
