@@ -16,7 +16,7 @@ from lark import Token
 from tessera.diagnostics import Source
 from tessera.frontend.ptx.constants import Numbers, integer_constant
 from tessera.frontend.ptx.declarations import OPAQUE_TYPES, TYPES, VECTORS, declare_parameters
-from tessera.frontend.ptx.expressions import MAX_DEPTH, ExpressionBuilder
+from tessera.frontend.ptx.expressions import MAX_DEPTH, Children, ExpressionBuilder
 from tessera.frontend.ptx.faults import Faults
 from tessera.frontend.ptx.statement_runs import RunSplitter
 from tessera.ir.ptx import syntax as ptx
@@ -59,7 +59,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     # --- module ---------------------------------------------------------------------------
 
-    def start(self, children: Sequence[Any]) -> ptx.Module:
+    def start(self, children: Children) -> ptx.Module:
         """The whole file."""
         (version, (target, *further), address_size), *items = children
         flat = [*further, *self.fragment(items)]
@@ -72,14 +72,14 @@ class ModuleBuilder(ExpressionBuilder):
             source=self.source,
         )
 
-    def fragment(self, children: Sequence[Any]) -> list[ptx.Item]:
+    def fragment(self, children: Children) -> list[ptx.Item]:
         """Items that were cut out of a file."""
         flat: list[ptx.Item] = []
         for item in children:
             flat += item if isinstance(item, list) else [item]
         return flat
 
-    def header(self, children: Sequence[Any]) -> tuple[Token, list[ptx.Target], int | None]:
+    def header(self, children: Children) -> tuple[Token, list[ptx.Target], int | None]:
         """`.version`, `.target`, `.address_size`."""
         targets = [child for child in children if isinstance(child, ptx.Target)]
         size = children[-1]
@@ -100,7 +100,7 @@ class ModuleBuilder(ExpressionBuilder):
             self._fault("TSR1009", f"address size is neither 32 nor 64: {size}", children[0])
         return size
 
-    def file(self, children: Sequence[Any]) -> ptx.SourceFile:
+    def file(self, children: Children) -> ptx.SourceFile:
         """`.file 1 "a.cu"`."""
         keyword, index, name, timestamp, size = children
         return ptx.SourceFile(
@@ -111,7 +111,7 @@ class ModuleBuilder(ExpressionBuilder):
             keyword.start_pos,
         )
 
-    def location(self, children: Sequence[Any]) -> ptx.Location:
+    def location(self, children: Children) -> ptx.Location:
         """`.loc 1 2 3`."""
         keyword, file, line, column, inlined = children
         numbers = (_natural(file), _natural(line), _natural(column))
@@ -169,11 +169,11 @@ class ModuleBuilder(ExpressionBuilder):
         """The results of a function."""
         return _Parameters(self._listed(children), True)
 
-    def parameters(self, children: Sequence[Any]) -> _Parameters:
+    def parameters(self, children: Children) -> _Parameters:
         """The parameters of a function."""
         return _Parameters(self._listed(children), False)
 
-    def _listed(self, children: Sequence[Any]) -> tuple[ptx.Variable, ...]:
+    def _listed(self, children: Children) -> tuple[ptx.Variable, ...]:
         if children and isinstance(children[0], Token):
             return declare_parameters(str(children[0]), _at(children))
         return tuple(child for child in children if child is not None)
@@ -199,7 +199,7 @@ class ModuleBuilder(ExpressionBuilder):
         """`.attribute(.managed)`."""
         return tuple(children)
 
-    def attribute_entry(self, children: Sequence[Any]) -> ptx.Attribute:
+    def attribute_entry(self, children: Children) -> ptx.Attribute:
         """`.unified(a, b)`."""
         name, *values = (child for child in children if child is not None)
         return ptx.Attribute(name=str(name)[1:], values=tuple(values))
@@ -212,7 +212,7 @@ class ModuleBuilder(ExpressionBuilder):
         self.faults.forget_places()
         return variables
 
-    def space(self, children: Sequence[Any]) -> tuple[str, Token, int | None]:
+    def space(self, children: Children) -> tuple[str, Token, int | None]:
         """`.global`, `.const[2]`."""
         keyword, *bank = (child for child in children if child is not None)
         return "space", keyword, _natural(bank[1]) if bank else None
@@ -237,7 +237,7 @@ class ModuleBuilder(ExpressionBuilder):
         """An attribute list among the qualifiers."""
         return "attributes", children[0]
 
-    def dimension(self, children: Sequence[Any]) -> tuple[int | None]:
+    def dimension(self, children: Children) -> tuple[int | None]:
         """`[4]` or `[]`."""
         bracket, size = children
         if size is None:
@@ -247,7 +247,7 @@ class ModuleBuilder(ExpressionBuilder):
             self._fault("TSR1009", "array dimension is not a number of elements", bracket)
         return (value or 0,)
 
-    def declarator(self, children: Sequence[Any]) -> tuple[Any, ...]:
+    def declarator(self, children: Children) -> tuple[Any, ...]:
         """`name<count>[size] = value`."""
         name, count, *dimensions, initializer = children
         return name, count, tuple(d[0] for d in dimensions), initializer
@@ -343,7 +343,7 @@ class ModuleBuilder(ExpressionBuilder):
 
     # --- bodies ---------------------------------------------------------------------------
 
-    def body(self, children: Sequence[Any]) -> _BracedBody:
+    def body(self, children: Children) -> _BracedBody:
         """Statements between braces."""
         statements: list[ptx.Statement] = []
         depth = 0
@@ -376,7 +376,7 @@ class ModuleBuilder(ExpressionBuilder):
         """A run of ordinary statements."""
         return self.splitter.split(str(children[0]), _at(children))
 
-    def instruction(self, children: Sequence[Any]) -> ptx.Instruction:
+    def instruction(self, children: Children) -> ptx.Instruction:
         """An instruction, read token by token."""
         guard, at = None, _at(children)
         if isinstance(children[0], tuple):
@@ -417,7 +417,7 @@ class ModuleBuilder(ExpressionBuilder):
         self.faults.add(code, headline, token.start_pos or 0, token.end_pos or 0, label)
 
 
-def _at(children: Sequence[Any]) -> int:
+def _at(children: Children) -> int:
     first = next(child for child in children if isinstance(child, Token))
     return first.start_pos or 0
 

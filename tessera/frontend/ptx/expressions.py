@@ -22,6 +22,9 @@ MAX_DEPTH = 200
 _ZERO = ptx.Integer("0", 0)
 _Node = TypeVar("_Node")
 
+# What a rule is made of: tokens, and what the methods of other rules returned.
+Children = Sequence[Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Parenthesised:
@@ -64,12 +67,12 @@ class ExpressionBuilder:
         """A floating-point constant."""
         return self._noted(float_constant(str(children[0])), children[0])
 
-    def group(self, children: Sequence[Any]) -> Parenthesised:
+    def group(self, children: Children) -> Parenthesised:
         """`( ... )`."""
         elements = tuple(child for child in children[1:] if child is not None)
         return self._noted(Parenthesised(elements), children[0])
 
-    def unary(self, children: Sequence[Any]) -> ptx.Constant:
+    def unary(self, children: Children) -> ptx.Constant:
         """A sign or complement; a minus becomes part of a decimal number."""
         operator, operand = str(children[0]), self._scalar(children[1])
         node: ptx.Constant
@@ -95,7 +98,7 @@ class ExpressionBuilder:
                 node = ptx.Unary(operator, operand)
         return self._nested(node, children[0].start_pos, children[0].end_pos, operand)
 
-    def binary(self, children: Sequence[Any]) -> ptx.Constant:
+    def binary(self, children: Children) -> ptx.Constant:
         """An operator between two expressions."""
         left, operator, right = children
         first, second = self._scalar(left), self._scalar(right)
@@ -103,14 +106,14 @@ class ExpressionBuilder:
         start, _ = self.faults.place(left) or (operator.start_pos, 0)
         return self._nested(node, start, operator.end_pos, first, second)
 
-    def conditional(self, children: Sequence[Any]) -> ptx.Constant:
+    def conditional(self, children: Children) -> ptx.Constant:
         """`a ? b : c`."""
         condition, then, otherwise = map(self._scalar, children)
         node = ptx.Conditional(condition, then, otherwise)
         start, end = self.faults.place(children[0]) or (0, 1)
         return self._nested(node, start, end, condition, then, otherwise)
 
-    def cast(self, children: Sequence[Any]) -> ptx.Constant:
+    def cast(self, children: Children) -> ptx.Constant:
         """`(.u64) a`."""
         parenthesis, kind, operand = children
         if kind not in (".s64", ".u64"):
@@ -125,7 +128,7 @@ class ExpressionBuilder:
         node = ptx.Cast(str(kind)[1:], inner)
         return self._nested(node, parenthesis.start_pos, parenthesis.end_pos, inner)
 
-    def generic(self, children: Sequence[Any]) -> ptx.Constant:
+    def generic(self, children: Children) -> ptx.Constant:
         """`generic(symbol)`."""
         name, _, operand = children
         if name not in ("generic", "mask"):
@@ -138,12 +141,12 @@ class ExpressionBuilder:
             )
         return self._noted(ptx.Generic(self._scalar(operand)), name)
 
-    def masked(self, children: Sequence[Any]) -> ptx.Constant:
+    def masked(self, children: Children) -> ptx.Constant:
         """`0xFF00(symbol)`."""
         mask, _, operand = children
         return self._noted(ptx.MaskedByte(integer_constant(str(mask)), self._scalar(operand)), mask)
 
-    def subscript(self, children: Sequence[Any]) -> ptx.Subscript:
+    def subscript(self, children: Children) -> ptx.Subscript:
         """`name[index]`."""
         name, _, index = children
         inner = self.operand(index)
@@ -151,21 +154,21 @@ class ExpressionBuilder:
             inner = self.constant(index)
         return self._noted(ptx.Subscript(str(name), inner), name)
 
-    def vector(self, children: Sequence[Any]) -> ptx.Vector:
+    def vector(self, children: Children) -> ptx.Vector:
         """`{a, b}`."""
         return self._noted(ptx.Vector(tuple(map(self.operand, children[1:]))), children[0])
 
-    def vector_pair(self, children: Sequence[Any]) -> ptx.Pair:
+    def vector_pair(self, children: Children) -> ptx.Pair:
         """`{a, b}|%p`."""
         vector, _, second = children
         name = ptx.Sink() if second == "_" else ptx.Name(str(second))
         return ptx.Pair(vector, name)
 
-    def address(self, children: Sequence[Any]) -> ptx.Address:
+    def address(self, children: Children) -> ptx.Address:
         """`[a+4]`."""
         return self._noted(ptx.Address(tuple(map(self.operand, children[1:]))), children[0])
 
-    def unified_address(self, children: Sequence[Any]) -> ptx.Address:
+    def unified_address(self, children: Children) -> ptx.Address:
         """`[a].unified`."""
         address, suffix = children
         return self._noted(ptx.Address(address.parts, str(suffix)[1:]), suffix)
