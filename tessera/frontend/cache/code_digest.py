@@ -29,7 +29,7 @@ def _files(place: str, is_deep: bool) -> Iterator[str]:
         yield place
         return
     with os.scandir(place) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
+        for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 yield entry.path
             elif is_deep and entry.is_dir():
