@@ -8,9 +8,6 @@ conditionals and copies from or to the host are `RawOther`: a library may use th
 Source: CUDA driver API 13.0, graph management.
 """
 
-# cuda.bindings has no types.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import ctypes

@@ -4,9 +4,6 @@ What a model asks of a GPU while it is built stays on the host: a mode stands be
 code and PyTorch's functions and takes devices out of their arguments.
 """
 
-# torch is imported late and has no types here.
-# mypy: disable-error-code="misc,no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -28,7 +25,7 @@ def without_gpu() -> Iterator[None]:
         yield
         return
 
-    class OnHost(TorchFunctionMode):
+    class OnHost(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

@@ -9,9 +9,6 @@ libraries. Tensors that live are all noted, named by the call or not: an address
 in memory that the call reads.
 """
 
-# torch is imported late and has no types here.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import ctypes
@@ -121,7 +118,8 @@ class CapturedMemory:
         flat = self._on_gpu(buffer)
         if flat is None:
             return _read_block(buffer.address, buffer.bytes)
-        return flat.cpu().numpy().copy()
+        content: Bytes = flat.cpu().numpy().copy()
+        return content
 
     def digest(self, buffer: RawBuffer) -> bytes:
         """A mark of a buffer's bytes, made where they are: another one when they have changed."""
@@ -324,7 +322,7 @@ def _segments() -> list[Any]:
     import torch
 
     try:
-        return torch.cuda.memory_snapshot()
+        segments: list[Any] = torch.cuda.memory_snapshot()
     except RuntimeError as problem:
         raise TesseraError(
             error(
@@ -334,6 +332,7 @@ def _segments() -> list[Any]:
                 hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one",
             )
         ) from None
+    return segments
 
 
 def _allocation(word: int) -> tuple[int, int]:

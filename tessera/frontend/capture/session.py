@@ -9,9 +9,6 @@ captured as a CUDA graph (which runs nothing), and the graph is read.
 Source: PyTorch 2.11, `torch.cuda.CUDAGraph`.
 """
 
-# torch is imported late and has no types here.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from bisect import bisect_left

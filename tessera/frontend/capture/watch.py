@@ -9,9 +9,6 @@ torch.compile's own code makes its tensors without the dispatcher; `keep_compile
 the function that it uses, and has to be in force before anything is compiled.
 """
 
-# torch is imported late and has no types here.
-# mypy: disable-error-code="no-any-return,misc"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,7 +114,7 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watcher(TorchDispatchMode):
+    class Watcher(TorchDispatchMode):  # type: ignore[misc]
         # So that those come here, too.
         supports_higher_order_operators = True
 
