@@ -45,17 +45,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What `analyze` finds out about one file."""
-
-    name: str
-    program: Program
-    summary: ProgramSummary
-    diagnostics: tuple[Diagnostic, ...] = ()
-    graph: KernelGraph | None = None
-
-
 def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Report:
     """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph.
 
@@ -77,6 +66,17 @@ def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Re
             diagnostics += (*dependences.diagnostics, *stored_addresses(program, graph))
     diagnostics += layout_findings(program)
     return Report(source.name, program, summarise_program(program), diagnostics, graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `analyze` finds out about one file."""
+
+    name: str
+    program: Program
+    summary: ProgramSummary
+    diagnostics: tuple[Diagnostic, ...] = ()
+    graph: KernelGraph | None = None
 
 
 def with_trace(report: Report) -> KernelGraph:

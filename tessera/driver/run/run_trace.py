@@ -32,34 +32,6 @@ if TYPE_CHECKING:
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How to run a trace on one device."""
-
-    arch: str | None = None
-    seed: int = 0
-    max_steps: int | None = None
-    data: str | None = None
-    data_root: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """A trace that ran to its end: the bytes it leaves, and what each launch did."""
-
-    name: str
-    program: Program
-    result: RunResult
-    seconds: float
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-    def kept(self) -> Iterator[tuple[Buffer, Bytes]]:
-        """The outputs and states of the trace with their bytes, in file order."""
-        for buffer in self.program.buffers:
-            if buffer.name in self.result.buffers:
-                yield buffer, self.result.buffers[buffer.name]
-
-
 def run_trace(
     path: str | os.PathLike[str],
     options: RunOptions | None = None,
@@ -90,6 +62,34 @@ def run_trace(
     return RunReport(
         name=source.name, program=program, result=result, seconds=seconds, diagnostics=diagnostics
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to run a trace on one device."""
+
+    arch: str | None = None
+    seed: int = 0
+    max_steps: int | None = None
+    data: str | None = None
+    data_root: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """A trace that ran to its end: the bytes it leaves, and what each launch did."""
+
+    name: str
+    program: Program
+    result: RunResult
+    seconds: float
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def kept(self) -> Iterator[tuple[Buffer, Bytes]]:
+        """The outputs and states of the trace with their bytes, in file order."""
+        for buffer in self.program.buffers:
+            if buffer.name in self.result.buffers:
+                yield buffer, self.result.buffers[buffer.name]
 
 
 def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
