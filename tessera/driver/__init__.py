@@ -4,6 +4,6 @@ In: paths and option records. Out: result records. Each pipeline is one straight
 names its passes in order and stands first in its file: `analyze.analyze`,
 `plan.make_plan.plan`, `run.run_trace.run_trace`, `run.run_plan.run_plan`,
 `trace.capture_trace.trace`, `profile.profile`. Only `tessera.cli` and `tessera.report` import this
-package; users get its functions from `tessera`. Rooms for later: `driver/simulate` (a plan followed by discrete
-events), `driver/serve` (engine and server for language models).
+package; users get its functions from `tessera`. Rooms for later: `driver/simulate` (a plan followed
+by discrete events), `driver/serve` (engine and server for language models).
 """
