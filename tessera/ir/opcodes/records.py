@@ -262,7 +262,3 @@ class Meaning:
     def is_collective(self) -> bool:
         """Whether several threads take part together, so that it must not move across branches."""
         return self.scope is not ThreadScope.THREAD
-
-    def effects_on(self, operand: int) -> tuple[MemoryEffect, ...]:
-        """The effects behind operand `operand`."""
-        return tuple(effect for effect in self.effects if effect.operand == operand)

@@ -23,16 +23,6 @@ def print_module(module: ptx.Module) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_function(function: ptx.Function) -> str:
-    """The text of one function with its body."""
-    return "\n".join(_function(function)) + "\n"
-
-
-def print_statement(statement: ptx.Statement) -> str:
-    """The text of one statement, without indentation."""
-    return "\n".join(_statements((statement,), ""))
-
-
 def print_operand(operand: ptx.Operand) -> str:
     """The text of one operand."""
     match operand:

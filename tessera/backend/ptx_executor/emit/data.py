@@ -241,10 +241,6 @@ def emit_policy(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, e.program.constant(0, _ADDRESS), "b64")
 
 
-def _emit_alloca(e: Emitter, i: ptx.Instruction) -> None:
-    raise Unsupported("dynamic stack allocation")
-
-
 HANDLERS: dict[str, Handler] = {
     "mov": _emit_mov,
     "ld": _emit_ld,
