@@ -189,7 +189,8 @@ class RequestHandle(Generic[Outcome]):
         """End a future as the request has ended."""
         if self.cancelled():
             future.cancel()
-        if future.cancelled() or not future.set_running_or_notify_cancel():
+        # Those who wait for a cancelled future are told by this call only.
+        if not future.set_running_or_notify_cancel():
             return
         if self._problem is None:
             future.set_result(self._result)

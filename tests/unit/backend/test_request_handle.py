@@ -110,3 +110,20 @@ def test_a_callback_asks_another_at_the_end(kind: type[Scripted], end: str) -> N
         code = "TSR5052" if end == "fault" else "TSR5050"
         assert all(code in str(one) for one in found)
         assert all(future.exception(0) is found[0] for future in futures)
+
+
+@both
+@pytest.mark.parametrize("end", ["handle", "future"])
+def test_those_who_wait_for_a_future_hear_that_it_was_cancelled(
+    kind: type[Scripted], end: str
+) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=2, lanes=1) as dispatcher:
+        first, second = (dispatcher.submit({}, trace=0, lane=0) for _ in range(2))
+        future = second.future()
+        assert (second if end == "handle" else future).cancel()
+        assert second.cancelled()
+        assert concurrent.futures.wait([future], 30).done == {future}
+        assert future.cancelled()
+        backend.finish(0)
+        assert first.result(30).request == 0
