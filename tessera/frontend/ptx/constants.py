@@ -47,6 +47,9 @@ def float_constant(text: str) -> ptx.Float:
 
 def number_constant(text: str) -> ptx.Integer | ptx.Float:
     """An integer or a float, by its spelling."""
+    # What tables of numbers mostly hold; the ways below give the same.
+    if text.isdecimal() and len(text) <= 18 and (text[0] != "0" or text == "0"):
+        return ptx.Integer(text, int(text))
     is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
     return float_constant(text) if is_float else integer_constant(text)
 

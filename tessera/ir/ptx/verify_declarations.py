@@ -135,7 +135,7 @@ def _initializer(variable: ptx.Variable) -> str | None:
         if size and any(len(part.elements) > size for part in lists):
             return f"the initialiser has more elements than the {size} that there are"
         level = [element for part in lists for element in part.elements]
-    if any(isinstance(part, ptx.InitializerList) for part in level):
+    if ptx.InitializerList in set(map(type, level)):
         return "the initialiser has more braces than the variable has sizes"
     return _values(variable.type, level)
 

@@ -9,6 +9,9 @@ from tessera.ir.ptx.verify_operands import LABEL
 
 _DIGITS = "0123456789"
 
+# Constants that hold no symbol.
+_NUMBERS = frozenset({ptx.Integer, ptx.Float})
+
 
 class NameScope:
     """Single names with their place and kind, register ranges by prefix, and labels."""
@@ -85,7 +88,8 @@ def names_in_constant(initializer: ptx.Initializer) -> Iterator[str]:
             case ptx.Name(name):
                 yield name
             case ptx.InitializerList(elements):
-                pending += elements
+                if not _NUMBERS.issuperset(map(type, elements)):
+                    pending += elements
             case ptx.Generic(inner) | ptx.MaskedByte(_, inner) | ptx.Unary(_, inner):
                 pending.append(inner)
             case ptx.Binary(_, left, right):
