@@ -3,9 +3,6 @@
 In and out: int64 arrays of shape (n, 2) with starts and ends (exclusive).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -5,9 +5,6 @@ descriptors as a left-to-right scan finds: runs of equal pieces at equal distanc
 descriptor, and runs of equal descriptors become one with a further dimension.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterable

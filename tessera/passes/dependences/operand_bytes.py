@@ -3,9 +3,6 @@
 Source: the strides of `ir.program.program.Operand`.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

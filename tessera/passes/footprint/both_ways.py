@@ -8,9 +8,6 @@ Pairs are looked for among writes whose lowest addresses are near; a pair that i
 write that stays uncertain, nothing worse.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -6,9 +6,6 @@ it. Loads are aligned, and objects start at multiples of 256 bytes, so only word
 their size count. What lies outside the object can be anything.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

@@ -6,9 +6,6 @@ budget allows, one row of threads stands for all CTAs and loops are widened afte
 (`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable

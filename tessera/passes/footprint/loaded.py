@@ -5,9 +5,6 @@ whose contents are known, else anything. An address that is one of several gives
 there.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from tessera.ir.opcodes import type_bits

@@ -7,9 +7,6 @@ there. Any other store forgets all words. Loads may be of different words by thr
 Parameters of the kernel are bytes that every thread sees.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from itertools import pairwise

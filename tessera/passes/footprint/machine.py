@@ -21,9 +21,6 @@ follows them. Work is counted in nanoseconds, roughly: one per element and some 
 step. `OverBudget` is raised when it passes the budget; nothing was concluded then.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -10,9 +10,6 @@ end (`spoiled_maps`) no other instruction of the launch may write the bytes of a
 As everywhere, threads of a CTA are taken to synchronise what they share.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,5 @@
 """The tensor maps that a kernel makes itself, as far as a run has come (`made_maps`)."""
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -3,9 +3,6 @@
 A register that nothing wrote, and a name that stands for nothing known, can hold anything.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

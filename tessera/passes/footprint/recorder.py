@@ -7,9 +7,6 @@ In a loop the addresses of an instruction mostly move by one distance each time.
 kept as its first set with distances, and put together at the end.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -7,9 +7,6 @@ registers, parameters and symbols as `Lanes`, for some CTAs or for all of them a
 Without a box of CTAs, one row stands for every CTA: `%ctaid` is then an interval.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator

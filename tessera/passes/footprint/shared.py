@@ -12,9 +12,6 @@ decides may happen. Inside a loop that data ends loads are unknown, and so is wh
 Clusters, where another CTA may write, are not followed.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

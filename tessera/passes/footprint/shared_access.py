@@ -5,9 +5,6 @@ what is stored, and to whom (`Follower`) it is told. A generic address of shared
 zone `SHARED`, at the number of the address.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

@@ -11,9 +11,6 @@ touched there was touched in the objects that the load stands for (`resolve`). A
 to give something else (`numbers`) is unknown when the launch is run again.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -5,9 +5,6 @@ on it; calls, local memory, loads, tensor copies, made maps and shared memory ha
 own, which see this and no more.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Sequence

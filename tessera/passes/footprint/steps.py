@@ -3,9 +3,6 @@
 Registers are kept by name, local words (`slices.local`) by offset and width.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -7,9 +7,6 @@ no launch follows data. Bytes that may have been written can hold any address, s
 unknown (None).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

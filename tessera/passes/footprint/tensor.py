@@ -10,9 +10,6 @@ A map that the kernel made itself is known as far as `made_maps` followed it. A 
 is not known: such a copy is pinned.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -5,9 +5,6 @@ fastest). Out: intervals of offsets from the tensor's address. A box is clipped 
 the hardware does: what lies outside is neither read nor written.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from functools import lru_cache

@@ -16,9 +16,6 @@ An address outside all zones, or an interval that leaves its zone, points to not
 unknown value keeps the address it was added to as its anchor: its zone is where it may point.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from bisect import bisect_right

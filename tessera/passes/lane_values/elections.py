@@ -7,9 +7,6 @@ if they are elected (`masks.Mask.elected`). If these are all threads of a warp, 
 the same bytes, then the access happens.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

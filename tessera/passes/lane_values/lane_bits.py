@@ -3,9 +3,6 @@
 Source: PTX ISA 9.0, sections 9.7.1.19 to 9.7.1.26, 9.7.8.6 to 9.7.8.8, 9.7.9.7.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Sequence

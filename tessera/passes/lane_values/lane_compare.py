@@ -3,9 +3,6 @@
 Source: PTX ISA 9.0, sections 9.7.6 (set, setp) and table 16 (comparison operators).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

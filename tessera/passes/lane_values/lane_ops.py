@@ -10,9 +10,6 @@ possible result; where no short rule does, the interval is everything.
 Source: PTX ISA 9.0, sections 9.7.1, 9.7.6 to 9.7.9.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

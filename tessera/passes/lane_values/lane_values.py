@@ -3,9 +3,6 @@
 What they mean, and what can be computed with them, stands in `lanes`.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -20,9 +20,6 @@ Every function errs towards larger intervals. `why` is the index of the instruct
 brought the unknown part in, for messages; it plays no part in the meaning.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -3,9 +3,6 @@
 `sure` is inside `strong`, `strong` inside `may`. Arrays have the axes of `Lanes`.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

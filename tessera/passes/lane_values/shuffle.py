@@ -7,9 +7,6 @@ take no part, the result is not defined.
 Source: PTX ISA 9.0, sections 9.7.9.5 and 9.7.9.6.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import numpy as np

@@ -6,9 +6,6 @@ What lies outside every allocation, or is misaligned, is an error that names the
 See `spaces` for what the parameters mean.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import bisect

@@ -17,7 +17,6 @@ on every host, and are more accurate than asked:
 Special values follow the tables of the ISA. Source: PTX ISA, floating-point instructions.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

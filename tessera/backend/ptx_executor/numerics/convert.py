@@ -7,7 +7,6 @@ In and out: register bits. A result has the width of its type (8-bit types are e
 Source: PTX ISA, cvt.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import numpy as np

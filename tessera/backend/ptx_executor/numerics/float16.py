@@ -5,7 +5,6 @@ so rounding twice equals rounding once. Products are exact in f32, but for those
 subnormal there. `fma` needs float64, and bf16, whose range is that of f32, an odd-rounded sum.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -6,7 +6,6 @@ through float64, in which products of f32 are exact and sums are rounded to odd.
 Source: PTX ISA, floating-point instructions.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import numpy as np

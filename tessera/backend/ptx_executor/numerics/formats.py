@@ -7,7 +7,6 @@ and bf16), so neither the host's NaN payloads nor their signs ever show.
 Source: PTX ISA, fundamental and alternate floating-point data formats.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,7 +5,6 @@ caller's `finish` rounds it to the destination and looks after the lanes where t
 differ from one.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math

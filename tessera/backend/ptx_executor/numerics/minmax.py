@@ -4,7 +4,6 @@ In and out: bits of one scalar format. With `.xorsign.abs` the magnitudes compet
 sign is the exclusive or of both.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import numpy as np

@@ -9,7 +9,6 @@ Source: PTX ISA, asynchronous warpgroup-level matrix instructions: register frag
 descriptor, canonical layouts, swizzling modes.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math

@@ -5,7 +5,6 @@ place, so results that are rounded to 32 bits or fewer are those of an exact fun
 Series are those of Taylor after the usual reductions of the argument.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math

@@ -4,7 +4,6 @@ Products are summed in float64 by rising k, one after the other, whatever the ma
 whose order of summation is its own. Integers are summed in 64 bits.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import itertools

@@ -1,6 +1,5 @@
 """Copies, fills, indexing and sorting. Elements that only move keep their bits."""
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -20,7 +20,6 @@ of fused multiply-adds by rising k.
 Operands are arrays [k, ...] whose slices broadcast against the accumulator.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -16,7 +16,6 @@ that float32 ends at, all is done in float32 and int32, else in float64. Every s
 blocks do not show.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import functools

@@ -5,7 +5,6 @@ matrices become [k, row, warp]: operations on one k then run over long contiguou
 split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment layouts are.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math

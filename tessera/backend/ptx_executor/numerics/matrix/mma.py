@@ -8,7 +8,6 @@ thread. m8n8k4 on f16 (Volta's) alone differs: each quad pair multiplies its own
 Source: PTX ISA, warp-level matrix instructions, mma fragments.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import functools

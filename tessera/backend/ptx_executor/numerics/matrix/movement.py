@@ -6,7 +6,6 @@ Registers are [warp, 32] arrays. The b8 forms transpose 16x16 matrices of bytes.
 Source: PTX ISA, ldmatrix, stmatrix, movmatrix.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -7,7 +7,6 @@ laid out as a dense A of half the columns; each meets the element of B that its 
 Source: PTX ISA, mma.sp: sparse matrix storage, sparsity selector and metadata layouts.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Sequence

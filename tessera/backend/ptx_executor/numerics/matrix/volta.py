@@ -5,7 +5,6 @@ Quad pair q consists of lanes 4q to 4q+3 (lower) and 4q+16 to 4q+19 (upper).
 Source: PTX ISA, matrix fragments for mma.m8n8k4 with .f16 floating point type.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Sequence

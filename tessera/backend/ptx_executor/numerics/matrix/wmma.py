@@ -8,7 +8,6 @@ Elements of 4 bits and 1 bit come in words of 32 bits, placed by their first ele
 Source: PTX ISA, warp-level matrix instructions using wmma.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Sequence
