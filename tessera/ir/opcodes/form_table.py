@@ -1,45 +1,20 @@
 """The forms of opcodes, read from their tables: does an opcode have these modifiers and types?
 
-In: an opcode. Out: the form that it is, or what is wrong with it. `forms` says how tables read.
+In: an opcode. Out: the form that it is, or what is wrong with it. The tables are in `families`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
-from tessera.ir.opcodes import forms
+from tessera.ir.opcodes import families
+from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
 from tessera.ir.opcodes.modifiers import is_known_modifier
-from tessera.ir.opcodes.targets import Needs, read_needs
+from tessera.ir.opcodes.targets import Needs
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
-
-_GROUP = re.compile(r"@(\w+)")
-_SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A place for one of several modifiers; `since_sm_20` may stay empty in modules for sm_1x."""
-
-    choices: frozenset[str]
-    is_optional: bool
-    since_sm_20: bool
-    takes_type: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """One line of a table, for one of its names."""
-
-    name: tuple[str, ...]
-    slots: tuple[Slot, ...]
-    is_open: bool
-    operands: tuple[str, ...]
-    needs: Needs
-    needs_of: tuple[tuple[str, Needs], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +34,12 @@ class Unfit:
     reason: str
 
 
-@cache
-def _read_slot(text: str) -> Slot:
-    bare = text[1:-1] if text[0] in "[(" else text
-    for group in _GROUP.findall(bare):
-        bare = bare.replace(f"@{group}", forms.GROUPS[group])
-    choices = frozenset(bare.split("/"))
-    return Slot(choices, text[0] == "[", text[0] == "(", any(map(is_type, choices)))
-
-
-def _read_line(name: tuple[str, ...], line: str) -> Form:
-    _, modifiers, *rest = (column.strip() for column in line.split("|"))
-    operands, needs = (*rest, "", "")[:2]
-    words = _SLOT.findall(modifiers)
-    plain = " ".join(word for word in needs.split() if ":" not in word).replace(" ", "/")
-    special = [word.rpartition(":") for word in needs.split() if ":" in word]
-    return Form(
-        name=name,
-        slots=tuple(_read_slot(word) for word in words if word != "*"),
-        is_open="*" in words,
-        operands=tuple(operands.split()),
-        needs=read_needs(plain),
-        needs_of=tuple((modifier, read_needs(text)) for modifier, _, text in special),
-    )
-
-
 def _load() -> dict[tuple[str, ...], tuple[str, ...]]:
-    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for table in forms.TABLES:
-        joined = re.sub(r"\n +", " ", table)
-        for line in joined.splitlines():
-            content = line.partition("#")[0].strip()
-            for name in content.partition("|")[0].split():
-                groups[tuple(name.split("."))].append(content)
-    return {name: tuple(group) for name, group in groups.items()}
+    lines: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for table in families.FORMS:
+        for name, line in written_lines(table):
+            lines[name].append(line)
+    return {name: tuple(group) for name, group in lines.items()}
 
 
 # The lines of each name. A line is read when an opcode asks for it: a module has few opcodes.
@@ -114,7 +61,7 @@ def forms_of(opcode: ptx.Opcode) -> tuple[Form, ...]:
 
 @cache
 def _forms(name: tuple[str, ...]) -> tuple[Form, ...]:
-    return tuple(_read_line(name, line) for line in _LINES[name])
+    return tuple(read_form(name, line) for line in _LINES[name])
 
 
 @cache

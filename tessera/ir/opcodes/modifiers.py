@@ -3,6 +3,7 @@
 A modifier that is not here comes from a later ISA and may change what operands there are. An
 instruction that has one and fits no form is therefore an opcode that the table lacks, not a
 mistake of the user. A gap in this list costs no more than that: one mistake reported as unknown.
+A new modifier that a form of `families` writes out is known by that; the others are listed here.
 
 Source: PTX ISA 9.4, chapter 9.
 """
@@ -10,7 +11,10 @@ Source: PTX ISA 9.4, chapter 9.
 from __future__ import annotations
 
 import re
+from functools import cache
 
+from tessera.ir.opcodes import families
+from tessera.ir.opcodes.form_notation import written_lines, written_modifiers
 from tessera.ir.opcodes.types import SPACES, VECTOR_COUNTS, is_type
 
 _LIST = """
@@ -65,4 +69,10 @@ def is_known_modifier(modifier: str) -> bool:
     """Whether PTX ISA 9.4 or an earlier one has the modifier (given without its dot)."""
     if modifier in KNOWN_MODIFIERS or is_type(modifier):
         return True
-    return _PATTERNS.fullmatch(modifier) is not None
+    return _PATTERNS.fullmatch(modifier) is not None or modifier in _modifiers_of_forms()
+
+
+@cache
+def _modifiers_of_forms() -> frozenset[str]:
+    lines = (line for table in families.FORMS for _, line in written_lines(table))
+    return frozenset(modifier for line in lines for modifier in written_modifiers(line))

@@ -1,7 +1,7 @@
 """What must hold of one instruction against the forms of its opcode: modifiers, types, targets.
 
 In: an instruction with the words for its operands (`verify_operands`). Out: at most one
-diagnostic. Everything that is looked up here comes from the tables in `opcodes.forms`.
+diagnostic. Everything that is looked up here comes from the forms in `opcodes.families`.
 """
 
 from __future__ import annotations

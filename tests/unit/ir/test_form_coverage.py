@@ -14,7 +14,7 @@ def test_every_opcode_has_forms_or_is_listed() -> None:
     lines = LIST.read_text("utf-8").splitlines()
     listed = {line for line in lines if line and not line.startswith("#")}
     missing = {name for name in OPCODES if not _has_forms(name)}
-    assert missing - listed == set(), "add lines to `ir/opcodes/forms`, or list these"
+    assert missing - listed == set(), "add lines to `FORMS` of the family, or list these"
     assert listed - missing == set(), "these have forms: take them off the list"
 
 

@@ -1,4 +1,7 @@
-"""The opcode tables, one file per family; `notation` says how to read them."""
+"""The opcode tables, one file per family: `TABLE` says what opcodes mean, `FORMS` how they look.
+
+`notation` and `form_notation` say how to read them.
+"""
 
 from tessera.ir.opcodes.families import (
     arithmetic,
@@ -15,18 +18,23 @@ from tessera.ir.opcodes.families import (
     video,
 )
 
-TABLES: tuple[str, ...] = (
-    arithmetic.TABLE,
-    logic.TABLE,
-    movement.TABLE,
-    async_copy.TABLE,
-    atomics.TABLE,
-    barriers.TABLE,
-    control.TABLE,
-    fabric.TABLE,
-    texture_surface.TABLE,
-    matrix.TABLE,
-    tcgen05.TABLE,
-    video.TABLE,
+_FAMILIES = (
+    arithmetic,
+    logic,
+    movement,
+    async_copy,
+    atomics,
+    barriers,
+    control,
+    fabric,
+    texture_surface,
+    matrix,
+    tcgen05,
+    video,
 )
-"""Every table. The order matters only among forms of one opcode, which share a file."""
+
+TABLES: tuple[str, ...] = tuple(family.TABLE for family in _FAMILIES)
+"""What opcodes mean. The order matters only among rows of one opcode, which share a file."""
+
+FORMS: tuple[str, ...] = tuple(family.FORMS for family in _FAMILIES)
+"""How opcodes are written. Forms of one name share a file as well."""

@@ -19,3 +19,7 @@ fabric.try_get.async.tensor | [d]=write/1/box [remote]=read/fabric/box [mbar] po
 fabric.try_put.async.tensor | [remote]=update/fabric/box [a]=read/1/box n [mbar] policy  | copy
 fabric.try_red.async.tensor | [remote]=reduce/fabric/box [a]=read/1/box n? [mbar] policy | copy
 """
+
+FORMS = """
+fabric      | * | | 9.4 sm_107
+"""

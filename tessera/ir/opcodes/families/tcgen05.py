@@ -40,3 +40,7 @@ tcgen05.fence::before_thread_sync |             | fence   | side
 tcgen05.fence::after_thread_sync  |             | fence   | side
 tcgen05.commit                    | [mbar] ctas | barrier | side
 """
+
+FORMS = """
+tcgen05     | * | | 8.6 sm_100a
+"""

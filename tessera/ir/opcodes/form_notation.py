@@ -1,6 +1,7 @@
-"""The forms of each opcode: which modifiers and types it has, and what its operands must be.
+"""The notation that forms are written in, and its reader: modifiers and types, what operands are.
 
-One line per form, three columns, and a fourth with what the form needs (`#` starts a comment):
+Each file of `families` has them under its rows, in `FORMS`: one line per form, three columns, and a
+fourth with what the form needs (`#` starts a comment):
 
     NAMES | MODIFIERS | OPERANDS | NEEDS
 
@@ -34,7 +35,15 @@ the form (`v4.f64:8.8` for two together). A target with a letter (`sm_90a`) need
 with that number or a higher one and a letter.
 """
 
-from tessera.ir.opcodes.forms import arithmetic, communication, memory, other
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tessera.ir.opcodes.targets import Needs, read_needs
+from tessera.ir.opcodes.types import is_type
 
 GROUPS: dict[str, str] = {
     "integers": "u16/u32/u64/s16/s32/s64",
@@ -64,10 +73,72 @@ GROUPS: dict[str, str] = {
 }
 """Choices that several forms share."""
 
-TABLES: tuple[str, ...] = (
-    arithmetic.TABLE,
-    memory.TABLE,
-    communication.TABLE,
-    other.TABLE,
-)
-"""Every table of forms."""
+
+_GROUP = re.compile(r"@(\w+)")
+_SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")
+_WRITTEN = re.compile(r"const\[\]|[^\s/\[\]()]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one of several modifiers; `since_sm_20` may stay empty in modules for sm_1x."""
+
+    choices: frozenset[str]
+    is_optional: bool
+    since_sm_20: bool
+    takes_type: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One line of a table, for one of its names."""
+
+    name: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    is_open: bool
+    operands: tuple[str, ...]
+    needs: Needs
+    needs_of: tuple[tuple[str, Needs], ...]
+
+
+@cache
+def _read_slot(text: str) -> Slot:
+    bare = text[1:-1] if text[0] in "[(" else text
+    for group in _GROUP.findall(bare):
+        bare = bare.replace(f"@{group}", GROUPS[group])
+    choices = frozenset(bare.split("/"))
+    return Slot(choices, text[0] == "[", text[0] == "(", any(map(is_type, choices)))
+
+
+def read_form(name: tuple[str, ...], line: str) -> Form:
+    """The form that a line writes down, for one of its names."""
+    _, modifiers, *rest = (column.strip() for column in line.split("|"))
+    operands, needs = (*rest, "", "")[:2]
+    words = _SLOT.findall(modifiers)
+    plain = " ".join(word for word in needs.split() if ":" not in word).replace(" ", "/")
+    special = [word.rpartition(":") for word in needs.split() if ":" in word]
+    return Form(
+        name=name,
+        slots=tuple(_read_slot(word) for word in words if word != "*"),
+        is_open="*" in words,
+        operands=tuple(operands.split()),
+        needs=read_needs(plain),
+        needs_of=tuple((modifier, read_needs(text)) for modifier, _, text in special),
+    )
+
+
+def written_lines(table: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The lines of a table, each with every name that it is for, as yet unread."""
+    for line in re.sub(r"\n +", " ", table).splitlines():
+        content = line.partition("#")[0].strip()
+        for name in content.partition("|")[0].split():
+            yield tuple(name.split(".")), content
+
+
+def written_modifiers(line: str) -> Iterator[str]:
+    """Every modifier and type that a line or a group writes out."""
+    for word in _WRITTEN.findall(line.split("|")[1]):
+        if word[0] == "@":
+            yield from GROUPS[word[1:]].split("/")
+        elif word != "*":
+            yield word
