@@ -7,7 +7,7 @@ class and ask for it: `AnalysisManager(program).get(MyAnalysis)`; no table has t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Protocol, Self, TypeVar, cast
 
 from tessera.ir.program.program import Program
 
@@ -24,7 +24,7 @@ class Analysis(Protocol):
     """An immutable fact about one program."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[type[Any], ...]]
+    needs: ClassVar[tuple[type[Analysis], ...]]
 
     @classmethod
     def compute(cls, program: Program, facts: Facts) -> Self:
@@ -44,8 +44,8 @@ class AnalysisManager:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._results: dict[type[Any], Any] = {}
-        self._active: list[type[Any]] = []
+        self._results: dict[type[Analysis], Analysis] = {}
+        self._active: list[type[Analysis]] = []
 
     def provide(self, result: A) -> None:
         """Use a result that was found in another way, such as with the help of a cache."""
@@ -60,7 +60,7 @@ class AnalysisManager:
 
     def _compute(self, key: type[A]) -> A:
         if key in self._active:
-            chain = [*self._active[self._active.index(key) :], key]
+            chain: list[type[Analysis]] = [*self._active[self._active.index(key) :], key]
             raise AnalysisError("analyses need each other: " + " -> ".join(a.name for a in chain))
         self._active.append(key)
         try:
@@ -74,7 +74,7 @@ class AnalysisManager:
 class _DeclaredFacts:
     """The facts that one analysis may see."""
 
-    def __init__(self, manager: AnalysisManager, owner: type[Any]) -> None:
+    def __init__(self, manager: AnalysisManager, owner: type[Analysis]) -> None:
         self._manager = manager
         self._owner = owner
 

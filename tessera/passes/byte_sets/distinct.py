@@ -6,13 +6,15 @@ small trace to analyse.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T", bound=np.integer)
 
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
+
+def distinct(values: NDArray[T]) -> NDArray[T]:
     """The distinct integers of an array of any shape, in ascending order."""
     ordered = np.sort(values, axis=None)
     is_first = np.ones(ordered.shape, dtype=bool)

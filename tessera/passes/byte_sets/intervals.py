@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tessera.passes.lane_values.lanes import Array
+from tessera.ir.arrays import Integers, Offsets, Ranges
 
-EMPTY: Array = np.zeros((0, 2), dtype=np.int64)
+EMPTY: Ranges = np.zeros((0, 2), dtype=np.int64)
 
 
-def interval(start: int, end: int) -> Array:
+def interval(start: int, end: int) -> Ranges:
     """One interval, or nothing where it is empty."""
     return np.array([[start, end]], dtype=np.int64) if start < end else EMPTY
 
 
-def union(parts: Sequence[Array]) -> Array:
+def union(parts: Sequence[Ranges]) -> Ranges:
     """All bytes of the parts, which may overlap and need no order."""
     if not parts:
         return EMPTY
@@ -35,12 +35,12 @@ def union(parts: Sequence[Array]) -> Array:
     return np.stack([ranges[first, 0], reach[last]], axis=1)
 
 
-def is_sorted(starts: Array) -> bool:
+def is_sorted(starts: Integers) -> bool:
     """Whether numbers never decrease."""
     return not (starts[1:] < starts[:-1]).any()
 
 
-def words(starts: Array, width: int) -> Array:
+def words(starts: Offsets, width: int) -> Ranges:
     """The bytes of words of one width at these starts."""
     if len(starts) == 0:
         return EMPTY
@@ -54,7 +54,7 @@ def words(starts: Array, width: int) -> Array:
     return np.stack([first, last + width], axis=1)
 
 
-def clip(ranges: Array, start: int, end: int) -> Array:
+def clip(ranges: Ranges, start: int, end: int) -> Ranges:
     """The bytes inside `start` to `end`."""
     if len(ranges) == 0 or (ranges[0, 0] >= start and ranges[-1, 1] <= end):
         return ranges
@@ -62,12 +62,12 @@ def clip(ranges: Array, start: int, end: int) -> Array:
     return cut[cut[:, 0] < cut[:, 1]]
 
 
-def shift(ranges: Array, offset: int) -> Array:
+def shift(ranges: Ranges, offset: int) -> Ranges:
     """Every byte moved."""
     return ranges + np.int64(offset) if offset else ranges
 
 
-def intersect(left: Array, right: Array) -> Array:
+def intersect(left: Ranges, right: Ranges) -> Ranges:
     """The bytes in both."""
     if len(left) == 0 or len(right) == 0:
         return EMPTY
@@ -82,7 +82,7 @@ def intersect(left: Array, right: Array) -> Array:
     return np.stack([starts, ends], axis=1)
 
 
-def subtract(left: Array, right: Array) -> Array:
+def subtract(left: Ranges, right: Ranges) -> Ranges:
     """The bytes of `left` that are not in `right`."""
     if len(left) == 0 or len(right) == 0:
         return left
@@ -94,28 +94,28 @@ def subtract(left: Array, right: Array) -> Array:
     return intersect(left, np.stack([starts, ends], axis=1))
 
 
-def covers(outer: Array, inner: Array) -> bool:
+def covers(outer: Ranges, inner: Ranges) -> bool:
     """Whether every byte of `inner` is in `outer`."""
     return len(subtract(inner, outer)) == 0
 
 
-def size(ranges: Array) -> int:
+def size(ranges: Ranges) -> int:
     """How many bytes."""
     return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
-def pairs(ranges: Array) -> tuple[tuple[int, int], ...]:
+def pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:
     """As plain numbers."""
     return tuple((int(s), int(e)) for s, e in ranges)
 
 
-def from_pairs(ranges: Iterable[tuple[int, int]]) -> Array:
+def from_pairs(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """From plain numbers, in any order."""
     listed = list(ranges)
     return union([np.array(listed, dtype=np.int64).reshape(-1, 2)]) if listed else EMPTY
 
 
-def narrow_to(ranges: Array, most: int) -> Array:
+def narrow_to(ranges: Ranges, most: int) -> Ranges:
     """At most `most` intervals that cover the same bytes, the smallest gaps filled."""
     if len(ranges) <= most:
         return ranges

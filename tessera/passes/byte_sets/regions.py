@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from tessera.ir.arrays import Offsets, Ranges, Signed
 from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval, Region
 from tessera.passes.byte_sets import intervals
-from tessera.passes.lane_values.lanes import Array
 
 MOST_PIECES = 2048
 _MOST_INTERVALS = 1 << 20
@@ -26,18 +26,18 @@ _Shape = tuple[int, tuple[Dimension, ...]]
 """A descriptor without its offset."""
 
 
-def exact_region(ranges: Array, most: int = MOST_PIECES) -> Region | None:
+def exact_region(ranges: Ranges, most: int = MOST_PIECES) -> Region | None:
     """The region of exactly these bytes; None where it has too many pieces."""
     return _compress(ranges, most) if len(ranges) <= _MOST_INTERVALS else None
 
 
-def may_region(ranges: Array, most: int = MOST_PIECES) -> Region:
+def may_region(ranges: Ranges, most: int = MOST_PIECES) -> Region:
     """A region that holds these bytes; past the limit on pieces the smallest gaps are filled."""
     region = _compress(intervals.narrow_to(ranges, _MOST_INTERVALS), most)
     return _few(intervals.narrow_to(ranges, most), most) if region is None else region
 
 
-def must_region(ranges: Array, most: int = MOST_PIECES) -> Region | None:
+def must_region(ranges: Ranges, most: int = MOST_PIECES) -> Region | None:
     """A region inside these bytes, or None; past the limit the largest pieces are kept."""
     if len(ranges) == 0:
         return None
@@ -49,13 +49,13 @@ def must_region(ranges: Array, most: int = MOST_PIECES) -> Region | None:
     return _few(ranges[largest], most)
 
 
-def _few(ranges: Array, most: int) -> Region:
+def _few(ranges: Ranges, most: int) -> Region:
     region = _compress(ranges, most)
     assert region is not None
     return region
 
 
-def _compress(ranges: Array, most: int) -> Region | None:
+def _compress(ranges: Ranges, most: int) -> Region | None:
     """The region of some intervals; None where it has more than `most` pieces."""
     if len(ranges) == 0:
         return Affine(())
@@ -81,7 +81,7 @@ def _compress(ranges: Array, most: int) -> Region | None:
     return Affine(tuple(Descriptor(offset, *shapes[kind]) for offset, kind in pieces))
 
 
-def _find_runs(offsets: Array, kinds: Array) -> Array | None:
+def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:
     """Where runs of pieces of one kind at equal distances start; None where there are too many.
 
     Each run is as long as it can be, from left to right. Offsets are sorted and differ.
@@ -102,8 +102,8 @@ def _find_runs(offsets: Array, kinds: Array) -> Array | None:
 
 
 def _fold(
-    offsets: Array, kinds: Array, shapes: list[_Shape], runs: Array
-) -> tuple[Array, list[_Shape]]:
+    offsets: Offsets, kinds: Signed, shapes: list[_Shape], runs: Offsets
+) -> tuple[Offsets, list[_Shape]]:
     """One piece per run: its kind, and the shapes that kinds stand for."""
     counts = np.diff(runs, append=len(offsets))
     steps = offsets[np.minimum(runs + 1, len(offsets) - 1)] - offsets[runs]
@@ -120,12 +120,12 @@ def _fold(
 
 
 @lru_cache(maxsize=1024)
-def region_bytes(region: Region, size: int) -> Array:
+def region_bytes(region: Region, size: int) -> Ranges:
     """The bytes of a region in a buffer of `size` bytes."""
     return regions_bytes((region,), size)
 
 
-def regions_bytes(regions: Iterable[Region], size: int) -> Array:
+def regions_bytes(regions: Iterable[Region], size: int) -> Ranges:
     """The bytes of any of some regions.
 
     Pieces that repeat alike are put together before they are repeated: what the stores of an
@@ -146,7 +146,7 @@ def regions_bytes(regions: Iterable[Region], size: int) -> Array:
     return intervals.union(parts)
 
 
-def _repeat(runs: Array, dimensions: tuple[Dimension, ...]) -> Array:
+def _repeat(runs: Ranges, dimensions: tuple[Dimension, ...]) -> Ranges:
     for dimension in reversed(dimensions):
         steps = dimension.stride * np.arange(dimension.count, dtype=np.int64)
         runs = intervals.union([(steps[:, None, None] + runs).reshape(-1, 2)])

@@ -8,9 +8,6 @@ its *atoms*. All that is known about bytes is then an array with a value per ato
 operation touches is a slice of it, or an array of places.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -84,7 +81,8 @@ def places(bounds: Array, ranges: Array) -> Index:
     ends = bounds.searchsorted(ranges)
     counts = ends[:, 1] - ends[:, 0]
     shift = ends[:, 0] - (np.cumsum(counts) - counts)
-    return np.arange(counts.sum()) + np.repeat(shift, counts)
+    inside: Array = np.arange(counts.sum()) + np.repeat(shift, counts)
+    return inside
 
 
 def marked(bounds: Array, index: Index, mask: npt.NDArray[np.bool_]) -> Array:

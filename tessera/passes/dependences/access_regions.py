@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, assert_never
+from typing import TYPE_CHECKING, ClassVar, Self, assert_never
 
 from tessera.ir.graph.access import Access, NeedKind, Pin
 from tessera.ir.graph.graph import ContentsDigest
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes import findings
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.dependences.launch_needs import launch_needs
 from tessera.passes.dependences.launch_pattern import (
     Buffers,
@@ -68,7 +68,7 @@ class AccessRegions:
     """
 
     name: ClassVar[str] = "access-regions"
-    needs: ClassVar[tuple[type[Any], ...]] = ()
+    needs: ClassVar[tuple[type[Analysis], ...]] = ()
 
     steps: tuple[StepAccesses, ...]
     contents: tuple[ContentsDigest, ...] = ()

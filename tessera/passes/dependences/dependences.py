@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tessera.diagnostics import Diagnostic
+from tessera.ir.arrays import Ranges
 from tessera.ir.gather_findings import Finding, gather_findings
 from tessera.ir.graph.graph import Edge, EdgeKind, GraphBuffer, KernelGraph, Node
 from tessera.ir.program import program as ir
 from tessera.passes import findings
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import may_region, region_bytes
 from tessera.passes.dependences.access_regions import AccessRegions
@@ -28,7 +29,6 @@ from tessera.passes.dependences.happens_before import find_order
 from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch, Touch
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.dependences.step_totals import BufferTotal, StepTotals
-from tessera.passes.lane_values.lanes import Array
 
 _PERSISTENT = frozenset({ir.Role.STATE, ir.Role.VARIABLE})
 
@@ -41,7 +41,7 @@ class Dependences:
     """
 
     name: ClassVar[str] = "dependences"
-    needs: ClassVar[tuple[type[Any], ...]] = (AccessRegions,)
+    needs: ClassVar[tuple[type[Analysis], ...]] = (AccessRegions,)
 
     graph: KernelGraph
     diagnostics: tuple[Diagnostic, ...]
@@ -158,7 +158,7 @@ class _Tracker:
         total: BufferTotal,
         pending: dict[tuple[EdgeKind, int, int], _Pending],
     ) -> None:
-        def note(kind: EdgeKind, source: Touch, ranges: Array, moves: bool) -> None:
+        def note(kind: EdgeKind, source: Touch, ranges: Ranges, moves: bool) -> None:
             # The second time round only what comes from the first is new.
             if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
                 return
@@ -228,7 +228,7 @@ class _Pending:
 
     source: Touch
     place: int
-    parts: list[Array] = field(default_factory=list)
+    parts: list[Ranges] = field(default_factory=list)
     moves: bool = False
 
 

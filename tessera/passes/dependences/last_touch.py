@@ -14,9 +14,6 @@ and edges with their square. It depends on the writes before it (it needs what i
 so an older one is reached through it: of those, only the last few are named.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import itertools
@@ -27,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Ranges
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.lane_values.lanes import Array
 
 Touch = tuple[int, int]
 """A step and one of its totals."""
@@ -67,18 +64,18 @@ class LastTouch:
         self.segments = [_Segment(size, origin, origin, [TouchHistory()])]
         self._firsts = [0]
 
-    def look_up(self, touched: Array) -> list[tuple[TouchHistory, Array]]:
+    def look_up(self, touched: Ranges) -> list[tuple[TouchHistory, Ranges]]:
         """The histories of these bytes, each with bytes that have it."""
         return [pair for segment, part in self._parts(touched) for pair in segment.look_up(part)]
 
-    def add_read(self, touched: Array, touch: Touch) -> None:
+    def add_read(self, touched: Ranges, touch: Touch) -> None:
         """Note a read."""
         for segment, part in self._parts(touched):
             segment.change(part, lambda old: TouchHistory(old.writers, Readers(touch, old.readers)))
         self._divide()
 
     def add_write(
-        self, touched: Array, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
+        self, touched: Ranges, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
     ) -> None:
         """Note a write; a certain one ends what came before, another one keeps a few of them."""
         for segment, part in self._parts(touched):
@@ -88,7 +85,7 @@ class LastTouch:
                 segment.change(part, lambda old: _with_write(old, touch, kept))
         self._divide()
 
-    def _parts(self, touched: Array) -> Iterator[tuple[_Segment, Array]]:
+    def _parts(self, touched: Ranges) -> Iterator[tuple[_Segment, Ranges]]:
         """The segments that some bytes are in, each with its share of them."""
         if len(self.segments) == 1:
             yield self.segments[0], touched
@@ -115,11 +112,11 @@ class _Segment:
     """The ranges from `starts[0]` to `end`."""
 
     end: int
-    starts: Array
-    places: Array
+    starts: Offsets
+    places: Offsets
     histories: list[TouchHistory]
 
-    def look_up(self, touched: Array) -> list[tuple[TouchHistory, Array]]:
+    def look_up(self, touched: Ranges) -> list[tuple[TouchHistory, Ranges]]:
         """The histories of these bytes, each with the bytes that have it."""
         first = np.searchsorted(self.starts, touched[:, 0], side="right") - 1
         last = np.searchsorted(self.starts, touched[:, 1], side="left")
@@ -155,7 +152,7 @@ class _Segment:
             _Segment(self.end, self.starts[middle:], self.places[middle:], self.histories),
         ]
 
-    def replace(self, touched: Array, history: TouchHistory) -> None:
+    def replace(self, touched: Ranges, history: TouchHistory) -> None:
         """Give these bytes one history."""
         inside = self._split(touched)
         # Of the ranges that a piece covers only the first is left.
@@ -167,7 +164,7 @@ class _Segment:
         self.histories.append(history)
         self._drop_unused()
 
-    def change(self, touched: Array, change: Callable[[TouchHistory], TouchHistory]) -> None:
+    def change(self, touched: Ranges, change: Callable[[TouchHistory], TouchHistory]) -> None:
         """Give these bytes new histories, made of the old ones."""
         inside = self._split(touched)
         new = np.arange(len(self.histories))
@@ -177,7 +174,7 @@ class _Segment:
         self.places = np.where(inside, new[self.places], self.places)
         self._drop_unused()
 
-    def _split(self, touched: Array) -> Array:
+    def _split(self, touched: Ranges) -> Flags:
         """Make ranges end where these bytes do; which ranges are inside."""
         edges = touched.ravel()
         if edges[-1] == self.end:
@@ -190,7 +187,8 @@ class _Segment:
             self.starts = np.insert(self.starts, where, edges[missing])
             self.places = np.insert(self.places, where, self.places[where - 1])
         # Bytes of `touched` start at even edges and end at odd ones.
-        return np.searchsorted(touched.ravel(), self.starts, side="right") % 2 == 1
+        inside: Flags = np.searchsorted(touched.ravel(), self.starts, side="right") % 2 == 1
+        return inside
 
     def _drop_unused(self) -> None:
         """Forget histories that no range has any more, now and then."""

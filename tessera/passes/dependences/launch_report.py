@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera.diagnostics import Diagnostic, Span
+from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
 from tessera.ir.graph.region import Affine, Region, Unknown, WholeBuffer
 from tessera.ir.opcodes import MemoryAction as Effect
@@ -30,7 +31,6 @@ from tessera.passes.byte_sets.regions import (
 )
 from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
 from tessera.passes.dependences.launch_scene import LaunchSetting
-from tessera.passes.lane_values.lanes import Array
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.footprint import Footprint, FootprintEntry
@@ -205,8 +205,8 @@ class LaunchReport:
         step: Step,
         entry: FootprintEntry,
         buffer: ir.Buffer,
-        inside: Array,
-        sure: Array,
+        inside: Ranges,
+        sure: Ranges,
         kind: AddressClass,
     ) -> None:
         most = MOST_PIECES if self.pieces < _MANY_PIECES else _FEW_PIECES
@@ -288,12 +288,12 @@ def combine_variants(program: ir.Program, reports: list[StepAccesses]) -> StepAc
     return replace(first, accesses=tuple(accesses))
 
 
-_Totals = dict[tuple[int, str], Array]
+_Totals = dict[tuple[int, str], Ranges]
 
 
 def _totals(program: ir.Program, report: StepAccesses) -> _Totals:
     """Per buffer the bytes read, written, and certainly written."""
-    parts: dict[tuple[int, str], list[Array]] = {}
+    parts: dict[tuple[int, str], list[Ranges]] = {}
     for access in report.accesses:
         ranges = region_bytes(access.region, program.buffers[access.buffer].bytes)
         if access.kind.reads:

@@ -19,6 +19,7 @@ from typing import assert_never
 
 import numpy as np
 
+from tessera.ir.arrays import Ranges
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
@@ -26,7 +27,6 @@ from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.byte_sets import intervals
 from tessera.passes.footprint.scene import Scene, Table
 from tessera.passes.footprint.zones import FIRST, MOST, Zones, draw_zones
-from tessera.passes.lane_values.lanes import Array
 
 Words = Mapping[int, ir.Pointer]
 
@@ -67,7 +67,7 @@ def build_setting(
     tables: Mapping[ir.BufferId, Words],
     odd: frozenset[str] = frozenset(),
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
-    written: Mapping[ir.BufferId, Array] = MappingProxyType({}),
+    written: Mapping[ir.BufferId, Ranges] = MappingProxyType({}),
     draw: int = 0,
 ) -> LaunchSetting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
@@ -214,7 +214,7 @@ def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list
 def _tables(
     reached: list[ir.BufferId],
     tables: Mapping[ir.BufferId, Words],
-    written: Mapping[ir.BufferId, Array],
+    written: Mapping[ir.BufferId, Ranges],
     zones: Zones,
     layout: _Layout,
 ) -> tuple[dict[int, Table], dict[int, tuple[ir.BufferId, ...]]]:

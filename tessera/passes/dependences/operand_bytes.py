@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.arrays import Ranges
 from tessera.ir.program.program import Operand
 from tessera.passes.byte_sets import intervals
-from tessera.passes.lane_values.lanes import Array
 
 _MOST = 1 << 20
 
 
-def operand_bytes(operand: Operand) -> Array:
+def operand_bytes(operand: Operand) -> Ranges:
     """Runs of bytes; past a limit, everything from the first to the last."""
     if 0 in operand.shape:
         return intervals.EMPTY

@@ -9,7 +9,6 @@ writing gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind
@@ -33,7 +32,7 @@ class PatternCodec:
     def __init__(self, module: ir.ProgramModule) -> None:
         self.sources = [variant.ptx.source for variant in module.variants]
 
-    def encode(self, pattern: Pattern) -> list[Any]:
+    def encode(self, pattern: Pattern) -> list[object]:
         """A pattern as JSON values; `ValueError` where a position is in no text of the module."""
         report = pattern.first
         order = {buffer: place for place, buffer in enumerate(pattern.buffers)}
@@ -55,27 +54,28 @@ class PatternCodec:
         contents = [pattern.contents.looked_up, pattern.contents.asked]
         return [accesses, [self._region(region) for region, _ in regions], needs, contents]
 
-    def decode(self, value: Any, step: ir.LaunchId, name: str, buffers: Buffers) -> Pattern:
+    def decode(self, value: object, step: ir.LaunchId, name: str, buffers: Buffers) -> Pattern:
         """The pattern of a launch that gets these buffers."""
         try:
-            accesses, regions, needs, (looked_up, asked) = value
-            known = [self._read_region(region) for region in regions]
+            accesses, regions, needs, contents = _list(value)
+            looked_up, asked = _list(contents)
+            known = [self._read_region(region) for region in _list(regions)]
             report = StepAccesses(
                 id=step,
                 name=name,
-                accesses=tuple(self._read_access(a, known, buffers) for a in accesses),
+                accesses=tuple(self._read_access(a, known, buffers) for a in _list(accesses)),
                 needs=tuple(
                     Need(NeedKind(kind), _text(reason), self._span(place))
-                    for kind, reason, place in needs
+                    for kind, reason, place in map(_list, _list(needs))
                 ),
             )
-            contents = PatternContents(_places(looked_up, buffers), _places(asked, buffers))
+            used = PatternContents(_places(looked_up, buffers), _places(asked, buffers))
         except (TypeError, IndexError, KeyError) as wrong:
             raise ValueError("not a pattern") from wrong
-        return Pattern(report, buffers, contents)
+        return Pattern(report, buffers, used)
 
-    def _read_access(self, value: Any, regions: Sequence[Region], buffers: Buffers) -> Access:
-        buffer, kind, certainty, address, region, text, place = value
+    def _read_access(self, value: object, regions: Sequence[Region], buffers: Buffers) -> Access:
+        buffer, kind, certainty, address, region, text, place = _list(value)
         return Access(
             buffer=buffers[_number(buffer)],
             kind=AccessKind(kind),
@@ -96,10 +96,10 @@ class PatternCodec:
                 return [number, span.start, span.end]
         raise ValueError("a position outside the module")
 
-    def _span(self, place: Any) -> Span | None:
+    def _span(self, place: object) -> Span | None:
         if place is None:
             return None
-        number, start, end = (_number(part) for part in place)
+        number, start, end = (_number(part) for part in _list(place))
         source = self.sources[number]
         if source is None or not start <= end <= len(source.text):
             raise ValueError("a position outside the module")
@@ -107,7 +107,7 @@ class PatternCodec:
 
     # --- regions ---------------------------------------------------------------------------
 
-    def _region(self, region: Region) -> list[Any]:
+    def _region(self, region: Region) -> list[object]:
         match region:
             case Interval(start, end):
                 return ["interval", start, end]
@@ -122,12 +122,12 @@ class PatternCodec:
             case Unknown(reason, span):
                 return ["unknown", reason, self._place(span)]
 
-    def _read_region(self, value: Any) -> Region:
+    def _read_region(self, value: object) -> Region:
         match value:
             case ["interval", start, end]:
                 return Interval(_number(start), _number(end))
             case ["affine", rows]:
-                return Affine(tuple(_descriptor(row) for row in rows))
+                return Affine(tuple(_descriptor(row) for row in _list(rows)))
             case ["whole", reason, place]:
                 return WholeBuffer(_text(reason), self._span(place))
             case ["unknown", reason, place]:
@@ -139,26 +139,33 @@ def _position(region: Region) -> Span | None:
     return region.span if isinstance(region, WholeBuffer | Unknown) else None
 
 
-def _descriptor(row: Any) -> Descriptor:
-    offset, width, dimensions = row
-    axes = tuple(Dimension(_number(stride), _number(count)) for stride, count in dimensions)
+def _descriptor(row: object) -> Descriptor:
+    offset, width, dimensions = _list(row)
+    pairs = map(_list, _list(dimensions))
+    axes = tuple(Dimension(_number(stride), _number(count)) for stride, count in pairs)
     return Descriptor(_number(offset), _number(width), axes)
 
 
-def _places(values: Any, buffers: Buffers) -> tuple[int, ...]:
-    places = tuple(_number(value) for value in values)
+def _places(values: object, buffers: Buffers) -> tuple[int, ...]:
+    places = tuple(_number(value) for value in _list(values))
     if any(place >= len(buffers) for place in places):
         raise ValueError("not a buffer")
     return places
 
 
-def _number(value: Any) -> int:
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("not a list")
+    return value
+
+
+def _number(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("not a number")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value

@@ -16,15 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import Access
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
-from tessera.passes.lane_values.lanes import Array
 
 Words = dict[int, ir.Pointer]
-Written = dict[ir.BufferId, Array]
+Written = dict[ir.BufferId, Ranges]
 
 _LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
 # A walk that finds more writes makes more words unknown, and so more writes. After some walks
@@ -64,7 +64,7 @@ class PointerWords:
         """The bytes of buffers with pointers that may have been written, or are in `also`."""
         return merged(self._written, also)
 
-    def _spoiled(self, buffer: ir.BufferId, also: Written) -> Array:
+    def _spoiled(self, buffer: ir.BufferId, also: Written) -> Ranges:
         known = [written[buffer] for written in (self._written, also) if buffer in written]
         return intervals.union(known)
 
@@ -74,7 +74,7 @@ class PointerWords:
 
     def written_by(self, accesses: Iterable[Access]) -> Written:
         """What accesses may write in buffers with pointers."""
-        parts: dict[ir.BufferId, list[Array]] = {}
+        parts: dict[ir.BufferId, list[Ranges]] = {}
         for access in accesses:
             if access.kind.writes and access.buffer in self._first:
                 size = self.program.buffers[access.buffer].bytes
@@ -154,7 +154,7 @@ def grows(old: Written, new: Written) -> bool:
     )
 
 
-def _hits(ranges: Array, offsets: Iterable[int]) -> set[int]:
+def _hits(ranges: Ranges, offsets: Iterable[int]) -> set[int]:
     """The offsets of words that some of the bytes lie in."""
     starts = np.array(sorted(offsets), dtype=np.int64)
     if len(ranges) == 0 or len(starts) == 0:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.graph.region import Affine, Interval
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes, regions_bytes
 from tessera.passes.dependences.launch_report import StepAccesses
-from tessera.passes.lane_values.lanes import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class BufferTotal:
     buffer: ir.BufferId
     kind: AccessKind
     ends: bool
-    ranges: Array
+    ranges: Ranges
     places: tuple[int, ...]
 
-    def behind(self, step: StepAccesses, ranges: Array) -> int:
+    def behind(self, step: StepAccesses, ranges: Ranges) -> int:
         """The first access that touches some of these bytes."""
         if len(self.places) > 1:
             for place in self.places:
@@ -82,7 +82,7 @@ def _for_buffer(total: BufferTotal, buffer: ir.BufferId) -> BufferTotal:
     return total if total.buffer == buffer else replace(total, buffer=buffer)
 
 
-def _touches(access: Access, ranges: Array) -> bool:
+def _touches(access: Access, ranges: Ranges) -> bool:
     """Whether an access touches some of these bytes."""
     match access.region:
         case Interval(start, end):
@@ -97,6 +97,6 @@ def _touches(access: Access, ranges: Array) -> bool:
             return True
 
 
-def _overlaps(start: int, end: int, ranges: Array) -> bool:
+def _overlaps(start: int, end: int, ranges: Ranges) -> bool:
     place = int(ranges[:, 1].searchsorted(start, side="right"))
     return place < len(ranges) and bool(ranges[place, 0] < end)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from tessera.diagnostics import Diagnostic, Label, Span, warning
+from tessera.ir.arrays import Ranges
 from tessera.ir.gather_findings import Finding, gather_findings
 from tessera.ir.graph.access import Access, AddressClass
 from tessera.ir.graph.graph import Edge, EdgeKind, KernelGraph, Node
@@ -23,7 +24,6 @@ from tessera.ir.ptx.syntax import Instruction
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.kernel_facts.base_words import Word, stored_words
-from tessera.passes.lane_values.lanes import Array
 
 _RESULTS = (ir.Role.OUTPUT, ir.Role.STATE)
 Stored = list[tuple[Instruction, frozenset[Word]]]
@@ -137,11 +137,11 @@ def _has_words(program: ir.Program, access: Access) -> bool:
     return bool(len(intervals.intersect(_touched(program, access), _words(program, access))))
 
 
-def _touched(program: ir.Program, access: Access) -> Array:
+def _touched(program: ir.Program, access: Access) -> Ranges:
     return regions_bytes([access.region], program.buffers[access.buffer].bytes)
 
 
-def _words(program: ir.Program, access: Access) -> Array:
+def _words(program: ir.Program, access: Access) -> Ranges:
     return intervals.from_pairs(
         (word.offset, word.offset + ir.POINTER_BYTES)
         for table in program.pointer_tables

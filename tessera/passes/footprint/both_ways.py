@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Words
 from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.lane_values.lanes import U64, Array, Lanes
+from tessera.passes.lane_values.lanes import U64, Lanes
 
 _MOST = 1024
 _MOST_ELEMENTS = 1 << 22
@@ -28,9 +29,9 @@ class SureWrite:
 
     index: int
     effect: int
-    lo: Array
+    lo: Words
     width: int
-    sure: Array
+    sure: Flags
 
     def lowest(self) -> int:
         """The lowest address of a thread that surely writes."""

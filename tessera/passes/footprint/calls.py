@@ -8,15 +8,13 @@
   loaded on the way, only what the launch was given may be touched.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import re
 
 import numpy as np
 
+from tessera.ir.arrays import Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
 from tessera.passes.footprint.slice_state import SliceState
@@ -25,7 +23,7 @@ from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import NONE, Mask
 
 CALL_READ = -1
@@ -106,7 +104,7 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
     return None
 
 
-def _selected(value: Lanes, mask: Mask) -> Array:
+def _selected(value: Lanes, mask: Mask) -> Words:
     """The numbers of the threads that may be here."""
     shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
     return np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)]

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.arrays import Bytes, Integers, Signed, Words
 from tessera.ir.opcodes import type_bits
 from tessera.passes.footprint.zones import Zones
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array, Lanes
+from tessera.passes.lane_values.lanes import U64, Lanes
 
 _WIDTHS = (1, 2, 4, 8)
 
 
 def contents_value(
-    zones: Zones, content: Array, address: Lanes, offset: int, type: str, bits: int, index: int
+    zones: Zones, content: Bytes, address: Lanes, offset: int, type: str, bits: int, index: int
 ) -> Lanes | None:
     """The words of `type` at the addresses plus an offset; None where nothing is known of them.
 
@@ -47,7 +48,7 @@ def _dtype(type: str, width: int) -> str:
 
 
 def _any_in(
-    words: Array, starts: Array, span: Array, width: int, bits: int, index: int
+    words: Integers, starts: Signed, span: Words, width: int, bits: int, index: int
 ) -> Lanes | None:
     """Bounds over every word that a thread may load; by assumption it loads one of the object."""
     full = span >= U64(lanes.WIDE)

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from tessera.ir.arrays import Ranges
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
 from tessera.passes.footprint.recorder import Key, Recorder
@@ -24,7 +25,6 @@ from tessera.passes.footprint.shared_roots import SharedRoots
 from tessera.passes.footprint.slice_state import Follower
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
-from tessera.passes.lane_values.lanes import Array
 
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
@@ -42,8 +42,8 @@ class FootprintEntry:
     """
 
     key: Key
-    may: Array
-    sure: Array
+    may: Ranges
+    sure: Ranges
     whole: int | None
     exact: bool
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tessera.ir.arrays import Offsets
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
@@ -31,7 +32,6 @@ from tessera.passes.lane_values.lanes import (
     MOST_OPTIONS,
     NUMBER,
     POINTER,
-    Array,
     Lanes,
 )
 from tessera.passes.lane_values.masks import Mask
@@ -85,7 +85,7 @@ def _forgotten(runner: SliceState) -> int:
     return HARD if runner.local_kind >= MIXED else NUMBER
 
 
-def _parameter(runner: SliceState, offsets: Array, width: int) -> Lanes | None:
+def _parameter(runner: SliceState, offsets: Offsets, width: int) -> Lanes | None:
     """Bytes of the parameters; part of an address is a number that says little."""
     numbers = parameter_bytes(runner.scene, offsets, width)
     if numbers is None:
@@ -152,7 +152,7 @@ def _variable(runner: SliceState, offset: int, zone: int) -> tuple[int, int]:
     return next((v for v in variables if v[0] <= offset < v[1]), (offset, offset))
 
 
-def _local_word(runner: SliceState, offsets: Array, width: int, index: int) -> Lanes | None:
+def _local_word(runner: SliceState, offsets: Offsets, width: int, index: int) -> Lanes | None:
     """The words that threads load; unknown for those whose word is not known."""
     if offsets.size == 1:
         return runner.registers.get((int(offsets.flat[0]), width))
@@ -193,7 +193,7 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
             _store_word(runner, step, (start + place * width, width), value, here)
 
 
-def _equal(offsets: Array, start: int) -> Lanes:
+def _equal(offsets: Offsets, start: int) -> Lanes:
     return Lanes((offsets == start).astype(np.uint64))
 
 

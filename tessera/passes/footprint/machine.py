@@ -28,6 +28,7 @@ from itertools import islice
 
 import numpy as np
 
+from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import Flow
 from tessera.ir.ptx.control_flow import EXIT, branch_targets
 from tessera.passes.footprint.both_ways import Side
@@ -39,7 +40,7 @@ from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import invert
-from tessera.passes.lane_values.lanes import HARD, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import HARD, U64, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
 
 _ROUNDS = 3
@@ -83,7 +84,7 @@ class SliceMachine(StepRunner):
 
     def run(self, pending: dict[int, Mask], stop: int) -> None:
         """Run until nothing is left, or everybody has come to block `stop`."""
-        seen: dict[int, tuple[Array, dict[Key, Lanes], int]] = {}
+        seen: dict[int, tuple[Flags, dict[Key, Lanes], int]] = {}
         while pending:
             block = min(pending, key=self.rank.__getitem__)
             if block == stop:
@@ -208,7 +209,7 @@ class SliceMachine(StepRunner):
         block: int,
         ways: tuple[int, int],
         mask: Mask,
-        chosen: Array,
+        chosen: Flags,
         taken: Lanes,
         pending: dict[int, Mask],
     ) -> None:
@@ -233,8 +234,8 @@ class SliceMachine(StepRunner):
         self._pend(pending, meet, Mask(chosen, chosen, mask.sure & chosen))
 
     def _elected_sides(
-        self, mask: Mask, chosen: Array, taken: Lanes
-    ) -> tuple[tuple[int, Array], tuple[int, Array]]:
+        self, mask: Mask, chosen: Flags, taken: Lanes
+    ) -> tuple[tuple[int, Flags], tuple[int, Flags]]:
         """Who is on each side if an election that the branch hangs on elects them."""
         choice = taken.choice
         if choice is None or self.side is not None or mask.election not in (-1, choice.election):
@@ -244,7 +245,7 @@ class SliceMachine(StepRunner):
         return (choice.election, before & hit), (choice.election, before & ~hit)
 
     def _join_sides(
-        self, first: dict[Key, Lanes], second: dict[Key, Lanes], chosen: Array
+        self, first: dict[Key, Lanes], second: dict[Key, Lanes], chosen: Flags
     ) -> dict[Key, Lanes]:
         joined: dict[Key, Lanes] = {}
         for key in first.keys() | second.keys():
@@ -265,7 +266,7 @@ class SliceMachine(StepRunner):
         block: int,
         ways: tuple[int, ...],
         mask: Mask,
-        chosen: Array,
+        chosen: Flags,
         pending: dict[int, Mask],
     ) -> None:
         """All ways at once; strong again where all ways meet."""
@@ -282,7 +283,7 @@ class SliceMachine(StepRunner):
     # --- rounds ----------------------------------------------------------------------------
 
     def _skip_settled(
-        self, block: int, mask: Mask, seen: dict[int, tuple[Array, dict[Key, Lanes], int]]
+        self, block: int, mask: Mask, seen: dict[int, tuple[Flags, dict[Key, Lanes], int]]
     ) -> Mask | None:
         """Drop threads that are not strong and for which nothing changed since the last time."""
         weak = mask.may & ~mask.strong
@@ -306,7 +307,7 @@ class SliceMachine(StepRunner):
         seen[block] = (weak, dict(self.registers), rounds + 1)
         return mask
 
-    def _changed(self, before: dict[Key, Lanes], weak: Array) -> Iterator[Key]:
+    def _changed(self, before: dict[Key, Lanes], weak: Flags) -> Iterator[Key]:
         for key, value in self.registers.items():
             old = before.get(key)
             if old is value:
@@ -319,7 +320,7 @@ class SliceMachine(StepRunner):
                 yield key
         yield from (key for key in before if key not in self.registers)
 
-    def _forget(self, key: Key, weak: Array, *, keeps_objects: bool) -> None:
+    def _forget(self, key: Key, weak: Flags, *, keeps_objects: bool) -> None:
         """What keeps changing can be anything; the anchor stays, unless it keeps changing too."""
         value = self.registers.get(key)
         if value is None:

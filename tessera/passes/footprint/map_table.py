@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tessera.passes.lane_values.lanes import Array
+from tessera.ir.arrays import Flags, Words
 
 Field = tuple[str, int]
 
@@ -18,13 +18,13 @@ class MadeMaps:
     first: int = -1
     place: str = ""
     fields: dict[Field, int] = field(default_factory=dict)
-    copies: list[tuple[Array, Array, bytes]] = field(default_factory=list)
+    copies: list[tuple[Words, Flags, bytes]] = field(default_factory=list)
 
     def drop(self) -> None:
         """Forget the map being made."""
         self.first, self.place, self.fields = -1, "", {}
 
-    def content_at(self, addresses: Array, here: Array) -> bytes | None:
+    def content_at(self, addresses: Words, here: Flags) -> bytes | None:
         """The map that all threads here find at their addresses: the latest copied there."""
         for known, ctas, content in reversed(self.copies):
             shape = np.broadcast_shapes(known.shape, ctas.shape, addresses.shape, here.shape)

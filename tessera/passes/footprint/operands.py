@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import alignment, size_bytes
@@ -19,7 +20,7 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.elections import choose
 from tessera.passes.lane_values.lane_ops import invert
-from tessera.passes.lane_values.lanes import NUMBER, POINTER, Array, Lanes
+from tessera.passes.lane_values.lanes import NUMBER, POINTER, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 Key = str | tuple[int, int]
@@ -75,7 +76,7 @@ class Operands:
             return {}
         return {name: variable.base for name, variable in use.variables.items()}
 
-    def by_cta(self, values: Array, ctas: Array) -> tuple[Array, Array]:
+    def by_cta(self, values: Words, ctas: Flags) -> tuple[Words, Offsets]:
         """The values of some CTAs (arrays with the axes of `Lanes`), and the CTAs' numbers."""
         box = self.box or ((0, 1), (0, 1), (0, 1))
         z, y, x = (np.arange(first, last, dtype=np.int64) for first, last in reversed(box))

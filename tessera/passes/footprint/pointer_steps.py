@@ -11,9 +11,6 @@ is one of several values. Out: its results.
   launch is doubtful, and run again with other addresses (`launches.draws`).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Words
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
@@ -34,7 +32,6 @@ from tessera.passes.lane_values.lanes import (
     NUMBER,
     POINTER,
     U64,
-    Array,
     Lanes,
 )
 
@@ -126,7 +123,7 @@ def settled(runner: Operands, value: Lanes, bits: int) -> Lanes:
     return lanes.of_kind(value, NUMBER) if is_distance else value
 
 
-def _is_small(numbers: Array) -> Array:
+def _is_small(numbers: Words) -> Flags:
     return numbers + U64(_SMALL) < U64(2 * _SMALL)
 
 
@@ -152,19 +149,20 @@ def _tested(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Eva
     )
 
 
-def _comparable(runner: Operands, first: Lanes, second: Lanes) -> Array:
+def _comparable(runner: Operands, first: Lanes, second: Lanes) -> Flags:
     """Where the order of two values hangs on no address."""
     if max(first.kind, second.kind) > MIXED:
         return np.zeros((1, 1), dtype=np.bool_)
     zones = [runner.scene.zones.decode(value.lo)[0] for value in (first, second)]
     small = [_is_small(value.lo) for value in (first, second)]
     null = [(value.lo == 0) & (lanes.spans(value) == 0) for value in (first, second)]
-    return (
+    comparable: Flags = (
         ((zones[0] == zones[1]) & (zones[0] != 0))
         | (small[0] & small[1])
         | (null[0] & (zones[1] != 0))
         | (null[1] & (zones[0] != 0))
     )
+    return comparable
 
 
 def hidden_kind(runner: Operands, step: Step) -> int:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Ranges, Words
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Lanes
 
 _MERGE_ABOVE = 4096
 _SORT_COST = 40
@@ -38,8 +39,8 @@ class Key(NamedTuple):
 class TouchedBytes:
     """Bytes of one object by one effect of one instruction; `whole`: maybe any byte of it."""
 
-    may: list[Array] = field(default_factory=list)
-    sure: list[Array] = field(default_factory=list)
+    may: list[Ranges] = field(default_factory=list)
+    sure: list[Ranges] = field(default_factory=list)
     whole: int | None = None
     always: bool = True
 
@@ -57,10 +58,10 @@ class _Run:
     """Addresses that move by a distance: the last ones, and the distances so far."""
 
     address: Lanes
-    may: Array
-    sure: Array
+    may: Flags
+    sure: Flags
     width: int
-    pieces: list[tuple[int, Array, Array]]
+    pieces: list[tuple[int, Ranges, Ranges]]
     moves: list[int]
 
 
@@ -78,7 +79,7 @@ class Recorder:
         # Who copied a tensor map to an address, and the bytes of maps that copies used.
         self.map_owners: dict[int, int] = {}
         self.map_conflict = False
-        self.used_maps: dict[int, tuple[int, Array]] = {}
+        self.used_maps: dict[int, tuple[int, Ranges]] = {}
         # Pinned calls that can touch nothing but what the launch was given.
         self.bounded: set[int] = set()
         # Whether addresses came out of sums of several, or out of their bits (`pointer_steps`).
@@ -89,7 +90,7 @@ class Recorder:
         self.work = 0
 
     def add(
-        self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
+        self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
     ) -> None:
         """An access of `width` bytes per thread."""
         if address.kind > POINTER:
@@ -107,27 +108,27 @@ class Recorder:
         else:
             self._add_open(index, effect, address, width, may)
 
-    def add_sure(self, index: int, effect: int, lo: Array, width: int, sure: Array) -> None:
+    def add_sure(self, index: int, effect: int, lo: Words, width: int, sure: Flags) -> None:
         """Bytes that were added as uncertain, and turn out to be certain."""
         chosen, _ = _select(lo, sure, sure)
         self.work += 4 * chosen.size
         for zone, certain, _ in self._pieces(chosen, None, width, index, effect):
             self._entry(index, effect, zone).sure.append(certain)
 
-    def own_maps(self, addresses: Array, ctas: Array) -> None:
+    def own_maps(self, addresses: Words, ctas: Offsets) -> None:
         """Note which CTA writes a tensor map where; two at one place are a conflict."""
         for address, cta in zip(addresses.tolist(), ctas.tolist(), strict=True):
             if self.map_owners.setdefault(address, cta) != cta:
                 self.map_conflict = True
 
-    def use_map(self, index: int, zone: int, ranges: Array) -> None:
+    def use_map(self, index: int, zone: int, ranges: Ranges) -> None:
         """Note the bytes of a tensor map in memory that a copy uses."""
         old = self.used_maps.get(index)
         parts = [ranges] if old is None or old[0] != zone else [ranges, old[1]]
         self.used_maps[index] = (zone, intervals.union(parts))
 
     def add_bytes(
-        self, index: int, effect: int, zone: int, may: Array, sure: Array, *, exact: bool
+        self, index: int, effect: int, zone: int, may: Ranges, sure: Ranges, *, exact: bool
     ) -> None:
         """Bytes of one object that were found in another way than thread by thread."""
         entry = self._entry(index, effect, zone)
@@ -143,7 +144,7 @@ class Recorder:
             entry.compact()
 
     def _add_exact(
-        self, index: int, effect: int, address: Lanes, width: int, may: Array, sure: Array
+        self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
     ) -> None:
         run = self._runs.get((index, effect))
         if run is not None and run.width == width and _same(run.may, may) and _same(run.sure, sure):
@@ -171,8 +172,8 @@ class Recorder:
         return int(first) if moved.shape == old.lo.shape and (moved == first).all() else None
 
     def _pieces(
-        self, chosen: Array, certain: Array | None, width: int, index: int, effect: int
-    ) -> list[tuple[int, Array, Array]]:
+        self, chosen: Words, certain: Flags | None, width: int, index: int, effect: int
+    ) -> list[tuple[int, Ranges, Ranges]]:
         """Per zone the bytes that may and that surely are touched."""
         if not intervals.is_sorted(chosen):
             self.work += _SORT_COST * chosen.size
@@ -183,7 +184,7 @@ class Recorder:
             sure = may if certain is None else intervals.words(offset[certain], width)
             return [(common[0], may, sure)]
         zone, offset = self.zones.decode(chosen)
-        pieces: list[tuple[int, Array, Array]] = []
+        pieces: list[tuple[int, Ranges, Ranges]] = []
         for place in distinct(zone):
             here = zone == place
             if place == 0:
@@ -198,7 +199,7 @@ class Recorder:
         return pieces
 
     def _note_nowhere(
-        self, index: int, effect: int, addresses: Array, certain: Array | None, here: Array
+        self, index: int, effect: int, addresses: Words, certain: Flags | None, here: Flags
     ) -> None:
         """Addresses in no object: next to zero they are a null pointer's, else a number's."""
         signed = addresses.view(np.int64)
@@ -224,7 +225,7 @@ class Recorder:
             entry.sure.append(certain)
             self._compact_large(entry)
 
-    def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Array) -> None:
+    def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Flags) -> None:
         span = lanes.spans(address)
         common = self.zones.between(*address.bounds())
         self.work += address.size + may.size
@@ -258,7 +259,7 @@ class Recorder:
                 )
 
     def _note_open_nowhere(
-        self, index: int, effect: int, lo: Array, reach: Array, why: int
+        self, index: int, effect: int, lo: Words, reach: Words, why: int
     ) -> None:
         """Intervals that start in no object; a null pointer among several values is none."""
         if reach.any():
@@ -267,7 +268,7 @@ class Recorder:
             self._note_nowhere(index, effect, lo, np.zeros(lo.shape, np.bool_), lo == lo)
 
     def _open_bytes(
-        self, index: int, effect: int, zone: int, start: Array, reach: Array, width: int, why: int
+        self, index: int, effect: int, zone: int, start: Offsets, reach: Words, width: int, why: int
     ) -> None:
         """Bytes of one object, as far as each thread may reach from its start."""
         if start.size == 0:
@@ -309,13 +310,13 @@ class Recorder:
             entry.compact()
 
 
-def _same(left: Array, right: Array) -> bool:
+def _same(left: Flags, right: Flags) -> bool:
     if left is right:
         return True
     return left.shape == right.shape and bool((left == right).all())
 
 
-def _select(lo: Array, may: Array, sure: Array) -> tuple[Array, Array | None]:
+def _select(lo: Words, may: Flags, sure: Flags) -> tuple[Words, Flags | None]:
     """Addresses of the threads that may make an access; which are sure, None for all."""
     shape = np.broadcast_shapes(lo.shape, may.shape)
     if sure is not may:
@@ -328,7 +329,7 @@ def _select(lo: Array, may: Array, sure: Array) -> tuple[Array, Array | None]:
     return picked, np.broadcast_to(sure, shape)[chosen]
 
 
-def _spread(ranges: Array, moves: Array) -> Array:
+def _spread(ranges: Ranges, moves: Offsets) -> Ranges:
     if len(moves) == 1:
         return intervals.shift(ranges, int(moves[0]))
     if len(ranges) == 0:
@@ -337,5 +338,5 @@ def _spread(ranges: Array, moves: Array) -> Array:
     return intervals.union([spread.reshape(-1, 2)])
 
 
-def _leaves_zone(ranges: Array) -> bool:
+def _leaves_zone(ranges: Ranges) -> bool:
     return len(ranges) > 0 and (ranges[0, 0] < -REACH or ranges[-1, 1] > REACH)

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tessera.ir.architecture import WARP
+from tessera.ir.arrays import Bytes, Offsets, Ranges, Signed, Words
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array, Lanes
+from tessera.passes.lane_values.lanes import U64, Lanes
 
 Triple = tuple[int, int, int]
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
@@ -32,10 +33,10 @@ class Table:
     `written` are the bytes of the object that may hold something else by now, an address too.
     """
 
-    offsets: Array
-    targets: Array
+    offsets: Offsets
+    targets: Words
     zone: int
-    written: Array = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    written: Ranges = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Scene:
     symbols: dict[str, int]
     tables: dict[int, Table] = field(default_factory=dict)
     cooperative: bool = False
-    contents: dict[int, Array] = field(default_factory=dict)
+    contents: dict[int, Bytes] = field(default_factory=dict)
     pointer_words: tuple[int, ...] = ()
 
     @property
@@ -66,16 +67,16 @@ class Scene:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-def _split(linear: Array, extent: Triple) -> tuple[Array, Array, Array]:
+def _split(linear: Offsets, extent: Triple) -> tuple[Signed, Signed, Signed]:
     x, y = extent[0], extent[1]
     return linear % x, linear // x % y, linear // (x * y)
 
 
-def _row(values: Array) -> Lanes:
+def _row(values: Signed) -> Lanes:
     return Lanes(values.astype(U64).reshape(1, -1))
 
 
-def _along(values: Array, axis: int) -> Lanes:
+def _along(values: Signed, axis: int) -> Lanes:
     """Values along x (0), y (1) or z (2) of the CTA; threads are the last axis."""
     return Lanes(values.astype(U64).reshape(-1, *([1] * (axis + 1))))
 
@@ -160,7 +161,7 @@ def boxes(grid: Triple, most: int) -> Iterator[Box]:
                 yield (i, min(i + wide, x)), (j, min(j + high, y)), (k, min(k + deep, z))
 
 
-def parameter_bytes(scene: Scene, offsets: Array, width: int) -> Array | None:
+def parameter_bytes(scene: Scene, offsets: Offsets, width: int) -> Words | None:
     """The numbers of `width` bytes at offsets of the parameters; None outside them."""
     if offsets.size and (offsets.min() < 0 or offsets.max() + width > len(scene.parameters)):
         return None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.ir.architecture import WARP
+from tessera.ir.arrays import Flags, Offsets
 from tessera.ir.opcodes import (
     Bytes,
     MemoryAction,
@@ -45,7 +46,7 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import SharedUse, is_barrier, is_copy_wait
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import extend
-from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, Array, Lanes
+from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 # Stand for numbers of barriers: all of them, and those of warps.
@@ -158,7 +159,7 @@ class SharedFollower:
                 first, last = int(cells.min()), int(ends.max())
         self.image.overwrite_range(first, last, forever=forever)
 
-    def _cells(self, address: Lanes, width: int, mask: Mask) -> Array | None:
+    def _cells(self, address: Lanes, width: int, mask: Mask) -> Offsets | None:
         """The cell of each thread of a mask; None where that is not known, or differs by CTA."""
         address = lanes.exact_in(address, mask.may)
         if address.span is not None:
@@ -306,7 +307,7 @@ def _is_anything(value: Lanes) -> bool:
     return bool((span == np.uint64(MASK[64])).all()) and not value.lo.any() and not value.kind
 
 
-def _split_warps(may: Array, sure: Array) -> bool:
+def _split_warps(may: Flags, sure: Flags) -> bool:
     """Whether some threads of a warp may be here without the others surely being here."""
     flat = np.broadcast_arrays(may, sure)
     threads = flat[0].shape[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Signed, Words
 from tessera.ir.opcodes import MemoryEffect, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
@@ -20,7 +21,7 @@ from tessera.passes.footprint.zones import SHARED, may_be_shared
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import Mask
 
 
@@ -39,7 +40,7 @@ class SharedSpace:
         self.first = np.concatenate([[0], np.cumsum(cells)]).astype(np.int64)
         self.cells = int(self.first[-1])
 
-    def place(self, numbers: Array, width: int) -> tuple[Array, Array, Array]:
+    def place(self, numbers: Words, width: int) -> tuple[Signed, Signed, Flags]:
         """The first cells of `width` bytes at addresses, the cells after the variables that they
         are in, and which addresses are inside a variable."""
         offset = numbers.astype(np.int64) - BASE

@@ -17,19 +17,17 @@ Copies that land later (`cp.async`) make their cells unknown until they are know
 for bulk copies is never.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Signed
 from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.shared_phases import Phase, Phases, SharedTrouble
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 CELL = 4
@@ -63,7 +61,7 @@ class SharedImage:
 
     # --- stores ----------------------------------------------------------------------------
 
-    def store(self, cells: Array, width: int, value: Lanes, mask: Mask, *, sure: bool) -> None:
+    def store(self, cells: Offsets, width: int, value: Lanes, mask: Mask, *, sure: bool) -> None:
         """Put a value of 4 or 8 bytes in the cells of the threads of a mask.
 
         `sure`: those that are strong in the mask surely do it.
@@ -77,7 +75,7 @@ class SharedImage:
             threads = np.nonzero(some >= 0)[0]
             self._put(threads, some[threads], width, final)
 
-    def _note_write(self, cells: Array, count: int, mask: Mask) -> Array:
+    def _note_write(self, cells: Offsets, count: int, mask: Mask) -> Flags:
         """Who writes, `count` cells each; True for threads of which another one wrote a cell since
         the last barrier."""
         raced = np.zeros(cells.shape, dtype=np.bool_)
@@ -92,7 +90,7 @@ class SharedImage:
             phase.written.add(places, everybody)
         return raced
 
-    def _one_each(self, cells: Array, width: int, value: Lanes, mask: Mask) -> Iterator[Array]:
+    def _one_each(self, cells: Offsets, width: int, value: Lanes, mask: Mask) -> Iterator[Offsets]:
         """The cells of the threads in parts in which no two threads have the same one."""
         threads = np.nonzero(cells >= 0)[0]
         places = cells[threads]
@@ -124,7 +122,7 @@ class SharedImage:
             yield _only(cells, threads[turn == number])
 
     def _joined(
-        self, cells: Array, width: int, value: Lanes, mask: Mask, raced: Array, *, sure: bool
+        self, cells: Offsets, width: int, value: Lanes, mask: Mask, raced: Flags, *, sure: bool
     ) -> Lanes:
         old = self.load(cells, width, value.why)
         both = lanes.join(old, value, 8 * width)
@@ -136,7 +134,7 @@ class SharedImage:
             raise SharedTrouble
         return final
 
-    def _put(self, threads: Array, places: Array, width: int, value: Lanes) -> None:
+    def _put(self, threads: Signed, places: Offsets, width: int, value: Lanes) -> None:
         number = self.next
         self.next += 1
         self.values[number] = value
@@ -150,14 +148,14 @@ class SharedImage:
             used = set(distinct(self.record).tolist())
             self.values = {n: v for n, v in self.values.items() if n in used}
 
-    def _hide_landing(self, places: Array, width: int) -> None:
+    def _hide_landing(self, places: Offsets, width: int) -> None:
         """What a copy may still overwrite is unknown."""
         for half in range(_cells_of(width)):
             here = places + half
             self.record[here[self.landing[here] | self.forever[here]]] = _UNKNOWN
 
     def overwrite(
-        self, cells: Array, count: int, mask: Mask, *, later: bool = False, forever: bool = False
+        self, cells: Offsets, count: int, mask: Mask, *, later: bool = False, forever: bool = False
     ) -> None:
         """Put something unknown in `count` cells of each thread, now or `later`."""
         self._note_write(cells, count, mask)
@@ -177,10 +175,10 @@ class SharedImage:
 
     # --- loads -----------------------------------------------------------------------------
 
-    def disturbed(self, cells: Array, width: int, mask: Mask) -> bool:
+    def disturbed(self, cells: Offsets, width: int, mask: Mask) -> bool:
         """Whether another thread wrote what threads of a mask load since the last barrier; else
         note that they load it. What is unknown holds whatever anybody writes."""
-        loads: list[tuple[Phase, Array, Array]] = []
+        loads: list[tuple[Phase, Offsets, Signed]] = []
         for phase, threads in self.phases.present(cells, mask):
             for half in range(_cells_of(width)):
                 places = cells[threads] + half
@@ -192,7 +190,7 @@ class SharedImage:
             phase.read.add(places, threads)
         return False
 
-    def load(self, cells: Array, width: int, why: int) -> Lanes:
+    def load(self, cells: Offsets, width: int, why: int) -> Lanes:
         """What is in the cells of each thread, as 4 or 8 bytes."""
         chosen = cells >= 0
         places = np.where(chosen, cells, cells[chosen][0] if chosen.any() else 0)
@@ -215,7 +213,7 @@ class SharedImage:
         pasted = _paste(self._half(low, places), high, why)
         return lanes.merge(whole[None, :], low, pasted)
 
-    def _gather(self, places: Array, why: int) -> Lanes:
+    def _gather(self, places: Offsets, why: int) -> Lanes:
         """The value that each cell names, of 8 bytes where the cell is half of one."""
         numbers, owners = self.record[places], self.lane[places]
         gathered: Lanes | None = None
@@ -230,7 +228,7 @@ class SharedImage:
         assert gathered is not None
         return gathered
 
-    def _half(self, value: Lanes, places: Array) -> Lanes:
+    def _half(self, value: Lanes, places: Offsets) -> Lanes:
         """4 bytes of what `_gather` found."""
         part = np.where(self.record[places] == _UNKNOWN, _WHOLE, self.part[places])
         if not part.any():
@@ -249,7 +247,7 @@ class SharedImage:
         return Lanes(np.where(span == full, U64(0), lo), span, value.why, kind)
 
 
-def _only(cells: Array, threads: Array) -> Array:
+def _only(cells: Offsets, threads: Signed) -> Offsets:
     """The cells of some threads."""
     kept = np.full_like(cells, -1)
     kept[threads] = cells[threads]
@@ -260,16 +258,17 @@ def _cells_of(width: int) -> int:
     return 2 if width == 8 else 1
 
 
-def _same(left: Array, right: Array) -> bool:
+def _same(left: Flags, right: Flags) -> bool:
     return left is right or (left.shape == right.shape and bool((left == right).all()))
 
 
-def _is_open(value: Lanes) -> Array:
+def _is_open(value: Lanes) -> Flags:
     """Where a 64-bit value can be anything, in no object."""
-    return (lanes.spans(value) == U64(MASK[64])) & (value.lo == U64(0))
+    is_open: Flags = (lanes.spans(value) == U64(MASK[64])) & (value.lo == U64(0))
+    return is_open
 
 
-def _take(value: Lanes, owners: Array) -> Lanes:
+def _take(value: Lanes, owners: Signed) -> Lanes:
     """The values of other lanes."""
     if value.options:
         return lanes.one_of([_take(option, owners) for option in value.options], value.why)

@@ -6,9 +6,6 @@ all of them are of one warp: threads of a warp are also ordered by `bar.warp.syn
 at different barriers, so each `Phase` is of some CTAs.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -16,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tessera.ir.architecture import WARP
-from tessera.passes.lane_values.lanes import Array
+from tessera.ir.arrays import Flags, Offsets, Signed
 from tessera.passes.lane_values.masks import ALL, Mask
 
 _NOBODY = np.iinfo(np.int32).max
@@ -54,7 +51,7 @@ class CellTouches:
             self.met.fill(False)
             self.is_clear = True
 
-    def add(self, cells: Array, threads: Array) -> None:
+    def add(self, cells: Offsets, threads: Signed) -> None:
         """Each thread touches its cell."""
         np.minimum.at(self.low, cells, threads)
         np.maximum.at(self.high, cells, threads)
@@ -72,7 +69,7 @@ class CellTouches:
         """Whether anybody touched one of these cells."""
         return bool((self.high[first:last] >= 0).any())
 
-    def others(self, cells: Array, threads: Array) -> Array:
+    def others(self, cells: Offsets, threads: Signed) -> Flags:
         """Where somebody touched the cell of a thread that it is not ordered with."""
         if self.is_clear:
             return np.zeros(cells.shape, dtype=np.bool_)
@@ -80,9 +77,10 @@ class CellTouches:
         own = (low == threads) & (high == threads)
         warp = threads // WARP
         met = self.met[cells] & (low // WARP == warp) & (high // WARP == warp)
-        return (high >= 0) & ~own & ~met
+        others: Flags = (high >= 0) & ~own & ~met
+        return others
 
-    def meet(self, warps: Array) -> None:
+    def meet(self, warps: Flags) -> None:
         """These warps (a flag each) were at a barrier of their own."""
         if self.is_clear:
             return
@@ -97,7 +95,7 @@ class Phase:
 
     __slots__ = ("ctas", "read", "written")
 
-    def __init__(self, ctas: Array, written: CellTouches, read: CellTouches) -> None:
+    def __init__(self, ctas: Flags, written: CellTouches, read: CellTouches) -> None:
         self.ctas = ctas
         self.written = written
         self.read = read
@@ -115,7 +113,7 @@ class Phases:
         self.threads = threads
         self.all = [Phase(ALL, CellTouches(cells), CellTouches(cells))]
 
-    def barrier(self, ctas: Array) -> None:
+    def barrier(self, ctas: Flags) -> None:
         """All threads of these CTAs come together."""
         phases: list[Phase] = []
         for phase in self.all:
@@ -137,7 +135,7 @@ class Phases:
         if len(self.all) > _MOST_PHASES:
             raise SharedTrouble
 
-    def meet_warps(self, present: Array) -> None:
+    def meet_warps(self, present: Flags) -> None:
         """Threads come together warp by warp: `present` are those that surely do."""
         warps = -(-self.threads // WARP)
         for phase in self.all:
@@ -150,7 +148,7 @@ class Phases:
             phase.written.meet(full)
             phase.read.meet(full)
 
-    def present(self, cells: Array, mask: Mask) -> Iterator[tuple[Phase, Array]]:
+    def present(self, cells: Offsets, mask: Mask) -> Iterator[tuple[Phase, Signed]]:
         """Each phase that threads here are in, with those threads."""
         for phase in self.all:
             here = mask.may & phase.ctas

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import MemoryEffect, UnknownExtent, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
@@ -35,7 +36,7 @@ from tessera.passes.footprint.zones import END, FIRST, LOADED, SHARED, Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import HARD, MASK, POINTER, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import HARD, MASK, POINTER, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class SharedRoots:
         return wrong
 
 
-def _zones(zones: Zones, value: Lanes, may: Array) -> list[int]:
+def _zones(zones: Zones, value: Lanes, may: Flags) -> list[int]:
     """The zones that the threads' values point into; 0 among them where one points nowhere."""
     span = lanes.spans(value)
     if value.kind > POINTER and (span == U64(MASK[64])).any():

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.footprint.operands import Key, Operands
@@ -20,7 +21,7 @@ from tessera.passes.footprint.scene import Box, Scene
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.elections import agreeing, merged_choice
-from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
 
 
@@ -90,7 +91,7 @@ class SliceState(Operands):
                 value = lanes.unknown(bits, step.index, anchor)
                 self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
-    def elected(self, values: Sequence[Array]) -> Array:
+    def elected(self, values: Sequence[Flags | Words]) -> Flags:
         """The threads here of warps of which one is elected, whoever it is, with these values."""
         if self.here.election == -1:
             return NONE

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Ranges
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import POINTER, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import POINTER, U64, Lanes
 
 _BYTES = 8
 
@@ -35,7 +36,7 @@ def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes |
     return lanes.unknown(64, index, scene.zones.address(table.zone))
 
 
-def _may_be_written(written: Array, wanted: Array, address: Lanes, others: Array) -> bool:
+def _may_be_written(written: Ranges, wanted: Offsets, address: Lanes, others: Flags) -> bool:
     """Whether a thread may load bytes that were written, other than an intact word."""
     span = lanes.spans(address)
     shape = np.broadcast_shapes(wanted.shape, span.shape)

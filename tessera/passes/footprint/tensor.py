@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Offsets, Ranges, Words
 from tessera.ir.opcodes import MemoryAction, MemoryEffect
 from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
@@ -26,7 +27,7 @@ from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.footprint.zones import PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array, Lanes
+from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.masks import NONE, Mask
 
 MAP_READ = -2
@@ -69,7 +70,7 @@ def tensor_access(
     return None
 
 
-def _use_made(runner: SliceState, step: Step, addresses: Array, at: Lanes, mask: Mask) -> None:
+def _use_made(runner: SliceState, step: Step, addresses: Words, at: Lanes, mask: Mask) -> None:
     """Note that a copy reads a map which the kernel made."""
     zones, offsets = runner.scene.zones.decode(addresses)
     for zone in distinct(zones):
@@ -139,7 +140,7 @@ class _Copy:
 
     def _boxes(
         self, tensor_map: TensorMap, coordinates: Sequence[ptx.Operand]
-    ) -> tuple[Array, Array, bool] | None:
+    ) -> tuple[Ranges, Ranges, bool] | None:
         """Bytes that may and that surely are touched; None where it may be all of the tensor."""
         modifiers = self.step.instruction.opcode.modifiers
         if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(
@@ -153,9 +154,9 @@ class _Copy:
             return None
         exact = all(value.span is None for value in values)
         steps = set(tensor_map.element_strides) == {1}
-        sure: Array | None = None
+        sure: Ranges | None = None
         if exact and steps and self.is_plain:
-            same = [self.mask.may, *(value.lo for value in values)]
+            same: list[Flags | Words] = [self.mask.may, *(value.lo for value in values)]
             certain = self.runner.elected(same) & self.mask.may
             if self.runner.side is None:
                 certain = certain | self.mask.sure
@@ -163,8 +164,8 @@ class _Copy:
         return may, intervals.EMPTY if sure is None else sure, exact and steps
 
     def _bytes(
-        self, tensor_map: TensorMap, values: Sequence[Lanes], threads: Array
-    ) -> Array | None:
+        self, tensor_map: TensorMap, values: Sequence[Lanes], threads: Flags
+    ) -> Ranges | None:
         """The bytes of the boxes of some threads; None where they have too many rows to list."""
         bounds = [lanes.biased_bounds(value, 32) for value in values]
         sizes = [array.shape for pair in bounds for array in pair]
@@ -179,7 +180,7 @@ class _Copy:
         return box_bytes(tensor_map, first, last + np.array(tensor_map.box, dtype=np.int64))
 
 
-def _table(bounds: list[Array], shape: tuple[int, ...]) -> Array:
+def _table(bounds: list[Words], shape: tuple[int, ...]) -> Offsets:
     """Biased 32-bit bounds per axis as signed numbers: a row per thread, a column per axis."""
     columns = [np.broadcast_to(b, shape).ravel().astype(np.int64) - (1 << 31) for b in bounds]
     return np.stack(columns, axis=1)

@@ -12,14 +12,14 @@ from math import prod
 
 import numpy as np
 
+from tessera.ir.arrays import Offsets, Ranges
 from tessera.ir.program.tensor_map import TensorMap
 from tessera.passes.byte_sets import intervals
-from tessera.passes.lane_values.lanes import Array
 
 _MOST_ROWS = 1 << 20
 
 
-def box_bytes(tensor_map: TensorMap, starts: Array, ends: Array) -> Array | None:
+def box_bytes(tensor_map: TensorMap, starts: Offsets, ends: Offsets) -> Ranges | None:
     """The bytes of boxes; None where they have too many rows to list.
 
     `starts` and `ends` have one row per box and one column per axis.
@@ -38,7 +38,7 @@ def box_bytes(tensor_map: TensorMap, starts: Array, ends: Array) -> Array | None
 
 
 @lru_cache(maxsize=256)
-def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Array | None:
+def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Ranges | None:
     """The bytes of boxes, given by the bytes of their first elements and of their sizes."""
     axes = len(steps)
     table = np.concatenate(
@@ -59,7 +59,7 @@ def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Array | None:
     return intervals.union([np.stack([rows, rows + lengths], axis=1)])
 
 
-def tensor_bytes(tensor_map: TensorMap) -> Array:
+def tensor_bytes(tensor_map: TensorMap) -> Ranges:
     """Every byte of the tensor; with too many rows, everything from the first to the last."""
     everything = np.array([tensor_map.dims], dtype=np.int64)
     rows = box_bytes(tensor_map, np.zeros_like(everything), everything)

@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.passes.lane_values.lanes import U64, Array
+from tessera.ir.arrays import Offsets, Words
+from tessera.passes.lane_values.lanes import U64
 
 SHARED, LOCAL, PARAMETER, WORKSPACE, FIRST = 1, 2, 3, 4, 16
 LOADED, END = 3840, 4096
@@ -42,9 +43,9 @@ _MASK = (1 << 64) - 1
 class _ZoneOrder(NamedTuple):
     """Zones in the order of their addresses."""
 
-    zones: Array
-    starts: Array
-    addresses: Array
+    zones: Offsets
+    starts: Words
+    addresses: Words
     first: list[int]
 
 
@@ -59,7 +60,7 @@ class Zones:
         """The address `offset` bytes into a zone's object."""
         return (_drawn(self.salt)[zone] + offset) & _MASK
 
-    def decode(self, addresses: Array) -> tuple[Array, Array]:
+    def decode(self, addresses: Words) -> tuple[Offsets, Offsets]:
         """Zones (0 for no zone) and signed offsets of addresses."""
         places = _places(self.salt, self.limit)
         place = np.searchsorted(places.starts, addresses, side="right") - 1
@@ -67,7 +68,7 @@ class Zones:
         inside = (place >= 0) & (offset >= -REACH) & (offset < REACH)
         return np.where(inside, places.zones[place], 0), np.where(inside, offset, 0)
 
-    def common(self, addresses: Array) -> tuple[int, int] | None:
+    def common(self, addresses: Words) -> tuple[int, int] | None:
         """The one zone of all addresses and its object's address, or None."""
         return self.between(int(addresses.min()), int(addresses.max())) if addresses.size else None
 
@@ -139,6 +140,6 @@ def draw_zones(words: frozenset[int], limit: int) -> Iterator[Zones]:
             yield zones
 
 
-def may_be_shared(zones: Array) -> bool:
+def may_be_shared(zones: Offsets) -> bool:
     """Whether an address in one of these zones may be in shared memory."""
     return bool(((zones == 0) | (zones == SHARED) | (zones >= LOADED)).any())

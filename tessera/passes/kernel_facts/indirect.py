@@ -9,12 +9,12 @@ address like any other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import AddressClass
 from tessera.ir.program import program as ir
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.dependences.access_regions import AccessRegions
 
 
@@ -38,7 +38,7 @@ class IndirectAccesses:
     """
 
     name: ClassVar[str] = "indirect"
-    needs: ClassVar[tuple[type[Any], ...]] = (AccessRegions,)
+    needs: ClassVar[tuple[type[Analysis], ...]] = (AccessRegions,)
 
     accesses: tuple[IndirectAccess, ...]
     pinned: tuple[ir.LaunchId, ...]

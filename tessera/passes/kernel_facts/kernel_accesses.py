@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import AccessKind, AddressClass
 from tessera.ir.graph.expr import Expression
 from tessera.ir.opcodes import MemoryEffect
 from tessera.ir.program import program as ir
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
@@ -54,7 +54,7 @@ class KernelAccesses:
     """
 
     name: ClassVar[str] = "kernel-accesses"
-    needs: ClassVar[tuple[type[Any], ...]] = (KernelCodes,)
+    needs: ClassVar[tuple[type[Analysis], ...]] = (KernelCodes,)
 
     kernels: dict[KernelId, tuple[KernelAccess, ...]]
 

@@ -6,12 +6,12 @@ Analyses of kernels need this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tessera.ir.program import program as ir
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.kernel_facts.kernel_code import KernelCode, prepare_kernel
 
 
@@ -35,7 +35,7 @@ class KernelCodes:
     """
 
     name: ClassVar[str] = "kernel-codes"
-    needs: ClassVar[tuple[type[Any], ...]] = ()
+    needs: ClassVar[tuple[type[Analysis], ...]] = ()
 
     codes: dict[KernelId, KernelCode]
 
@@ -59,7 +59,7 @@ class KernelCodes:
 
 
 def find_kernel(
-    known: dict[KernelId, Any], module: str, kernel: str, arch: str | None = None
+    known: Mapping[KernelId, object], module: str, kernel: str, arch: str | None = None
 ) -> KernelId:
     """The id of a kernel; KeyError where there is none."""
     matches: Iterator[KernelId] = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
 from tessera.ir.program import program as ir
 from tessera.passes.dependences.launch_pattern import Buffers, Pattern
@@ -50,8 +50,8 @@ class KernelMemory:
         self.name = _name(module, kernel)
         self.changed = False
         known = store.find(self.name)
-        self.facts: dict[str, Any] = {}
-        self.patterns: dict[str, Any] = {}
+        self.facts: dict[str, object] = {}
+        self.patterns: dict[str, object] = {}
         match known:
             case [dict() as facts, dict() as patterns]:
                 self.facts, self.patterns = facts, patterns
@@ -59,7 +59,7 @@ class KernelMemory:
     def find_facts(self, arch: str) -> KernelFacts | None:
         """The facts about the code for an architecture."""
         match self.facts.get(arch):
-            case [[*odd], [*idle]] if all(isinstance(name, str) for name in (*odd, *idle)):
+            case [[*odd], [*idle]] if _are_texts(odd) and _are_texts(idle):
                 return KernelFacts(frozenset(odd), frozenset(idle))
         return None
 
@@ -92,6 +92,10 @@ class KernelMemory:
         """Keep what is new."""
         if self.changed:
             self.store.keep(self.name, [self.facts, self.patterns])
+
+
+def _are_texts(values: list[object]) -> TypeGuard[list[str]]:
+    return all(isinstance(value, str) for value in values)
 
 
 def _name(module: ir.ProgramModule, kernel: str) -> str:

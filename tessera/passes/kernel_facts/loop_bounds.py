@@ -11,14 +11,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tessera.diagnostics import Span
 from tessera.ir.graph import expr
 from tessera.ir.graph.expr import Expression
 from tessera.ir.program import program as ir
 from tessera.ir.ptx.control_flow import Loop
-from tessera.passes.base import Facts
+from tessera.passes.base import Analysis, Facts
 from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Condition, Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode
@@ -57,7 +57,7 @@ class LoopBounds:
     """
 
     name: ClassVar[str] = "loop-bounds"
-    needs: ClassVar[tuple[type[Any], ...]] = (KernelCodes,)
+    needs: ClassVar[tuple[type[Analysis], ...]] = (KernelCodes,)
 
     kernels: dict[KernelId, tuple[LoopBound, ...]]
 

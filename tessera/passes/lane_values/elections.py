@@ -10,18 +10,22 @@ the same bytes, then the access happens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.ir.architecture import WARP
+from tessera.ir.arrays import Flags, Words
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Array, ElectedValue, Lanes
+from tessera.passes.lane_values.lanes import U64, ElectedValue, Lanes
 
+T = TypeVar("T", bound=np.generic)
 _EVERYBODY = 0xFFFFFFFF
 Results = tuple[Lanes, ...]
 
 
-def elect(members: Lanes, sure: Array, may: Array, threads: int, election: int) -> Lanes:
+def elect(members: Lanes, sure: Flags, may: Flags, threads: int, election: int) -> Lanes:
     """Whether a thread is elected; a choice where whole warps surely come here."""
     elected = lanes.unknown(1, election)
     whole = members.span is None and bool((members.lo == U64(_EVERYBODY)).all())
@@ -55,7 +59,7 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     return tuple(chosen)
 
 
-def merged_choice(strong: Array, new: Lanes, old: Lanes) -> ElectedValue | None:
+def merged_choice(strong: Flags, new: Lanes, old: Lanes) -> ElectedValue | None:
     """The choice of `new` in some threads; in the others `old` counts only where it is exact."""
     if new.choice is None:
         return None
@@ -65,7 +69,7 @@ def merged_choice(strong: Array, new: Lanes, old: Lanes) -> ElectedValue | None:
     return ElectedValue(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
 
 
-def agreeing(elected: Array, values: Sequence[Array], threads: int) -> Array:
+def agreeing(elected: Flags, values: Sequence[Flags | Words], threads: int) -> Flags:
     """The threads of warps all of which would go on, with the same values."""
     shape = np.broadcast_shapes(elected.shape, (1, threads), *(v.shape for v in values))
     good = np.asarray(_by_warp(np.broadcast_to(elected, shape), threads).all(axis=-1))[..., None]
@@ -76,7 +80,7 @@ def agreeing(elected: Array, values: Sequence[Array], threads: int) -> Array:
     return spread[..., :threads]
 
 
-def _by_warp(values: Array, threads: int) -> Array:
+def _by_warp(values: NDArray[T], threads: int) -> NDArray[T]:
     """With warps and lanes as axes in place of threads; missing lanes repeat the last thread."""
     shape = np.broadcast_shapes(values.shape, (1, threads))
     wide = np.broadcast_to(values, shape)

@@ -9,17 +9,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Floats, Words
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, UNSIGNED_NAMES
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import MASK, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 
 Values = Sequence[Lanes]
-Pair = tuple[Array, Array]
+Pair = tuple[Words, Words]
 
 _FLOATS = {"f32": np.float32, "f64": np.float64}
-_FLOAT_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
+_FLOAT_COMPARISONS: dict[str, Callable[[Floats, Floats], Flags]] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -62,7 +63,7 @@ def compare(operator: str, a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes
     return lanes.settle(decided, (~(true | false)).astype(U64), 1, lanes.reason(a, b))
 
 
-def _decide(operator: str, a: Pair, b: Pair) -> Pair:
+def _decide(operator: str, a: Pair, b: Pair) -> tuple[Flags, Flags]:
     """Where it must hold, and where it cannot."""
     match operator:
         case "lt":
@@ -96,7 +97,7 @@ def _float_test(opcode: ptx.Opcode, name: str, kind: str) -> Callable[[Values], 
     return compare_floats
 
 
-def _as_float(values: Array, kind: str, flush: bool) -> Array:
+def _as_float(values: Words, kind: str, flush: bool) -> Floats:
     if kind == "f64":
         return values.view(np.float64)
     floats = values.astype(np.uint32).view(np.float32)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tessera.ir.arrays import Words
 from tessera.ir.opcodes import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
@@ -28,7 +29,7 @@ from tessera.passes.lane_values.lane_bits import (
     shift_funnel,
 )
 from tessera.passes.lane_values.lane_compare import compare_function
-from tessera.passes.lane_values.lanes import MASK, U64, Array, Lanes
+from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 
 Values = Sequence[Lanes]
 Function = Callable[[Values], Lanes]
@@ -348,7 +349,7 @@ def _xor(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
 
 
-def _all_ones(values: Array) -> Array:
+def _all_ones(values: Words) -> Words:
     """The least 2**k - 1 that is no smaller."""
     for shift in (1, 2, 4, 8, 16, 32):
         values = values | (values >> U64(shift))
@@ -379,7 +380,7 @@ def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     return lanes.from_bounds(low, high, bits, a.why)
 
 
-def _arithmetic_shift(values: Array, amount: Array) -> Array:
+def _arithmetic_shift(values: Words, amount: Words) -> Words:
     return (values.view(np.int64) >> amount.astype(np.int64)).view(U64)
 
 

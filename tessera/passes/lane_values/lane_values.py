@@ -5,12 +5,12 @@ What they mean, and what can be computed with them, stands in `lanes`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tessera.ir.arrays import Flags, Words
+
 U64 = np.uint64
 WIDE = 1 << 38
 MOST_OPTIONS = 16
@@ -29,7 +29,7 @@ class LaneBase:
 
     __slots__ = ("array", "bounds", "sum")
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Words) -> None:
         self.array = array
         self.bounds: tuple[int, int] | None = None
         self.sum: tuple[LaneBase, LaneBase] | None = None
@@ -50,9 +50,9 @@ class ElectedValue(NamedTuple):
     values of one election."""
 
     election: int
-    hit: Array
-    miss: Array
-    valid: Array
+    hit: Words
+    miss: Words
+    valid: Flags
 
 
 class Lanes:
@@ -65,9 +65,9 @@ class Lanes:
     __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "span", "why")
 
     def __init__(
-        self, lo: Array, span: Array | None = None, why: int = -1, kind: int = NUMBER
+        self, lo: Words, span: Words | None = None, why: int = -1, kind: int = NUMBER
     ) -> None:
-        self._lo: Array | None = lo
+        self._lo: Words | None = lo
         self.base = LaneBase(lo)
         self.shift = 0
         self.span = span
@@ -77,7 +77,7 @@ class Lanes:
         self.options: tuple[Lanes, ...] = ()
 
     @property
-    def lo(self) -> Array:
+    def lo(self) -> Words:
         """The least value of each thread."""
         if self._lo is None:
             self._lo = self.base.array + U64(self.shift)
@@ -132,19 +132,19 @@ def distinct(value: Lanes) -> list[int]:
     return [low, high] if ends.all() else [int(number) for number in np.unique(lo)]
 
 
-def spans(value: Lanes) -> Array:
+def spans(value: Lanes) -> Words:
     """The unknown part, zeros where exact."""
     return np.zeros((1, 1), dtype=U64) if value.span is None else value.span
 
 
-def exact_in(value: Lanes, mask: Array) -> Lanes:
+def exact_in(value: Lanes, mask: Flags) -> Lanes:
     """The value without its unknown part, where the threads of a mask have none."""
     if value.span is None or (value.span.astype(np.bool_) & mask).any():
         return value
     return Lanes(value.lo, kind=value.kind)
 
 
-def only_in(value: Lanes, mask: Array) -> Lanes:
+def only_in(value: Lanes, mask: Flags) -> Lanes:
     """The value of the threads of a mask; the others get the value of one of them."""
     if value.options or not mask.any() or bool(mask.all()):
         return value
@@ -187,7 +187,7 @@ def reason(*values: Lanes) -> int:
     return next((v.why for v in values if v.why >= 0), -1)
 
 
-def settle(lo: Array, span: Array, bits: int, why: int, *, keeps_anchor: bool = False) -> Lanes:
+def settle(lo: Words, span: Words, bits: int, why: int, *, keeps_anchor: bool = False) -> Lanes:
     """A value from its parts; exact where nothing is unknown."""
     if not span.any():
         return Lanes(lo & MASKS[bits])

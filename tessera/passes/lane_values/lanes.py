@@ -28,6 +28,7 @@ from math import prod
 
 import numpy as np
 
+from tessera.ir.arrays import Flags, Words
 from tessera.passes.lane_values.lane_values import (
     FAR,
     FAR_APART,
@@ -42,7 +43,6 @@ from tessera.passes.lane_values.lane_values import (
     U64,
     WIDE,
     WIDE_SPAN,
-    Array,
     ElectedValue,
     LaneBase,
     Lanes,
@@ -71,7 +71,6 @@ __all__ = [
     "POINTER",
     "U64",
     "WIDE",
-    "Array",
     "ElectedValue",
     "LaneBase",
     "Lanes",
@@ -112,14 +111,14 @@ __all__ = [
 ]
 
 
-def wraps(value: Lanes, bits: int) -> Array:
+def wraps(value: Lanes, bits: int) -> Flags:
     """Where the interval passes 2**bits - 1, so that it is no interval of unsigned numbers."""
     if value.span is None:
         return np.zeros((1, 1), dtype=np.bool_)
     return value.span > (MASKS[bits] - value.lo)
 
 
-def unsigned_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
+def unsigned_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
     """The least and greatest unsigned number that a lane may hold."""
     if value.span is None:
         return value.lo, value.lo
@@ -129,18 +128,18 @@ def unsigned_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
     return low, high
 
 
-def biased_bounds(value: Lanes, bits: int) -> tuple[Array, Array]:
+def biased_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
     """Bounds of the signed number plus 2**(bits-1), so that unsigned order is signed order."""
     half = U64(1 << (bits - 1))
     return unsigned_bounds(Lanes((value.lo + half) & MASKS[bits], value.span, value.why), bits)
 
 
-def from_bounds(low: Array, high: Array, bits: int, why: int) -> Lanes:
+def from_bounds(low: Words, high: Words, bits: int, why: int) -> Lanes:
     """The value with these unsigned bounds."""
     return settle(low, high - low, bits, why)
 
 
-def from_biased(low: Array, high: Array, bits: int, why: int) -> Lanes:
+def from_biased(low: Words, high: Words, bits: int, why: int) -> Lanes:
     """The value with these biased bounds."""
     half = U64(1 << (bits - 1))
     return settle(low - half, high - low, bits, why)
@@ -198,7 +197,7 @@ def sub(a: Lanes, b: Lanes, bits: int) -> Lanes:
     return add(a, negate(b, bits), bits)
 
 
-def _sum_spans(a: Lanes, b: Lanes, bits: int) -> Array:
+def _sum_spans(a: Lanes, b: Lanes, bits: int) -> Words:
     first, second = spans(a), spans(b)
     room = MASKS[bits] - first
     return np.where(second > room, MASKS[bits], first + np.minimum(second, room))
@@ -220,7 +219,7 @@ def mul(a: Lanes, b: Lanes, bits: int) -> Lanes:
     return from_bounds(low, high, bits, reason(a, b))
 
 
-def _scale(a: Lanes, factor: Array, bits: int) -> Lanes:
+def _scale(a: Lanes, factor: Words, bits: int) -> Lanes:
     """An unknown value times an exact one, which counts as signed."""
     span = spans(a)
     negative = factor > U64(MASK[bits] >> 1)
@@ -295,7 +294,7 @@ def _is_anything(value: Lanes) -> bool:
     return bool((value.span == MASKS[64]).all()) and not value.lo.any()
 
 
-def _apart(a: Lanes, b: Lanes) -> Array:
+def _apart(a: Lanes, b: Lanes) -> Flags:
     return (b.lo - a.lo + FAR_APART) >= FAR_APART + FAR_APART
 
 
@@ -304,7 +303,7 @@ def is_near(a: Lanes, b: Lanes) -> bool:
     return not _apart(a, b).any()
 
 
-def _reach(start: Array, span: Array, other: Array, other_span: Array, bits: int) -> Array:
+def _reach(start: Words, span: Words, other: Words, other_span: Words, bits: int) -> Words:
     """The span from `start` that holds its own interval and the other one."""
     gap = (other - start) & MASKS[bits]
     room = MASKS[bits] - gap
@@ -312,7 +311,7 @@ def _reach(start: Array, span: Array, other: Array, other_span: Array, bits: int
     return np.maximum(span, end)
 
 
-def merge(mask: Array, new: Lanes, old: Lanes) -> Lanes:
+def merge(mask: Flags, new: Lanes, old: Lanes) -> Lanes:
     """`new` where the mask holds, `old` elsewhere."""
     if new.options or old.options:
         return merge_options(mask, new, old)
@@ -335,7 +334,7 @@ def equal(a: Lanes, b: Lanes) -> bool:
     return bool((a.lo == b.lo).all()) and bool((spans(a) == spans(b)).all())
 
 
-def differ(a: Lanes, b: Lanes, mask: Array) -> bool:
+def differ(a: Lanes, b: Lanes, mask: Flags) -> bool:
     """Whether the two describe different sets for threads of a mask."""
     if len(a.options) != len(b.options) or a.kind != b.kind:
         return True
@@ -384,7 +383,7 @@ def one_of(values: Sequence[Lanes], why: int) -> Lanes:
     return result
 
 
-def merge_options(mask: Array, new: Lanes, old: Lanes) -> Lanes:
+def merge_options(mask: Flags, new: Lanes, old: Lanes) -> Lanes:
     """As `merge`, option by option; the last of the shorter list stands for the rest of it."""
     first, second = new.options or (new,), old.options or (old,)
     pairs = zip_longest(first, second)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.ir.arrays import Flags
+from tessera.passes.lane_values.lanes import Lanes
 
-ALL: Array = np.ones((1, 1), dtype=np.bool_)
-NONE: Array = np.zeros((1, 1), dtype=np.bool_)
+ALL: Flags = np.ones((1, 1), dtype=np.bool_)
+NONE: Flags = np.zeros((1, 1), dtype=np.bool_)
 
 
 class Mask:
@@ -18,7 +19,7 @@ class Mask:
 
     __slots__ = ("_everybody", "elected", "election", "may", "strong", "sure")
 
-    def __init__(self, may: Array, strong: Array, sure: Array) -> None:
+    def __init__(self, may: Flags, strong: Flags, sure: Flags) -> None:
         self.may = may
         self.strong = strong
         self.sure = sure
@@ -63,7 +64,7 @@ class Mask:
         hit = choice.hit.astype(np.bool_) & choice.valid
         return narrowed.with_election(choice.election, before & hit)
 
-    def with_election(self, election: int, elected: Array) -> Mask:
+    def with_election(self, election: int, elected: Flags) -> Mask:
         """The same threads, and those that are here if they are elected."""
         if election != -1:
             self.elected, self.election = elected, election
@@ -77,7 +78,7 @@ class Mask:
         rest = self.without(gone)
         return rest if rest.any() else None
 
-    def without(self, threads: Array) -> Mask:
+    def without(self, threads: Flags) -> Mask:
         """The others."""
         rest = ~threads
         return Mask(self.may & rest, self.strong & rest, self.sure & rest)
@@ -94,15 +95,15 @@ class Mask:
         return Mask(_shrink(may), _shrink(strong), _shrink(sure)) if sure is not may else _one(may)
 
 
-def _one(threads: Array) -> Mask:
+def _one(threads: Flags) -> Mask:
     small = _shrink(threads)
     return Mask(small, small, small)
 
 
-def _same(left: Array, right: Array) -> bool:
+def _same(left: Flags, right: Flags) -> bool:
     return left.shape == right.shape and bool((left == right).all())
 
 
-def _shrink(threads: Array) -> Array:
+def _shrink(threads: Flags) -> Flags:
     """Everybody needs one flag only."""
     return ALL if threads.all() else threads

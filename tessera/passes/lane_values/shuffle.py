@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.ir.architecture import WARP
+from tessera.ir.arrays import Signed, Words
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import Array, Lanes
+from tessera.passes.lane_values.lanes import Lanes
 
 
 def shuffle(
@@ -37,7 +38,7 @@ def shuffle(
     return Lanes(wide[..., chosen[0]])
 
 
-def _sources(lane: Array, clamp: int, modes: tuple[str, ...], threads: int) -> Array:
+def _sources(lane: Words, clamp: int, modes: tuple[str, ...], threads: int) -> Signed:
     """The thread that each thread reads, as the ISA's pseudo code has it."""
     thread = np.arange(threads, dtype=np.int64)
     own = thread % WARP

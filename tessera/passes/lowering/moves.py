@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.ir.arrays import Ranges as Array
 from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import Region
@@ -26,7 +27,6 @@ from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.byte_map import ByteMap
 from tessera.passes.byte_sets.regions import regions_bytes
-from tessera.passes.lane_values.lanes import Array
 
 Place = tuple[int, int, int]
 """Where in the order: after which step, then fills before steps before transfers, then a count."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tessera.ir.arrays import Ranges as Array
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import Bytes, Home, LoweredReplica, LoweredTrace, Transfer
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.pointer_words import moved_words
-from tessera.passes.lane_values.lanes import Array
 from tessera.passes.lowering.moves import StepBytes, find_actions
 from tessera.passes.lowering.places import TraceUse, find_places
 from tessera.passes.lowering.queues import find_queues
