@@ -10,6 +10,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from tessera.ir.version import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from tessera.ir.plan.plan import Plan
     from tessera.ir.program.program import Program
     from tessera.ir.ptx.syntax import Module
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Diagnostic",

@@ -89,10 +89,10 @@ def write_stream(path: str, write: Callable[[IO[bytes]], None], kind: Kind) -> N
         check_output(path, kind)
         if (descriptor := _descriptor(path)) is not None:
             with os.fdopen(os.dup(descriptor), "wb") as stream:
-                write(cast("IO[bytes]", _Flow(stream)))
+                write(cast("IO[bytes]", _ForwardStream(stream)))
         elif _is_special(path):
             with open(path, "wb") as stream:
-                write(cast("IO[bytes]", _Flow(stream)))
+                write(cast("IO[bytes]", _ForwardStream(stream)))
         else:
             _replace(Path(os.path.realpath(path)), write)
     except (OSError, ValueError) as problem:
@@ -283,7 +283,7 @@ def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
 # --- how it is written ---------------------------------------------------------------------------
 
 
-class _Flow:
+class _ForwardStream:
     """A stream that only goes forward: devices take to seeking without doing it."""
 
     def __init__(self, stream: IO[bytes]) -> None:

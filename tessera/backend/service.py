@@ -107,7 +107,8 @@ class Request:
 
     Those `in_place` are in the memory of a GPU, all others in that of the host. `number` and `slot`
     may be -1 until it begins; from then on nobody changes it. Not frozen, nor is `Completion`,
-    since one of each is made per request.
+    since one of each is made per request. Emitted programs have a `Request` of their own, the same
+    thing with pinned memory (`backend.cuda.emitted.emitted_common`).
     """
 
     number: int

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tessera import __version__, codes
+from tessera import codes
 from tessera.cli import check as cli_check
 from tessera.cli import doctor as cli_doctor
 from tessera.cli import gpus as cli_gpus
@@ -38,6 +38,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError, error, warning
+from tessera.ir.version import __version__
 from tessera.output import Kind, check_apart, check_output, is_regular, write_file
 from tessera.report import diagnostics as render
 from tessera.settings import read_settings

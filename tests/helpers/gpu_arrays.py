@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backend.cuda.device_arrays import _Tensor
+from tessera.backend.cuda.device_arrays import _DlTensor
 from tests.helpers.fake_cuda import FakeCuda
 
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
@@ -50,7 +50,7 @@ class GpuArray:
         self._shape = (ctypes.c_int64 * dimensions)(*self.content.shape)
         strides = self.strides
         self._strides = None if strides is None else (ctypes.c_int64 * dimensions)(*strides)
-        self._tensor = _Tensor(
+        self._tensor = _DlTensor(
             self.address,
             2,
             self.gpu,

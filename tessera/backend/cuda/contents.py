@@ -3,7 +3,7 @@
 In: a model, and the memory of its replica. Out: nothing; memory is written. Also what has to be
 written again at the start of every request, because what is private to a request shares bytes: the
 words of its `pointers` records, and weights that have a copy per slot. Words of states are written
-again only where they differ from request to request; the judge has seen to it that no step may
+again only where they differ from request to request; the checker has seen to it that no step may
 write them then. Otherwise states carry what steps put in their place.
 """
 

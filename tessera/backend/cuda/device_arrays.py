@@ -23,7 +23,7 @@ _CUDA = 2
 _KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex", 6: "bool"}
 
 
-class _Tensor(ctypes.Structure):
+class _DlTensor(ctypes.Structure):
     """`DLTensor`, and with it the beginning of `DLManagedTensor`."""
 
     _fields_ = (
@@ -119,18 +119,18 @@ class Arrivals:
         self._events.clear()
 
 
-def _tensor_of(capsule: object) -> _Tensor:
+def _tensor_of(capsule: object) -> _DlTensor:
     """What a capsule describes; it stays the owner of the memory."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    return _Tensor.from_address(get(capsule, b"dltensor"))
+    return _DlTensor.from_address(get(capsule, b"dltensor"))
 
 
-def _count(tensor: _Tensor) -> int:
+def _count(tensor: _DlTensor) -> int:
     return math.prod(tensor.shape[i] for i in range(tensor.dimensions))
 
 
-def _is_in_order(tensor: _Tensor) -> bool:
+def _is_in_order(tensor: _DlTensor) -> bool:
     """Whether the elements follow each other, the last dimension first."""
     if not tensor.strides:
         return True
@@ -142,7 +142,7 @@ def _is_in_order(tensor: _Tensor) -> bool:
     return True
 
 
-def _type_name(tensor: _Tensor) -> str:
+def _type_name(tensor: _DlTensor) -> str:
     """As NumPy calls the type; empty where it has none."""
     kind = _KINDS.get(tensor.code)
     if kind is None or tensor.lanes != 1:

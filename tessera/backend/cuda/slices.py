@@ -47,7 +47,7 @@ def split_gpu(
     `sms` are those of every slice, `wanted` says which to make: who asks for other slices of the
     same list gets other SMs.
     """
-    gpu = _Gpu(driver, ordinal)
+    gpu = _CutGpu(driver, ordinal)
     if sum(sms) > _count(gpu.whole):
         raise TooFewSms(f"{sum(sms)} SMs are asked for, and there are {_count(gpu.whole)}")
     try:
@@ -56,7 +56,7 @@ def split_gpu(
         return _made(gpu, sms, wanted, _ANYWHERE)
 
 
-class _Gpu:
+class _CutGpu:
     """What is cut."""
 
     def __init__(self, driver: SliceDriver, ordinal: int) -> None:
@@ -83,7 +83,7 @@ class _Gpu:
 
 
 def _made(
-    gpu: _Gpu, sms: Sequence[int], wanted: Sequence[int], flags: int
+    gpu: _CutGpu, sms: Sequence[int], wanted: Sequence[int], flags: int
 ) -> tuple[tuple[Any, int], ...]:
     with ExitStack() as kept, ExitStack() as made:
         cut = _cut(gpu, sms, flags, kept)
@@ -92,7 +92,7 @@ def _made(
     return contexts
 
 
-def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
+def _cut(gpu: _CutGpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
     """The SMs of every slice, one cut after the other.
 
     Slices whose SMs make no whole groups come last: of those, one can be what is left when the
@@ -108,7 +108,7 @@ def _cut(gpu: _Gpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any
     return pieces
 
 
-def _cut_one(gpu: _Gpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:
+def _cut_one(gpu: _CutGpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:
     """So many SMs, or a few more where they need not lie together; and what is left."""
     if is_last and _count(left) == sms:
         return left, None

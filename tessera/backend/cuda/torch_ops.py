@@ -48,7 +48,7 @@ _TYPES = {
 }
 
 
-class _Memory:
+class _TorchMemory:
     """Device memory as PyTorch takes it from others."""
 
     def __init__(self, address: int, size: int) -> None:
@@ -140,7 +140,7 @@ class _Caller:
         device = f"cuda:{self.ordinal}"
         if not size:
             return self.torch.empty(operand.shape, dtype=kind, device=device)
-        memory = _Memory(self.address_of(operand.pointer), size)
+        memory = _TorchMemory(self.address_of(operand.pointer), size)
         raw = self.torch.as_tensor(memory, device=device)
         return raw.view(kind).as_strided(operand.shape, operand.element_strides())
 

@@ -15,7 +15,6 @@ import functools
 import json
 from pathlib import Path
 
-from tessera import __version__
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import (
     CHECKSUM_BYTES,
@@ -25,6 +24,7 @@ from tessera.frontend.cache.private_files import (
     read_private,
     write_whole,
 )
+from tessera.ir.version import __version__
 
 FORMAT = 1
 SUFFIX = ".regions"

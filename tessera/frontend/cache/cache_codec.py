@@ -85,7 +85,7 @@ def decode_record(data: Any) -> Any:
     return _CLASSES[head](**dict(zip(_FIELDS[head], decoded, strict=True)))
 
 
-class _Table:
+class _ValueTable:
     """Distinct values in order of appearance."""
 
     def __init__(self) -> None:
@@ -104,8 +104,8 @@ class _Table:
 
 class _BodyEncoder:
     def __init__(self) -> None:
-        self.opcodes, self.guards, self.operands = _Table(), _Table(), _Table()
-        self.lists, self.locations, self.labels = _Table(), _Table(), _Table()
+        self.opcodes, self.guards, self.operands = _ValueTable(), _ValueTable(), _ValueTable()
+        self.lists, self.locations, self.labels = _ValueTable(), _ValueTable(), _ValueTable()
         self.others: list[Any] = []
         self.stream = array("I")
         self.guards.number(None)

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tessera import __version__
 from tessera.diagnostics import Source
 from tessera.frontend.cache.cache_codec import (
     decode_body,
@@ -42,6 +41,7 @@ from tessera.frontend.cache.private_files import (
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.grammar import grammar_text
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.version import __version__
 
 FORMAT = 1
 SUFFIX = ".module"

@@ -266,7 +266,7 @@ def add_strangers(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
+class _MemoryBlock:
     """A piece of PyTorch's device memory; `is_private`: of a pool of some graph.
 
     `asked` is how many of its bytes somebody asked for.
@@ -284,7 +284,7 @@ class _Blocks:
 
     def __init__(self) -> None:
         blocks = [
-            _Block(
+            _MemoryBlock(
                 address=int(block["address"]),
                 bytes=int(block["size"]),
                 asked=int(block.get("requested_size", 0)),
@@ -297,7 +297,7 @@ class _Blocks:
         self._blocks = sorted(blocks, key=lambda block: block.address)
         self._starts = [block.address for block in self._blocks]
 
-    def at(self, word: int) -> _Block | None:
+    def at(self, word: int) -> _MemoryBlock | None:
         """The block that an address is in."""
         place = bisect_right(self._starts, word) - 1
         block = self._blocks[place] if place >= 0 else None

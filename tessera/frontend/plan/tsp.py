@@ -156,7 +156,7 @@ def _bad_text(source: Source, fault: BadText) -> Diagnostic:
     return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
 
 
-class _Field(NamedTuple):
+class _TextField(NamedTuple):
     """`key=value` as it stands in the text, and where."""
 
     name: str
@@ -325,7 +325,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
     def _record(self, keyword: Token, kind: type[R], given: object, **parts: object) -> R:
         return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
 
-    def _row(self, keyword: Token, kind: type[Any], given: list[_Field]) -> dict[str, Any]:
+    def _row(self, keyword: Token, kind: type[Any], given: list[_TextField]) -> dict[str, Any]:
         wanted = _kinds(kind)  # type: ignore[arg-type]
         row: dict[str, Any] = {}
         said = keyword.split()[0]
@@ -339,7 +339,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
         return row
 
-    def _value(self, field: _Field, options: tuple[Any, ...]) -> Any:
+    def _value(self, field: _TextField, options: tuple[Any, ...]) -> Any:
         text = field.value
         if text[0] == '"':
             strings = _strings(field)
@@ -367,10 +367,10 @@ _FIELD = re.compile(rf"([a-z_]+)=({_STRING}(?:,{_STRING})*+|[^\s\"|=]++)")
 _STRINGS = re.compile(_STRING)
 
 
-def _fields(given: Any) -> list[_Field]:
+def _fields(given: Any) -> list[_TextField]:
     """The `key=value`s of a record, in order."""
     return [
-        _Field(match[1], match[2], (token.start_pos or 0) + match.start())
+        _TextField(match[1], match[2], (token.start_pos or 0) + match.start())
         for token in given
         if isinstance(token, Token) and token.type == "FIELDS"
         for match in _FIELD.finditer(token)
@@ -393,7 +393,7 @@ def _number_of(keyword: Token) -> int:
     return int(text)
 
 
-def _strings(field: _Field) -> tuple[str, ...]:
+def _strings(field: _TextField) -> tuple[str, ...]:
     if field.value[0] != '"':
         raise field.bad(f"`{field.name}` is a list of names in quotes")
     try:
@@ -405,7 +405,7 @@ def _strings(field: _Field) -> tuple[str, ...]:
         raise field.bad("this is no string as JSON writes them") from None
 
 
-def _area_kind(field: _Field, text: str) -> AreaKind:
+def _area_kind(field: _TextField, text: str) -> AreaKind:
     try:
         return AreaKind(text)
     except ValueError:

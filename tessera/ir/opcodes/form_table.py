@@ -18,7 +18,7 @@ from tessera.ir.ptx import syntax as ptx
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundForm:
     """The form that an opcode is, and the types that it has, in order."""
 
     form: Form
@@ -65,7 +65,7 @@ def _forms(name: tuple[str, ...]) -> tuple[Form, ...]:
 
 
 @cache
-def find_form(opcode: ptx.Opcode, is_old: bool) -> Found | Unfit | None:
+def find_form(opcode: ptx.Opcode, is_old: bool) -> FoundForm | Unfit | None:
     """The form of an opcode; None where the tables do not have the opcode at all."""
     candidates = forms_of(opcode)
     if not candidates:
@@ -81,7 +81,7 @@ def find_form(opcode: ptx.Opcode, is_old: bool) -> Found | Unfit | None:
             for modifier, more in form.needs_of:
                 if all(word in modifiers for word in modifier.split(".")):
                     needs = needs.joined(more)
-            return Found(form, types, needs)
+            return FoundForm(form, types, needs)
     return _unfit(candidates, opcode, modifiers)
 
 

@@ -81,7 +81,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a kernel is placed on: `sms` SMs of a card."""
+    """What a kernel is placed on: `sms` SMs of a card.
+
+    While it runs it is a `Device` of `backend.ptx_executor.device` (on the CPU), or one of
+    `backend.cuda.emitted.emitted_common` (in a program that stands alone).
+    """
 
     id: DeviceId
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
-from tessera.ir.opcodes.form_table import Found, Unfit, find_form
+from tessera.ir.opcodes.form_table import FoundForm, Unfit, find_form
 from tessera.ir.opcodes.operand_types import (
     address_fault,
     memory_value_fits,
@@ -99,7 +99,7 @@ def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
 
 
 def _operand_fault(
-    opcode: ptx.Opcode, chosen: Found, words: tuple[str, ...]
+    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...]
 ) -> tuple[int, str] | None:
     """The first operand that does not fit, and why."""
     for index, (wanted, word) in enumerate(zip(chosen.form.operands, words, strict=False)):
@@ -109,7 +109,7 @@ def _operand_fault(
     return None
 
 
-def _reason(opcode: ptx.Opcode, chosen: Found, wanted: str, word: str) -> str | None:
+def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> str | None:
     if wanted[0] == "!":
         wanted = wanted[1:]
         if word[0] in "#%=" or word in (":", "()"):

@@ -52,7 +52,7 @@ def verify_module(module: ptx.Module) -> list[Diagnostic]:
     return _Verifier(module).run()
 
 
-class _TooManyErrors(Exception):
+class _EnoughFound(Exception):
     """Enough has been found to show."""
 
 
@@ -76,7 +76,7 @@ class _Verifier:
         self.variables: dict[str, ptx.Variable] = {}
 
     def run(self) -> list[Diagnostic]:
-        with contextlib.suppress(_TooManyErrors):
+        with contextlib.suppress(_EnoughFound):
             header = header_fault(self.module, is_new=self.is_new)
             if header is not None:
                 self.add(header)
@@ -103,7 +103,7 @@ class _Verifier:
         self.diagnostics.append(diagnostic)
         self.errors += diagnostic.severity is Severity.ERROR
         if self.errors >= MAX_ERRORS:
-            raise _TooManyErrors
+            raise _EnoughFound
 
     # --- declarations ---------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class _Verifier:
         trial = copy.copy(self)  # what is found good stays good for the next function
         trial.diagnostics, trial.scopes = [], []
         trial.unknown_opcodes = set(self.unknown_opcodes)
-        with contextlib.suppress(_TooManyErrors):
+        with contextlib.suppress(_EnoughFound):
             trial.block(sample, copy.deepcopy(outer))
         if trial.diagnostics:
             for known in (self.good, self.known, self.kinds, self.good_opcodes):

@@ -1,1 +1,1 @@
-"""The parts of `passes/checker/check_plan.py`, the judge of plans."""
+"""The parts of `passes/checker/check_plan.py`, the checker of plans."""

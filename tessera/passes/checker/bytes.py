@@ -1,4 +1,4 @@
-"""Sets of bytes as the judge of plans counts them.
+"""Sets of bytes as the checker of plans counts them.
 
 In: regions of accesses, ranges of a plan. Out: int64 arrays of shape (n, 2) with the starts and
 ends (exclusive) of sorted ranges that do not touch, and places in a list of boundaries.

@@ -1,4 +1,4 @@
-"""The independent judge of plans: proves that launch programs do what the trace says, or names why.
+"""The checker of plans: proves that launch programs do what the trace says, or names why.
 
 In: a plan (or a lowered replica) and the programs and graphs of its traces, freshly analysed. Out:
 diagnostics; none at all is the proof.
@@ -10,11 +10,12 @@ What is proved of every request, whatever the devices' speeds:
 - no two operations that touch the same memory, one of them to write, are under way together;
 - the programs come to an end, also where a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
-The parts are in `judge`: `shape` (everything is there once), `memory` (places), `modules` (what
-they bring along), `tenants` (who is in a place, and how long), `order` (what comes
-before what), `sequence` (what one device would do), `versions` (the walk), `homes` (from request to
-request), `pins` and `tables` (pointers), `policies` (what they share), `fits` (what devices can
-run). None of it is shared with planning or lowering.
+
+The parts: `shape` (everything is there once), `memory` (places), `modules` (what they bring along),
+`tenants` (who is in a place, and how long), `order` (what comes before what), `expected` (what one
+device would do), `versions` (the walk), `homes` (from request to request), `pins` and `tables`
+(pointers), `policies` (what they share), `fits` (what devices can run). None
+of it is shared with planning or lowering.
 
 Source: decision records 0005 and 0007.
 """
@@ -30,6 +31,7 @@ from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program.program import Launch, Program
 from tessera.passes.checker.effects import find_effects
+from tessera.passes.checker.expected import find_expected
 from tessera.passes.checker.findings import Findings, Locate, nowhere
 from tessera.passes.checker.fits import check_fits
 from tessera.passes.checker.homes import check_homes, writes_variables
@@ -38,7 +40,6 @@ from tessera.passes.checker.modules import Arches, check_modules
 from tessera.passes.checker.order import find_order
 from tessera.passes.checker.pins import check_pins, check_words
 from tessera.passes.checker.policies import check_layouts, shared_areas
-from tessera.passes.checker.sequence import find_sequence
 from tessera.passes.checker.shape import find_shape
 from tessera.passes.checker.versions import check_versions
 
@@ -143,11 +144,11 @@ def _check_replica(
         if shape is None:
             continue
         order = find_order(shape, findings)
-        sequence = find_sequence(shape, effects[number], claims[number].homes)
-        check_words(shape, sequence, findings)
+        expected = find_expected(shape, effects[number], claims[number].homes)
+        check_words(shape, expected, findings)
         if order is not None:
-            check_versions(shape, order, sequence, memory, claims[number], findings)
-        walked[number] = (shape, sequence)
+            check_versions(shape, order, expected, memory, claims[number], findings)
+        walked[number] = (shape, expected)
     if len(walked) == len(lowered.traces):
         check_pins(walked, lowered.devices, findings)
 

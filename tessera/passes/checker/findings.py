@@ -1,4 +1,4 @@
-"""What the judge of plans says: one diagnostic per broken rule, with the operations behind it.
+"""What the checker of plans says: one diagnostic per broken rule, with the operations behind it.
 
 In: operations and ranges. Out: a list of diagnostics that stops growing: one fault often shows in
 many places, and the first are enough to find it. Where the plan is a text, the operations behind a

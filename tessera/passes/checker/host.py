@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from tessera.ir.program.program import Role
 from tessera.passes.checker.bytes import Array, marked, places, text
+from tessera.passes.checker.expected import FIRST, ExpectedVersions, Versions
 from tessera.passes.checker.findings import Findings, Op
-from tessera.passes.checker.sequence import FIRST, Sequence, Versions
 from tessera.passes.checker.shape import TraceShape
 from tessera.passes.checker.space import POISON_VERSION
 from tessera.passes.checker.waste import report_excess
@@ -25,13 +25,13 @@ _NOT_SENT = -2
 class Host:
     """Per output and atom the version that was sent."""
 
-    def __init__(self, shape: TraceShape, sequence: Sequence, findings: Findings) -> None:
+    def __init__(self, shape: TraceShape, expected: ExpectedVersions, findings: Findings) -> None:
         self.shape = shape
         self.names = shape.names
-        self.sequence = sequence
+        self.expected = expected
         self.findings = findings
         self.sent = {
-            int(held.id): np.full(len(sequence.bounds[int(held.id)]) - 1, _NOT_SENT, dtype=np.int32)
+            int(held.id): np.full(len(expected.bounds[int(held.id)]) - 1, _NOT_SENT, dtype=np.int32)
             for held in shape.graph.buffers
             if held.role is Role.OUTPUT and held.bytes
         }
@@ -40,7 +40,7 @@ class Host:
         """Bytes are sent to the host."""
         before = self.findings.count
         lost = np.asarray(version) == POISON_VERSION
-        bounds, final = self.sequence.bounds[buffer], self.sequence.final[buffer]
+        bounds, final = self.expected.bounds[buffer], self.expected.final[buffer]
         index = places(bounds, ranges)
         again = self.sent[buffer][index] != _NOT_SENT
         if again.any():
@@ -67,10 +67,10 @@ class Host:
     def finish(self) -> None:
         """All that steps wrote has been sent."""
         for buffer, sent in self.sent.items():
-            final = self.sequence.final[buffer]
+            final = self.expected.final[buffer]
             missing = (sent == _NOT_SENT) & (final > FIRST)
             if missing.any():
-                where = text(marked(self.sequence.bounds[buffer], slice(0, len(sent)), missing))
+                where = text(marked(self.expected.bounds[buffer], slice(0, len(sent)), missing))
                 self.findings.add(
                     "TSR4007",
                     f"bytes {where} of the output {self.names.buffer(buffer)} never reach the host",

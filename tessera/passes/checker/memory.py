@@ -6,7 +6,7 @@ trace is, and findings.
 An area exists once (weights, module variables), once per lane (state) or once per slot (the rest),
 and its kind follows from the role of a buffer. Weights and states of equal name are one buffer for
 all traces: they have one place on a device, which nothing else shares. Places in a slot may
-overlap: `judge.versions` proves that their tenants do not meet. Where a variable is only its
+overlap: `checker.versions` proves that their tenants do not meet. Where a variable is only its
 module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
 slot instead, because what they point to may be.
 """

@@ -1,6 +1,6 @@
 """Pinned steps, pointers and weights: what may not be far from where it is used.
 
-In: the shape and sequence of each trace. Out: findings.
+In: the shape of each trace and what is expected of it. Out: findings.
 
 A pinned step may follow addresses that it finds in memory, so it must be on the device of every
 step whose bytes it may find there, and of every step that may find bytes of its own: addresses mean
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tessera.ir.plan.launch_program import Fill
 from tessera.ir.program.program import Role
 from tessera.passes.checker.bytes import Array, common, places, text
+from tessera.passes.checker.expected import ExpectedVersions, StepTouch
 from tessera.passes.checker.findings import Findings
-from tessera.passes.checker.sequence import Sequence, StepTouch
 from tessera.passes.checker.shape import LASTING, TraceShape
 
 Masks = npt.NDArray[Any]
@@ -28,16 +28,16 @@ Masks = npt.NDArray[Any]
 Key = tuple[int, int | str]
 
 
-def check_words(shape: TraceShape, sequence: Sequence, findings: Findings) -> None:
+def check_words(shape: TraceShape, expected: ExpectedVersions, findings: Findings) -> None:
     """No transfer and no fill touches a word that holds an address."""
     for number, transfer in shape.transfers.items():
-        words = sequence.words.get(int(transfer.buffer))
+        words = expected.words.get(int(transfer.buffer))
         if words is not None:
             _check_apart(shape.names.transfer(number), transfer.bytes, words, findings)
     for ops in shape.queues.values():
         for op in ops:
             if isinstance(op.operation, Fill):
-                words = sequence.words.get(int(op.operation.buffer))
+                words = expected.words.get(int(op.operation.buffer))
                 if words is not None:
                     _check_apart(str(shape.names.op(op)), op.operation.bytes, words, findings)
 
@@ -55,7 +55,9 @@ def _check_apart(
 
 
 def check_pins(
-    traces: Mapping[int, tuple[TraceShape, Sequence]], devices: tuple[str, ...], findings: Findings
+    traces: Mapping[int, tuple[TraceShape, ExpectedVersions]],
+    devices: tuple[str, ...],
+    findings: Findings,
 ) -> None:
     """Every pinned step is where its bytes come from and go to."""
     if not any(node.pins for shape, _ in traces.values() for node in shape.graph.nodes):
@@ -81,11 +83,11 @@ def _key(shape: TraceShape, trace: int, buffer: int) -> Key:
     return (-1, held.name) if held.role is Role.STATE else (trace, buffer)
 
 
-def _bounds(traces: Mapping[int, tuple[TraceShape, Sequence]]) -> dict[Key, Array]:
+def _bounds(traces: Mapping[int, tuple[TraceShape, ExpectedVersions]]) -> dict[Key, Array]:
     """Where buffers are cut, those that traces share by the cuts of all of them."""
     cuts_of: dict[Key, list[Array]] = {}
-    for trace, (shape, sequence) in traces.items():
-        for buffer, cuts in sequence.bounds.items():
+    for trace, (shape, expected) in traces.items():
+        for buffer, cuts in expected.bounds.items():
             cuts_of.setdefault(_key(shape, trace, buffer), []).append(cuts)
     return {key: np.unique(np.concatenate(cuts)) for key, cuts in cuts_of.items()}
 
@@ -96,7 +98,7 @@ class _WordFlow:
     def __init__(
         self,
         trace: int,
-        traces: Mapping[int, tuple[TraceShape, Sequence]],
+        traces: Mapping[int, tuple[TraceShape, ExpectedVersions]],
         devices: tuple[str, ...],
         bounds: dict[Key, Array],
         first: Mapping[Key, tuple[Masks, Masks]],
@@ -104,12 +106,12 @@ class _WordFlow:
     ) -> None:
         self.trace = trace
         self.traces = traces
-        self.shape, self.sequence = traces[trace]
+        self.shape, self.expected = traces[trace]
         self.bit = {device: 1 << number for number, device in enumerate(devices)}
         self.bounds = bounds
         self.findings = findings
         self.made: dict[int, tuple[Masks, Masks]] = {}
-        for buffer in self.sequence.bounds:
+        for buffer in self.expected.bounds:
             key = _key(self.shape, trace, buffer)
             count = len(bounds[key]) - 1
             none = _none(count, len(devices))
@@ -118,7 +120,7 @@ class _WordFlow:
 
     def run(self) -> dict[Key, tuple[Masks, Masks]]:
         """Walk the steps; what they leave in bytes that outlive the request."""
-        for step, touches in enumerate(self.sequence.touches):
+        for step, touches in enumerate(self.expected.touches):
             own = self.bit[self.shape.runs[step].device]
             for touch in touches:
                 self._check(step, touch, own)
@@ -169,8 +171,8 @@ class _WordFlow:
         """Steps of other devices that write bytes which a step needs, the own trace's first."""
         key = _key(self.shape, self.trace, touch.buffer)
         for trace in sorted(self.traces, key=lambda trace: trace != self.trace):
-            shape, sequence = self.traces[trace]
-            for step, touches in enumerate(sequence.touches):
+            shape, expected = self.traces[trace]
+            for step, touches in enumerate(expected.touches):
                 if shape.runs[step].device == here or (pinned and not shape.graph.nodes[step].pins):
                     continue
                 for other in touches:

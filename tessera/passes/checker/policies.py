@@ -30,7 +30,7 @@ def check_layouts(
                 continue
             buffers = programs[place.trace].buffers
             if not 0 <= place.buffer < len(buffers):
-                continue  # `judge.memory` says so
+                continue  # `checker.memory` says so
             weight = buffers[place.buffer]
             layout = layouts.setdefault(place.device, {})
             known = layout.setdefault(weight.name, (place.offset, place.offset + weight.bytes))

@@ -1,4 +1,4 @@
-"""The memory of one device while the judge walks a request: a tag and the last users per byte.
+"""The memory of one device while the checker walks a request: a tag and the last users per byte.
 
 In: places of the buffers of a trace on a device. Out: a `Space`.
 
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import AreaKind, Queue
 from tessera.passes.checker.bytes import Array, Index, places
+from tessera.passes.checker.expected import ExpectedVersions, Versions
 from tessera.passes.checker.findings import Op
 from tessera.passes.checker.memory import MOST_BYTES, Memory
-from tessera.passes.checker.sequence import Sequence, Versions
 from tessera.passes.checker.shape import TraceShape
 
 POISON_TAG, UNCLEAR_TAG = 0, 1
@@ -106,7 +106,7 @@ class Space:
 
 def expand(
     space: Space,
-    sequence: Sequence,
+    expected: ExpectedVersions,
     buffer: int,
     ranges: Array,
     index: Index,
@@ -115,29 +115,31 @@ def expand(
     """Versions per atom of ranges of a buffer, as versions per place in the tables."""
     if isinstance(versions, int):
         return versions
-    bounds = sequence.bounds[buffer]
+    bounds = expected.bounds[buffer]
     whole = np.zeros(len(bounds), dtype=np.int64)
     whole[places(bounds, ranges)] = versions
     return whole[space._numbers(buffer, index)]
 
 
-def count_atoms(shape: TraceShape, sequence: Sequence, memory: Memory) -> int:
+def count_atoms(shape: TraceShape, expected: ExpectedVersions, memory: Memory) -> int:
     """At most so many atoms the memory of all devices is cut into."""
     return sum(
-        len(sequence.bounds.get(buffer, ()))
+        len(expected.bounds.get(buffer, ()))
         for trace, _, buffer in memory.places
         if trace == shape.trace.trace
     )
 
 
-def build_space(shape: TraceShape, sequence: Sequence, memory: Memory, device: str) -> Space:
+def build_space(
+    shape: TraceShape, expected: ExpectedVersions, memory: Memory, device: str
+) -> Space:
     """The memory of a device before a request: all poison."""
     start: dict[int, int] = {}
     sizes: dict[int, int] = {}
     variables = _VARIABLES
     for held in shape.graph.buffers:
         place = memory.place(shape.trace.trace, device, int(held.id))
-        if place is None or int(held.id) not in sequence.bounds:
+        if place is None or int(held.id) not in expected.bounds:
             continue
         sizes[int(held.id)] = held.bytes
         if place.kind is AreaKind.MODULE:
@@ -145,11 +147,11 @@ def build_space(shape: TraceShape, sequence: Sequence, memory: Memory, device: s
             variables += held.bytes + 1
         else:
             start[int(held.id)] = _BASES[place.kind] + place.offset
-    parts = [sequence.bounds[buffer] + at for buffer, at in start.items()]
+    parts = [expected.bounds[buffer] + at for buffer, at in start.items()]
     bounds = np.unique(np.concatenate(parts)) if parts else np.zeros(1, dtype=np.int64)
     atoms: dict[int, Array] = {}
     for buffer, at in start.items():
-        own = sequence.bounds[buffer]
+        own = expected.bounds[buffer]
         first, last = np.searchsorted(bounds, [at, at + sizes[buffer]])
         atoms[buffer] = np.searchsorted(own, bounds[first:last] - at, side="right") - 1
     count = len(bounds)

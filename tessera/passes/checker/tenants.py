@@ -1,6 +1,6 @@
 """Who has which bytes of a slot, and from when to when.
 
-In: the operations of a request as the judge walks them. Out: findings.
+In: the operations of a request as the checker walks them. Out: findings.
 
 Places in a slot may overlap; their tenants may not. A buffer moves into its place on a device with
 the first operation there that touches it, and moves out with its `free`, or when the request ends.

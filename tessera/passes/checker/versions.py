@@ -1,14 +1,14 @@
-"""What every byte of every device holds, operation by operation: the heart of the judge.
+"""What every byte of every device holds, operation by operation: the heart of the checker.
 
-In: the operations of a request in a possible order with their clocks (`judge.order`), what the
-steps need (`judge.sequence`), and where buffers are (`judge.memory`). Out: findings.
+In: the operations of a request in a possible order with their clocks (`checker.order`), what the
+steps need (`checker.expected`), and where buffers are (`checker.memory`). Out: findings.
 
 Per device and byte of memory it is known whose byte it is and of which version (a *tag*; 0 is
 poison), and per queue the last operation that read and that wrote it. An operation is right if
 - what it may read, and may write but need not, has the tag of the version it needs;
 - all that wrote these bytes before is over when it begins; if it writes, all that read them too;
 - it does not put an older version over a newer one, and nothing has freed the place, or taken it
-  (`judge.tenants`).
+  (`checker.tenants`).
 Because all conflicting operations are ordered, every other possible order gives the same bytes:
 one walk proves all interleavings. Memory is told apart by address, not by buffer, so that tenants
 of the same bytes are judged by the same rules.
@@ -26,13 +26,13 @@ from tessera.ir.plan.launch_program import HOST, Fill, Free, Home, Queue, Receiv
 from tessera.ir.program.program import Role
 from tessera.passes.checker import limits
 from tessera.passes.checker.bytes import Array, Index, marked, places, ranges_of, text
+from tessera.passes.checker.expected import FIRST, ExpectedVersions, StepTouch, Versions
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.homes import Claims
 from tessera.passes.checker.host import Host
 from tessera.passes.checker.limits import give_up
 from tessera.passes.checker.memory import Memory
 from tessera.passes.checker.order import Clock, Order
-from tessera.passes.checker.sequence import FIRST, Sequence, StepTouch, Versions
 from tessera.passes.checker.shape import LASTING, TraceShape
 from tessera.passes.checker.space import (
     POISON_TAG,
@@ -50,16 +50,16 @@ from tessera.passes.checker.waste import find_waste
 def check_versions(
     shape: TraceShape,
     order: Order,
-    sequence: Sequence,
+    expected: ExpectedVersions,
     memory: Memory,
     claims: Claims,
     findings: Findings,
 ) -> None:
     """Do one request, and check every operation of it."""
-    if count_atoms(shape, sequence, memory) > limits.MOST_ATOMS:
+    if count_atoms(shape, expected, memory) > limits.MOST_ATOMS:
         give_up(shape.trace.trace, "touch too many ranges", findings)
         return
-    walk = _VersionWalk(shape, sequence, memory, claims, findings)
+    walk = _VersionWalk(shape, expected, memory, claims, findings)
     for op, done in order:
         walk.do(op, done)
         if walk.work > limits.MOST_WORK:
@@ -74,13 +74,13 @@ class _VersionWalk:
     def __init__(
         self,
         shape: TraceShape,
-        sequence: Sequence,
+        expected: ExpectedVersions,
         memory: Memory,
         claims: Claims,
         findings: Findings,
     ) -> None:
         self.shape = shape
-        self.sequence = sequence
+        self.expected = expected
         self.memory = memory
         self.claims = claims
         self.findings = findings
@@ -88,7 +88,7 @@ class _VersionWalk:
         self.names = shape.names
         self.devices = tuple(dict.fromkeys(device for device, _ in shape.queues))
         self.spaces = {
-            device: build_space(shape, sequence, memory, device) for device in self.devices
+            device: build_space(shape, expected, memory, device) for device in self.devices
         }
         self.work = 0
         self.waste = {
@@ -96,7 +96,7 @@ class _VersionWalk:
         }
         self.tenants = Tenants(shape, memory, self.spaces, findings)
         self.carried: dict[int, int | Versions] = {}
-        self.host = Host(shape, sequence, findings)
+        self.host = Host(shape, expected, findings)
         self._begin()
 
     def _begin(self) -> None:
@@ -106,7 +106,7 @@ class _VersionWalk:
         for device in self.devices:
             for buffer, where in self.claims.constant.items():
                 self._put(device, buffer, where)
-            for buffer, words in self.sequence.words.items():
+            for buffer, words in self.expected.words.items():
                 role = self.shape.graph.buffers[buffer].role
                 if role is Role.WEIGHT:
                     whole = ranges_of([(0, self.shape.graph.buffers[buffer].bytes)])
@@ -146,7 +146,7 @@ class _VersionWalk:
     def _run(self, op: Op, done: Clock, step: int) -> None:
         space = self.spaces[op.device]
         self._check_weights(op, step)
-        touches = [t for t in self.sequence.touches[step] if self._take(op, done, t.buffer)]
+        touches = [t for t in self.expected.touches[step] if self._take(op, done, t.buffer)]
         self._check_tenants(op, space, touches)
         for touch in touches:
             needed = space.index(touch.buffer, touch.needed)
@@ -166,7 +166,7 @@ class _VersionWalk:
             space.write(written, op, space.tag(touch.buffer, step))
 
     def _check_weights(self, op: Op, step: int) -> None:
-        for buffer, written in self.sequence.weights[step]:
+        for buffer, written in self.expected.weights[step]:
             if written:
                 self.findings.add(
                     "TSR4005",
@@ -174,7 +174,7 @@ class _VersionWalk:
                     "that all requests share",
                     self.names.op(op),
                 )
-            if buffer in self.sequence.bounds:
+            if buffer in self.expected.bounds:
                 continue  # judged like any other
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
@@ -196,7 +196,7 @@ class _VersionWalk:
 
     def _check_current(self, op: Op, touch: StepTouch, index: Index) -> None:
         space = self.spaces[op.device]
-        wanted = expand(space, self.sequence, touch.buffer, touch.needed, index, touch.version)
+        wanted = expand(space, self.expected, touch.buffer, touch.needed, index, touch.version)
         wrong = space.tags[index] != space.tag(touch.buffer, 0) + wanted
         if not wrong.any():
             return
@@ -256,7 +256,7 @@ class _VersionWalk:
             return
         space = self.spaces[op.device]
         index = space.index(buffer, ranges)
-        wanted = expand(space, self.sequence, buffer, ranges, index, version)
+        wanted = expand(space, self.expected, buffer, ranges, index, version)
         if self._ordered(op, done, buffer, index, writes=True):
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
@@ -378,8 +378,8 @@ class _VersionWalk:
         ranges = ranges_of(home.bytes)
         index = space.index(buffer, ranges)
         self.waste[home.device].use(index)
-        final = self.sequence.final[buffer][places(self.sequence.bounds[buffer], ranges)]
-        wanted = expand(space, self.sequence, buffer, ranges, index, final)
+        final = self.expected.final[buffer][places(self.expected.bounds[buffer], ranges)]
+        wanted = expand(space, self.expected, buffer, ranges, index, final)
         wrong = space.tags[index] != space.tag(buffer, 0) + wanted
         if not wrong.any():
             return

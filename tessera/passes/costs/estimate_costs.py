@@ -113,7 +113,7 @@ class _Estimator:
             gpu = self.machine.gpu_of(device)
             key = gpu.key, device.sms
             if key not in known:
-                known[key] = self._cost(work, node, _Bytes(warm, cold), gpu, device)
+                known[key] = self._cost(work, node, _DistinctBytes(warm, cold), gpu, device)
             costs.append(known[key][0])
             seen = seen or known[key][1]
         return StepCosts(
@@ -125,7 +125,7 @@ class _Estimator:
         )
 
     def _cost(
-        self, work: Work, node: Node, moved: _Bytes, gpu: Gpu, device: Device
+        self, work: Work, node: Node, moved: _DistinctBytes, gpu: Gpu, device: Device
     ) -> tuple[Cost, LaunchWork | None]:
         if not isinstance(work, Launch):
             call, sure = _call_work(work)
@@ -159,7 +159,7 @@ class _Estimator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bytes:
+class _DistinctBytes:
     """Distinct bytes of a step: of buffers private to a request, and of weights and state."""
 
     private: float

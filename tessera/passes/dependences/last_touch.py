@@ -61,7 +61,7 @@ class LastTouch:
 
     def __init__(self, size: int) -> None:
         origin = np.zeros(1, dtype=np.int64)
-        self.segments = [_Segment(size, origin, origin, [TouchHistory()])]
+        self.segments = [_Stretch(size, origin, origin, [TouchHistory()])]
         self._firsts = [0]
 
     def look_up(self, touched: Ranges) -> list[tuple[TouchHistory, Ranges]]:
@@ -85,7 +85,7 @@ class LastTouch:
                 segment.change(part, lambda old: _with_write(old, touch, kept))
         self._divide()
 
-    def _parts(self, touched: Ranges) -> Iterator[tuple[_Segment, Ranges]]:
+    def _parts(self, touched: Ranges) -> Iterator[tuple[_Stretch, Ranges]]:
         """The segments that some bytes are in, each with its share of them."""
         if len(self.segments) == 1:
             yield self.segments[0], touched
@@ -108,7 +108,7 @@ class LastTouch:
 
 
 @dataclass(slots=True)
-class _Segment:
+class _Stretch:
     """The ranges from `starts[0]` to `end`."""
 
     end: int
@@ -140,16 +140,16 @@ class _Segment:
             for kind in dict.fromkeys(kinds.tolist())
         ]
 
-    def halves(self) -> list[_Segment]:
+    def halves(self) -> list[_Stretch]:
         """Itself, or two segments where it is too long."""
         middle = len(self.starts) // 2
         if len(self.starts) <= _MOST_RANGES:
             return [self]
         cut = int(self.starts[middle])
-        first = _Segment(cut, self.starts[:middle], self.places[:middle], list(self.histories))
+        first = _Stretch(cut, self.starts[:middle], self.places[:middle], list(self.histories))
         return [
             first,
-            _Segment(self.end, self.starts[middle:], self.places[middle:], self.histories),
+            _Stretch(self.end, self.starts[middle:], self.places[middle:], self.histories),
         ]
 
     def replace(self, touched: Ranges, history: TouchHistory) -> None:

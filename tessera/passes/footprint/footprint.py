@@ -80,10 +80,10 @@ def find_footprint(
 ) -> Footprint:
     """Run the slice of a kernel for a launch."""
     try:
-        return _Launch(code, scene, exact_budget, is_coarse=False).footprint()
+        return _LaunchWalk(code, scene, exact_budget, is_coarse=False).footprint()
     except OverBudget:
         pass
-    launch = _Launch(code, scene, coarse_budget, is_coarse=True)
+    launch = _LaunchWalk(code, scene, coarse_budget, is_coarse=True)
     try:
         return launch.footprint()
     except OverBudget:
@@ -93,7 +93,7 @@ def find_footprint(
         )
 
 
-class _Launch:
+class _LaunchWalk:
     """Runs of one launch, with all CTAs one by one or with one row for all."""
 
     def __init__(self, code: KernelCode, scene: Scene, budget: int, *, is_coarse: bool) -> None:

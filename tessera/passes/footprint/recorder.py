@@ -54,7 +54,7 @@ class TouchedBytes:
 
 
 @dataclass(slots=True)
-class _Run:
+class _MovingAddresses:
     """Addresses that move by a distance: the last ones, and the distances so far."""
 
     address: Lanes
@@ -86,7 +86,7 @@ class Recorder:
         self.doubt = 0
         # The effects whose addresses are made of several, and in no object for sure.
         self.mixed: set[tuple[int, int]] = set()
-        self._runs: dict[tuple[int, int], _Run] = {}
+        self._runs: dict[tuple[int, int], _MovingAddresses] = {}
         self.work = 0
 
     def add(
@@ -160,7 +160,7 @@ class Recorder:
         chosen, certain = _select(address.lo, may, sure)
         self.work += 4 * chosen.size
         pieces = self._pieces(chosen, certain, width, index, effect)
-        self._runs[index, effect] = _Run(address, may, sure, width, pieces, [0])
+        self._runs[index, effect] = _MovingAddresses(address, may, sure, width, pieces, [0])
 
     def _distance(self, old: Lanes, new: Lanes) -> int | None:
         """By how much every thread's address moved, modulo 2**64; None where they differ."""

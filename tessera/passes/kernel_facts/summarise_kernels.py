@@ -118,7 +118,7 @@ def summarise_module(module: ptx.Module) -> ModuleSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
+class _BodyFacts:
     """What one pass over a body finds; calls are not followed yet."""
 
     function: ptx.Function
@@ -132,7 +132,7 @@ class _Facts:
 
 def _scan(
     function: ptx.Function, shared: Mapping[str, ptx.Variable], known: frozenset[str]
-) -> _Facts:
+) -> _BodyFacts:
     variables: list[ptx.Variable] = []
     mix: Counter[InstructionKind] = Counter()
     calls: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def _scan(
                 indirect += 1
         if len(shared_names) < len(shared):
             shared_names |= dict.fromkeys(n for n in _names(statement.operands) if n in shared)
-    return _Facts(
+    return _BodyFacts(
         function=function,
         variables=tuple(variables),
         mix=_counts({kind.value: count for kind, count in mix.items()}),
@@ -198,7 +198,7 @@ class _SharedLayout:
 
 
 def _shared_layouts(
-    facts: Sequence[_Facts], shared: Mapping[str, ptx.Variable]
+    facts: Sequence[_BodyFacts], shared: Mapping[str, ptx.Variable]
 ) -> dict[str, _SharedLayout]:
     """The layout of each function: the module's variables first, then those of bodies, in order."""
     table = list(shared.values())
@@ -221,7 +221,9 @@ def _shared_layouts(
     return {name: made[id(used)] for name, used in gathered.items()}
 
 
-def _summarise(facts: _Facts, layout: _SharedLayout, lines: Mapping[int, int]) -> FunctionSummary:
+def _summarise(
+    facts: _BodyFacts, layout: _SharedLayout, lines: Mapping[int, int]
+) -> FunctionSummary:
     function = facts.function
     return FunctionSummary(
         name=function.name,

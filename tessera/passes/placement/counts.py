@@ -55,7 +55,7 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Node:
+class _BranchNode:
     bound: float
     number: int
     bounds: Bounds
@@ -154,7 +154,7 @@ class _CountSearch:
         self.period = _period(model, incumbent)
         self.solver = solver
         self.counts = [np.array(columns) for columns in model.counts]
-        self.open: list[_Node] = []
+        self.open: list[_BranchNode] = []
         self.closed = INFINITY  # the least bound of a node that is not taken further
         self.made = 0
 
@@ -204,7 +204,7 @@ class _CountSearch:
             self.closed = min(self.closed, relaxed.bound_ns)
             return
         self.made += 1
-        heapq.heappush(self.open, _Node(relaxed.bound_ns, self.made, bounds, relaxed, basis))
+        heapq.heappush(self.open, _BranchNode(relaxed.bound_ns, self.made, bounds, relaxed, basis))
 
     def _round(self, relaxed: Relaxation) -> None:
         rounded = self.rounder(relaxed, self.best)
@@ -212,7 +212,7 @@ class _CountSearch:
         if period < self.period:
             self.best, self.period = rounded, period
 
-    def _children(self, node: _Node) -> list[Side] | None:
+    def _children(self, node: _BranchNode) -> list[Side] | None:
         """The two sides of the best count to branch on; None if there is none."""
         sums = np.array([node.relaxed.values[columns].sum() for columns in self.counts])
         best: list[Side] | None = None
@@ -236,7 +236,7 @@ class _CountSearch:
         split.sort(key=lambda n: (n not in tasks, -distance[n], n))
         return split[:_TRIED_COUNTS]
 
-    def _sides(self, node: _Node, count: int, value: float) -> list[Side] | None:
+    def _sides(self, node: _BranchNode, count: int, value: float) -> list[Side] | None:
         """What is left of a node on each side of a count; None if a side could not be solved."""
         least, most = 0.0, float(len(self.model.counts[count]))
         others = []

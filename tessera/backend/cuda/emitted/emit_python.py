@@ -69,10 +69,10 @@ def emit_python(
     lowered: LoweredReplica, traces: Sequence[ServedTrace], targets: Mapping[str, str]
 ) -> dict[str, str]:
     """The files of a plan's programs; `targets` says which GPU or slice each device is."""
-    return _Emitter(lowered, traces, targets).files()
+    return _ScriptEmitter(lowered, traces, targets).files()
 
 
-class _Emitter:
+class _ScriptEmitter:
     def __init__(
         self, lowered: LoweredReplica, traces: Sequence[ServedTrace], targets: Mapping[str, str]
     ) -> None:

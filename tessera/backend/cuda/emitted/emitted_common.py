@@ -82,7 +82,7 @@ def by_value(content: str, pointers: dict[int, bytes]) -> bytes:
 class Request:
     """One request: where it runs, and its inputs and outputs in pinned memory.
 
-    The same thing as a `Request` of the backends, in a program that stands alone.
+    A `Request` of the backends (`backend.service`), in a program that stands alone.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Request:
 class Device:
     """A GPU or a slice of one, with the memory, modules and streams of the plan.
 
-    The same thing as a `Device` of the machine, in a program that stands alone.
+    A `Device` of the machine (`ir.plan.machine`), in a program that stands alone.
     """
 
     all: ClassVar[dict[str, Device]] = {}

@@ -50,7 +50,7 @@ _MOST_ERRORS = 20
 
 
 @dataclass(slots=True)
-class _Draft:
+class _BlockDraft:
     """A block between emission and the final source."""
 
     name: str
@@ -80,7 +80,7 @@ class KernelCompiler:
         self.block_constants: dict[str, str] = {}
         self.symbols: dict[str, int] = {}
         self.sites: list[Site] = []
-        self.drafts: list[_Draft] = []
+        self.drafts: list[_BlockDraft] = []
         self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.shared_static = 0
         self.shared_dynamic = False
@@ -271,7 +271,7 @@ class KernelCompiler:
             together = [i for i in inside if is_warp_wide(i)]
             only_waits = bool(together) and all(i.opcode.name in BARRIERS for i in together)
             full_name, length = f"{name}:{number}", block.end - block.start
-            draft = _Draft(full_name, emitter, members, only_waits, length, first_site)
+            draft = _BlockDraft(full_name, emitter, members, only_waits, length, first_site)
             self.drafts.append(draft)
 
     def _emit(self, emitter: Emitter, instruction: ptx.Instruction) -> None:
@@ -351,7 +351,7 @@ class KernelCompiler:
             wanted = live[name] | self.always_out
             draft.outs = [number for number in sorted(emitter.defined) if number in wanted]
 
-    def _block_source(self, number: int, draft: _Draft) -> str:
+    def _block_source(self, number: int, draft: _BlockDraft) -> str:
         emitter = draft.emitter
         outs = [emitter.read_number(n, self.register_kinds[n]) for n in draft.outs]
         arguments = "".join(f", {name}" for name in emitter.ins.values())
@@ -363,7 +363,9 @@ class KernelCompiler:
             f"    {body}\n    return ({given}), {emitter.control.value}\n"
         )
 
-    def _finish_block(self, number: int, draft: _Draft, numbers: dict[str, int]) -> CompiledBlock:
+    def _finish_block(
+        self, number: int, draft: _BlockDraft, numbers: dict[str, int]
+    ) -> CompiledBlock:
         control = draft.emitter.control
         assert control is not None
         return CompiledBlock(

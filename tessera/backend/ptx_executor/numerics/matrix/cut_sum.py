@@ -161,7 +161,7 @@ def _picked(shape: tuple[int, ...], where: Where) -> Where:
     return (_ALL, *picked)
 
 
-class _Space:
+class _Workspace:
     """Arrays for the steps of one block: per product [k, ...], then per sum.
 
     Exponents, products and their cut terms follow each other in the same memory.
@@ -205,22 +205,22 @@ class _Scratch(threading.local):
     """Memory that the blocks of a thread use again: fresh pages cost more than the sums."""
 
     def __init__(self) -> None:
-        self._spaces: dict[tuple[int, tuple[int, ...]], _Space] = {}
+        self._spaces: dict[tuple[int, tuple[int, ...]], _Workspace] = {}
 
-    def space(self, depth: int, shape: tuple[int, ...]) -> _Space:
+    def space(self, depth: int, shape: tuple[int, ...]) -> _Workspace:
         """Arrays for a block of this shape, their contents left from before."""
         space = self._spaces.get((depth, shape))
         if space is None:
             if len(self._spaces) >= _SPACES:
                 self._spaces.clear()
-            space = self._spaces[depth, shape] = _Space(depth, shape)
+            space = self._spaces[depth, shape] = _Workspace(depth, shape)
         return space
 
 
 _SCRATCH = _Scratch()
 
 
-def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> None:
+def _largest_exponents(a: Values, b: Values, c: Values, space: _Workspace) -> None:
     """The largest exponent among C and the products of factors with exponents `a` and `b`.
 
     It becomes `space.power`: biased, at its place in a float32, 0 if it were below that.
@@ -236,7 +236,7 @@ def _largest_exponents(a: Values, b: Values, c: Values, space: _Space) -> None:
     np.maximum(space.power, of_c, out=space.power)
 
 
-def _is_safe(space: _Space, c: Values) -> bool:
+def _is_safe(space: _Workspace, c: Values) -> bool:
     """Whether float32 is enough: all finite, no huge or tiny exponents but where all is zero.
 
     The exponents of sums of nothing but zeros become one that serves. (A subnormal in C beside

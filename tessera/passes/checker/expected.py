@@ -1,7 +1,7 @@
 """What one device would have produced: which version of its bytes each step needs.
 
 In: a `TraceShape` and the effects of its steps (they come from the analysis of the trace, never
-from the plan). Out: a `Sequence`: per step and buffer the bytes that must be current and the
+from the plan). Out: `ExpectedVersions`: per step and buffer the bytes that must be current and the
 version that is, the bytes that it may write, and the versions at the end.
 
 The version of a byte is the number of the last step that may have written it, or FIRST for what it
@@ -53,8 +53,8 @@ class StepTouch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequence:
-    """The run on one device. `bounds` cuts each buffer into atoms; `words` are its pointers.
+class ExpectedVersions:
+    """What one device does. `bounds` cuts each buffer into atoms; `words` are its pointers.
 
     `weights` are those that each step touches, and whether it may write them.
     """
@@ -66,9 +66,9 @@ class Sequence:
     final: dict[int, Versions]
 
 
-def find_sequence(
+def find_expected(
     shape: TraceShape, effects: tuple[Effects, ...], homes: tuple[Home, ...]
-) -> Sequence:
+) -> ExpectedVersions:
     """Walk the steps in their order."""
     words = pointer_words(shape.program)
     bounds = _bounds(shape, effects, homes, words)
@@ -84,7 +84,7 @@ def find_sequence(
         for touch in done:
             current[touch.buffer][places(bounds[touch.buffer], touch.written)] = step
         touches.append(done)
-    return Sequence(
+    return ExpectedVersions(
         touches=tuple(touches),
         weights=tuple(effect.weights for effect in effects),
         bounds=bounds,
