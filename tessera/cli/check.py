@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, write_data
-from tessera.diagnostics import Severity, TesseraError
+from tessera.cli.given import Given, reads_options
+from tessera.diagnostics import ExitCode, Severity, TesseraError
 from tessera.report.diagnostics import safe
+
+if TYPE_CHECKING:
+    from tessera.driver.analyze import AnalyzeOptions
+    from tessera.driver.run.open_plan import CheckOptions
 
 
 @click.command(short_help="Prove a plan right, or say what is wrong.")
@@ -24,15 +30,8 @@ from tessera.report.diagnostics import safe
 )
 @data_root_option
 @form_option
-@click.pass_obj
-def check(
-    messages: Messages,
-    file: str,
-    as_json: bool,
-    data: tuple[str, ...],
-    data_root: str | None,
-    form: str,
-) -> int:
+@reads_options
+def check(messages: Messages, given: Given) -> int:
     """Check FILE: a plan (`.tsp`), or a trace or PTX file; `-` reads a trace or PTX.
 
     The traces inside a plan are analysed again, and its launch programs are proved against them by
@@ -48,53 +47,58 @@ def check(
       tessc check plan.tsp --json
       tessc check trace.ptx
     """
-    from tessera.driver.run.open_plan import is_plan
+    from tessera.driver.analyze import AnalyzeOptions
+    from tessera.driver.run.open_plan import CheckOptions, is_plan
 
-    messages = replace(messages, form=form)
+    command = given.record(CheckCommand)
     try:
-        if file != "-" and is_plan(file):
-            return _check_plan(messages, file, as_json, data, data_root)
-        if data:
-            raise click.UsageError("`--data` is for plans only", click.get_current_context())
-        return _check_trace(messages, file, as_json, data_root)
+        if command.file != "-" and is_plan(command.file):
+            return _check_plan(messages, command, given.record(CheckOptions))
+        given.refuse_others("plans", CheckCommand, AnalyzeOptions)
+        return _check_trace(messages, command, given.record(AnalyzeOptions))
     except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        if as_json:
+        if command.as_json:
             from tessera.report.check import refusal_json
 
-            write_data(refusal_json(file, failure.diagnostics).encode(), "-")
-        return failure.exit_code
+            write_data(refusal_json(command.file, failure.diagnostics).encode(), "-")
+        raise
 
 
-def _check_plan(
-    messages: Messages, file: str, as_json: bool, data: tuple[str, ...], data_root: str | None
-) -> int:
-    from tessera.driver.run.open_plan import open_plan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCommand:
+    """What `tessc check` reads, and how it shows what it found."""
+
+    file: str
+    as_json: bool = False
+
+
+def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions) -> int:
+    from tessera.driver.run.open_plan import check_plan_file
     from tessera.report.check import check_json, check_text
 
-    with messages.waiting(file):
-        opened = open_plan(file, data=data, data_root=data_root)
+    with messages.waiting(command.file):
+        opened = check_plan_file(command.file, options)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
-    text = check_json(opened) if as_json else check_text(opened)
+    text = check_json(opened) if command.as_json else check_text(opened)
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
-def _check_trace(messages: Messages, file: str, as_json: bool, data_root: str | None) -> int:
+def _check_trace(messages: Messages, command: CheckCommand, options: AnalyzeOptions) -> int:
     from tessera.driver import analyze as driver
     from tessera.report import analysis as report
 
-    with messages.waiting(file):
-        analysis = driver.analyze(file, data_root=data_root)
+    with messages.waiting(command.file):
+        analysis = driver.analyze(command.file, options)
     messages.show(analysis.diagnostics)
     counts = {
         severity: sum(diagnostic.severity is severity for diagnostic in analysis.diagnostics)
         for severity in (Severity.ERROR, Severity.WARNING)
     }
-    if as_json:
+    if command.as_json:
         text = report.report_json(analysis)
     else:
         errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
         text = f"{safe(analysis.name)}: {errors} errors, {warnings} warnings\n"
     write_data(text.encode(errors="replace"), "-")
-    return 1 if counts[Severity.ERROR] else 0
+    return ExitCode.ERRORS if counts[Severity.ERROR] else 0

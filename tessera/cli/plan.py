@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,12 +13,13 @@ from tessera.cli.console import (
     at_terminal,
     data_root_option,
     form_option,
-    sequences_of,
     sequences_options,
     write_data,
 )
+from tessera.cli.given import Given, reads_options
 from tessera.cli.progress import PlanWatch
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode
+from tessera.driver.options import WrongOption
 from tessera.ir.choices import Objective, Strategy
 from tessera.output import Kind, check_folder, check_output, write_folder
 from tessera.report import diagnostics as render
@@ -30,7 +30,6 @@ DEFAULT_FOLDER = "plan_cuda"
 
 if TYPE_CHECKING:
     from tessera.driver.plan.make_plan import PlanOptions, PlanReport
-    from tessera.ir.plan.machine import Machine
 
 
 @click.command(short_help="Place the steps of traces on GPUs.")
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--time-limit",
+    "seconds",
     type=click.FloatRange(0.0, min_open=True),
     metavar="SECONDS",
     help="End the search by the clock; by default only counts end it.",
@@ -107,8 +107,8 @@ if TYPE_CHECKING:
 )
 @data_root_option
 @form_option
-@click.pass_obj
-def plan(messages: Messages, /, form: str, **given: Any) -> int:
+@reads_options
+def plan(messages: Messages, given: Given) -> int:
     """Place the steps of TRACEs on GPUs, within their memory.
 
     Prints the plan beside what one GPU, data parallelism and other splits would give, with a bound
@@ -124,84 +124,84 @@ def plan(messages: Messages, /, form: str, **given: Any) -> int:
       tessc plan trace.ptx --gpus 2xa100,l40s --objective cost --price a100=1.80
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --explain k17
     """
-    if (given["gpus"] is None) == (given["machine"] is None):
-        raise click.UsageError("give the GPUs with either `--gpus` or `--machine`")
-    overrides = given["prices"] or given["memory"] or given["link"] != DEFAULT_LINK
-    if given["machine"] is not None and overrides:
-        raise click.UsageError("a machine file says links, prices and memory itself")
-    if given["strategy"] is not None and given["placement"] is not None:
-        raise click.UsageError("`--strategy` and `--placement` exclude each other")
-    if given["objective"] == Objective.PAIR and (given["strategy"] or given["placement"]):
-        raise click.UsageError(f"`--objective {Objective.PAIR}` needs a search")
-    if given["emit"] == "cuda-python" and given["output"] == "-":
-        raise click.UsageError("`--emit cuda-python` writes to a folder, not to standard output")
-    if not isfinite(given["gap"]) or not isfinite(given["time_limit"] or 0.0):
-        raise click.UsageError("`--gap` and `--time-limit` must be finite numbers")
-    messages = replace(messages, form=form)
-    watch = PlanWatch(visible=at_terminal() and form != "json")
-    try:
-        target = _target(given)
-        return _plan(messages, given, watch, target)
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
+    from tessera.driver.plan.make_plan import PlanOptions, emit_lp
+    from tessera.driver.plan.make_plan import plan as make_plan
+
+    command, options = given.record(PlanCommand), given.record(PlanOptions)
+    options.check_one_machine()
+    target = command.target(options)
+    traces = command.traces or (_only_graph(),)
+    if command.emit == "lp":
+        write_data(emit_lp(traces, options).encode(), target, Kind.MODEL)
+        return 0
+    with PlanWatch(visible=at_terminal() and messages.form != "json") as watch:
+        planned = make_plan(
+            traces, options, watch.listen(), compare=command.emit is None, pareto=command.pareto
+        )
+    _report(messages, command, planned, target)
+    return ExitCode.INTERRUPTED if watch.interrupted and command.emit is None else 0
 
 
 _EMITTED = {None: Kind.PLAN, "lp": Kind.MODEL, "launch": Kind.PROGRAMS}
 
 
-def _target(given: dict[str, Any]) -> str:
-    """Where the command writes to, once it may write there."""
-    emit, chosen = given["emit"], given["output"]
-    usual = {None: DEFAULT_OUTPUT, "cuda-python": DEFAULT_FOLDER}.get(emit, "-")
-    output = usual if chosen is None else str(chosen)
-    if emit == "cuda-python":
-        check_folder(output)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCommand:
+    """What `tessc plan` reads, and what it shows of a plan, and where."""
+
+    traces: tuple[str, ...] = ()
+    pareto: bool = False
+    steps: tuple[str, ...] = ()
+    as_json: bool = False
+    emit: str | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.emit == "cuda-python" and self.output == "-":
+            raise WrongOption("`--emit cuda-python` writes to a folder, not to standard output")
+
+    def target(self, options: PlanOptions) -> str:
+        """Where the command writes to, once it may write there."""
+        usual = {None: DEFAULT_OUTPUT, "cuda-python": DEFAULT_FOLDER}.get(self.emit, "-")
+        output = usual if self.output is None else self.output
+        if self.emit == "cuda-python":
+            check_folder(output)
+        elif output != "-":
+            named = (part for name in self.traces for part in (name, name.rpartition(":")[0]))
+            machine = options.machine if isinstance(options.machine, str) else None
+            others = (machine, options.placement, *options.profiles)
+            check_output(output, _EMITTED[self.emit], (*named, *others))
         return output
-    if output != "-":
-        named = (part for name in given["traces"] for part in (name, name.rpartition(":")[0]))
-        others = (given["machine"], given["placement"], *given["profiles"])
-        check_output(output, _EMITTED[emit], (*named, *others))
-    return output
 
 
-def _plan(messages: Messages, given: dict[str, Any], watch: PlanWatch, output: str) -> int:
-    from tessera.driver.plan import make_plan as planning
+def _report(messages: Messages, command: PlanCommand, planned: PlanReport, target: str) -> None:
+    """Write the plan, or what else was asked for, and say what it brings."""
     from tessera.ir.plan.print_plan import print_plan
     from tessera.report import plan as report_plan
     from tessera.report import plan_json as report_plan_json
     from tessera.report.analysis import safe_lines
 
-    traces = given["traces"] or (_only_graph(),)
-    options = _options(given)
-    if given["emit"] == "lp":
-        write_data(planning.emit_lp(traces, options).encode(), output, Kind.MODEL)
-        return 0
-    with watch:
-        planned = planning.plan(
-            traces, options, watch.listen(), compare=given["emit"] is None, pareto=given["pareto"]
-        )
-    explained = [report_plan.explain_text(planned, step) for step in given["steps"]]
-    if given["emit"] == "launch":
+    explained = [report_plan.explain_text(planned, step) for step in command.steps]
+    if command.emit == "launch":
         messages.show(planned.diagnostics)
-        write_data(report_plan.launch_text(planned.plan).encode(), output, Kind.PROGRAMS)
-        return 0
-    if given["emit"] == "cuda-python":
+        write_data(report_plan.launch_text(planned.plan).encode(), target, Kind.PROGRAMS)
+        return
+    if command.emit == "cuda-python":
         messages.show(planned.diagnostics)
-        return _write_programs(planned, output)
-    write_data(print_plan(planned.plan).encode("utf-8", "surrogateescape"), output, Kind.PLAN)
+        _write_programs(planned, target)
+        return
+    write_data(print_plan(planned.plan).encode("utf-8", "surrogateescape"), target, Kind.PLAN)
     messages.show(planned.diagnostics)
-    if output == "-":
-        return ExitCode.INTERRUPTED if watch.interrupted else 0
-    if given["as_json"]:
-        text = report_plan_json.plan_json(planned, given["steps"])
+    if target == "-":
+        return
+    if command.as_json:
+        text = report_plan_json.plan_json(planned, command.steps)
     else:
-        text = safe_lines(report_plan.plan_text(planned, output) + "".join(explained))
+        text = safe_lines(report_plan.plan_text(planned, target) + "".join(explained))
     write_data(text.encode(errors="replace"), "-")
-    return ExitCode.INTERRUPTED if watch.interrupted else 0
 
 
-def _write_programs(planned: PlanReport, folder: str) -> int:
+def _write_programs(planned: PlanReport, folder: str) -> None:
     """A Python program per device, and what they share."""
     from tessera.driver.plan.cuda_python import WRITTEN_BY, cuda_python_files
 
@@ -211,7 +211,6 @@ def _write_programs(planned: PlanReport, folder: str) -> int:
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
     said = ", ".join(f"`python {render.safe(str(path))} --help`" for path in runs)
     write_data(f"programs written to {render.safe(folder)}: {said}\n".encode(errors="replace"), "-")
-    return 0
 
 
 def _only_graph() -> str:
@@ -228,60 +227,3 @@ def _only_graph() -> str:
         )
     listed = "\n".join(f"  {render.safe(name)}" for name in graphs)
     raise click.UsageError(f"name a trace: there are several kernel graphs here:\n{listed}")
-
-
-def _options(given: dict[str, Any]) -> PlanOptions:
-    from tessera.driver.plan.make_plan import PlanOptions
-
-    machine = given["machine"]
-    return PlanOptions(
-        gpus=given["gpus"] or "",
-        machine=None if machine is None else _machine(machine),
-        link=given["link"],
-        objective=given["objective"],
-        strategy=given["strategy"],
-        placement=given["placement"],
-        slots=given["slots"],
-        sequences=sequences_of(given),
-        gap=given["gap"],
-        seconds=given["time_limit"],
-        prices=tuple(_price(text) for text in given["prices"]),
-        memory=tuple(_memory(text) for text in given["memory"]),
-        profiles=given["profiles"],
-        pins=given["pins"],
-        forbids=given["forbids"],
-        data_root=given["data_root"],
-    )
-
-
-def _machine(path: str) -> Machine:
-    from tessera.frontend.machine.machine_file import parse_machine
-    from tessera.frontend.text.readfile import read_source
-
-    return parse_machine(read_source(path).text, path)
-
-
-def _price(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise _bad_override("--price", text, "a100=1.80") from None
-
-
-def _memory(text: str) -> tuple[str, int]:
-    from tessera.frontend.machine.quantities import parse_bytes
-
-    name, _, value = text.partition("=")
-    size = parse_bytes(value)
-    if size is None:
-        raise _bad_override("--memory", text, "l40s=40GB")
-    return name, size
-
-
-def _bad_override(option: str, text: str, example: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR3004", f"`{option} {text}` is not well formed", hint=f"write `{option} {example}`"
-        )
-    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, write_data
+from tessera.cli.given import Given, reads_options
 from tessera.cli.run import progress
-from tessera.diagnostics import TesseraError
 from tessera.output import Kind, check_output, write_file
 from tessera.report.diagnostics import safe
 
@@ -43,23 +42,14 @@ from tessera.report.diagnostics import safe
 @data_root_option
 @click.option(
     "--time-limit",
+    "limit_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Give up when a step does not end for so long; 60 unless given.",
 )
 @form_option
-@click.pass_obj
-def profile(
-    messages: Messages,
-    file: str,
-    devices: str,
-    output: str,
-    repeats: int,
-    data: str | None,
-    data_root: str | None,
-    time_limit: float | None,
-    form: str,
-) -> int:
+@reads_options
+def profile(messages: Messages, given: Given) -> int:
     """Measure every step of the trace FILE on GPUs and slices of GPUs.
 
     Each step is timed with its data in the caches and not, and on a slice also beside work that
@@ -71,26 +61,24 @@ def profile(
       tessc profile trace.ptx --devices h200,h200:84sm,h200:48sm -o profile.json
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --profile profile.json
     """
-    from tessera.driver import profile as profiling
+    from tessera.driver import profile as driver
 
-    messages = replace(messages, form=form)
-    options = profiling.ProfileOptions(
-        devices=devices, repeats=repeats, data=data, data_root=data_root
-    )
-    if time_limit is not None:
-        if not isfinite(time_limit):
-            raise click.UsageError("`--time-limit` must be a finite number of seconds")
-        options = replace(options, limit_s=time_limit)
-    try:
-        check_output(output, Kind.PROFILE, (file, data))
-        with progress(messages, "steps measured") as show:
-            measured = profiling.profile(file, options, show)
-        write_file(output, profiling.profile_text(measured).encode(), Kind.PROFILE)
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
-    write_data((_text(measured) + f"wrote {safe(output)}\n").encode(errors="replace"), "-")
+    command, options = given.record(ProfileCommand), given.record(driver.ProfileOptions)
+    check_output(command.output, Kind.PROFILE, (command.file, options.data))
+    with progress(messages, "steps measured") as show:
+        measured = driver.profile(command.file, options, show)
+    write_file(command.output, driver.profile_text(measured).encode(), Kind.PROFILE)
+    text = f"{_text(measured)}wrote {safe(command.output)}\n"
+    write_data(text.encode(errors="replace"), "-")
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileCommand:
+    """What `tessc profile` reads and writes."""
+
+    file: str
+    output: str
 
 
 def _text(measured: dict[str, Any]) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tessera.ir.graph.graph import KernelGraph
 
 __all__ = [
+    "AnalyzeOptions",
     "Report",
     "RunOptions",
     "RunReport",
@@ -45,11 +46,24 @@ __all__ = [
 ]
 
 
-def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeOptions:
+    """How to analyse. A trace's file of contents may be a link to a file below `data_root`."""
+
+    data_root: str | None = None
+
+
+def analyze(
+    path: str | os.PathLike[str],
+    options: AnalyzeOptions | None = None,
+    *,
+    data_root: str | None = None,
+) -> Report:
     """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph.
 
-    The trace's file of contents may be a link that leads to a file below `data_root`.
+    `data_root` is short for options that say nothing else.
     """
+    options = options or AnalyzeOptions(data_root=data_root)
     source = read_source(path)
     program, diagnostics = read_program(source)
     graph: KernelGraph | None = None
@@ -60,7 +74,7 @@ def analyze(path: str | os.PathLike[str], *, data_root: str | None = None) -> Re
 
         with collector_paused():
             folder = os.path.dirname(source.name) or "."
-            manager = analysis_manager(program, folder, data_root)
+            manager = analysis_manager(program, folder, options.data_root)
             dependences = manager.get(Dependences)
             graph = dependences.graph
             diagnostics += (*dependences.diagnostics, *stored_addresses(program, graph))

@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
+from tessera.driver.options import WrongOption
 from tessera.driver.plan.assemble import variant_on
 from tessera.frontend.contents.open_contents import open_contents, open_contents_file
 from tessera.frontend.machine.gpus import GpuEntry
@@ -61,6 +63,10 @@ class ProfileOptions:
     data_root: str | None = None
     seed: int = 0
     limit_s: float = DEFAULT_LIMIT_S
+
+    def __post_init__(self) -> None:
+        if not 0 < self.limit_s < inf:
+            raise WrongOption("the time limit {limit_s} must be a finite number of seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)

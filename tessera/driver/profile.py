@@ -25,7 +25,6 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
@@ -67,8 +66,6 @@ def profile(
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
 
-    if not isfinite(options.limit_s) or options.limit_s <= 0:
-        raise ValueError("the time limit must be a finite number of seconds above zero")
     program = load(path)
     # What is named twice is measured once.
     named = {(entry.gpu.key, entry.sms): entry for entry in parse_gpus(options.devices)}

@@ -11,6 +11,8 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
+from tessera.driver.options import WrongOption
+
 _Record = TypeVar("_Record")
 
 
@@ -38,7 +40,7 @@ def lanes_are_sequences(record: type[_Record]) -> type[_Record]:
         if "lanes" in named:
             # `dataclasses.replace` hands over every field: there the old name is what changes.
             if "sequences" in named and not every <= named.keys():
-                raise ValueError(both_given("sequences", "lanes"))
+                raise WrongOption("{lanes} is the old name of {sequences}: give one of them")
             named["sequences"] = named.pop("lanes")
         build(self, *arguments, **named)
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
+from tessera.diagnostics import TesseraError, error
+from tessera.driver.options import WrongOption
 from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
+from tessera.frontend.machine.quantities import parse_bytes
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.machine import Machine
 
@@ -17,16 +20,17 @@ from tessera.ir.plan.machine import Machine
 @lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What to plan for. `machine` wins over `gpus`.
+    """What to plan for. `machine`, a machine or the path of a machine file, wins over `gpus`.
 
+    `prices` and `memory` are pairs, or texts as users type them: `a100=1.80`, `l40s=40GB`.
     No `slots` or `sequences` is as many as pay, within memory. `strategy` takes the best plan of
     one form in place of the best of all; `placement` is `random:SEED` or a file, and takes that.
     `pins` and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan
     depend on the machine that makes it; without it only counts end it.
     """
 
-    gpus: str = ""
-    machine: Machine | None = None
+    gpus: str | None = None
+    machine: Machine | str | None = None
     link: str = DEFAULT_LINK
     objective: str = Objective.THROUGHPUT
     strategy: str | None = None
@@ -35,8 +39,8 @@ class PlanOptions:
     sequences: int | None = None
     gap: float = 0.001
     seconds: float | None = None
-    prices: tuple[tuple[str, float], ...] = ()
-    memory: tuple[tuple[str, int], ...] = ()
+    prices: tuple[tuple[str, float] | str, ...] = ()
+    memory: tuple[tuple[str, int] | str, ...] = ()
     profiles: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
@@ -44,18 +48,32 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.objective not in [*Objective]:
-            raise ValueError(f"`objective` is one of {', '.join(Objective)}")
+            raise WrongOption(f"{{objective}} is one of {', '.join(Objective)}")
         counts = [count for count in (self.slots, self.sequences) if count is not None]
         if min(counts, default=1) < 1 or not self.gap >= 0:
-            raise ValueError("`slots` and `sequences` are at least 1, `gap` at least 0")
+            raise WrongOption("{slots} and {sequences} are at least 1, {gap} at least 0")
         if self.strategy is not None and self.strategy not in [*Strategy]:
-            raise ValueError(f"`strategy` is one of {', '.join(Strategy)}")
+            raise WrongOption(f"{{strategy}} is one of {', '.join(Strategy)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
-            raise ValueError("`seconds` is a number above 0")
+            raise WrongOption("{seconds} is a number above 0")
         if self.strategy is not None and self.placement is not None:
-            raise ValueError("`strategy` and `placement` exclude each other")
+            raise WrongOption("{strategy} and {placement} exclude each other")
         if self.objective == Objective.PAIR and (self.strategy or self.placement):
-            raise ValueError(f"`{Objective.PAIR}` needs a search: no `strategy`, no `placement`")
+            raise WrongOption(
+                f"`{Objective.PAIR}` needs a search: no {{strategy}}, no {{placement}}"
+            )
+        self._overrides()
+
+    def check_one_machine(self) -> None:
+        """Refuse two machines, or changes to a machine file: people mean one thing.
+
+        Programs may: they replace the machine of options that they were given.
+        """
+        if (self.gpus is None) == (self.machine is None):
+            raise WrongOption("give the GPUs with either {gpus} or {machine}")
+        is_changed = self.prices or self.memory or self.link != DEFAULT_LINK
+        if self.machine is not None and is_changed:
+            raise WrongOption("a machine file says links, prices and memory itself")
 
     def text(self) -> str:
         """The one text form of what decides the plan, but for machine and traces."""
@@ -78,9 +96,47 @@ class PlanOptions:
 
     def find_machine(self) -> Machine:
         """The machine that is given or named."""
-        return self.machine or machine_of(
-            self.gpus, self.link, prices=dict(self.prices), memory=dict(self.memory)
+        if isinstance(self.machine, str):
+            from tessera.frontend.machine.machine_file import parse_machine
+            from tessera.frontend.text.readfile import read_source
+
+            return parse_machine(read_source(self.machine).text, self.machine)
+        if self.machine is not None:
+            return self.machine
+        prices, memory = self._overrides()
+        return machine_of(self.gpus or "", self.link, prices=prices, memory=memory)
+
+    def _overrides(self) -> tuple[dict[str, float], dict[str, int]]:
+        """Prices and sizes of memory by GPU."""
+        return dict(map(_price, self.prices)), dict(map(_memory, self.memory))
+
+
+def _price(given: tuple[str, float] | str) -> tuple[str, float]:
+    if not isinstance(given, str):
+        return given
+    name, _, value = given.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise _bad_override("--price", given, "a100=1.80") from None
+
+
+def _memory(given: tuple[str, int] | str) -> tuple[str, int]:
+    if not isinstance(given, str):
+        return given
+    name, _, value = given.partition("=")
+    size = parse_bytes(value)
+    if size is None:
+        raise _bad_override("--memory", given, "l40s=40GB")
+    return name, size
+
+
+def _bad_override(option: str, text: str, example: str) -> TesseraError:
+    return TesseraError(
+        error(
+            "TSR3004", f"`{option} {text}` is not well formed", hint=f"write `{option} {example}`"
         )
+    )
 
 
 @dataclass(frozen=True, slots=True)

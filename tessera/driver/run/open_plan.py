@@ -139,6 +139,19 @@ def open_plan(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions:
+    """Where the contents come from that decide accesses of a plan that is checked."""
+
+    data: Data | None = None
+    data_root: str | None = None
+
+
+def check_plan_file(path: str | os.PathLike[str], options: CheckOptions) -> OpenPlan:
+    """`tessc check`: the plan that is proved; raises `TesseraError` with what breaks it."""
+    return open_plan(path, data=options.data, data_root=options.data_root)
+
+
 def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
     """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
     errors = [

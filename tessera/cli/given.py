@@ -1,0 +1,85 @@
+"""What was typed, as records: the one way from click's parameters to options.
+
+In: a command's parameters. Out: `Given`, which makes records of them: a field takes the parameter
+of its name. What was not typed is left out, so that defaults stand in the records alone.
+
+    @click.command()
+    @click.option(...)
+    @form_option
+    @reads_options
+    def plan(messages: Messages, given: Given) -> int:
+        options = given.record(PlanOptions)
+
+`reads_options` also shows what a command refuses, and gives back its exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from typing import TypeVar
+
+import click
+
+from tessera.cli.console import Messages
+from tessera.diagnostics import TesseraError
+from tessera.driver.options import WrongOption
+from tessera.report.diagnostics import safe
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The parameters of a command, and how its options are spelled."""
+
+    values: dict[str, object]
+    options: dict[str, str]
+
+    def record(self, kind: type[_Record]) -> _Record:
+        """A record of the parameters that it has fields for."""
+        return kind(**{name: value for name, value in self._typed() if name in names_of(kind)})
+
+    def refuse_others(self, only: str, *kinds: type, hint: str = "") -> None:
+        """An option that none of the records has would do nothing: more likely a slip than a wish.
+
+        `only` says what it is for.
+        """
+        known = {name for kind in kinds for name in names_of(kind)}
+        for name, value in self._typed():
+            if value and name not in known and name in self.options:
+                raise click.UsageError(f"`{self.options[name]}` is for {only} only{hint}")
+
+    def _typed(self) -> list[tuple[str, object]]:
+        return [(name, value) for name, value in self.values.items() if value is not None]
+
+
+def names_of(kind: type) -> set[str]:
+    """The parameters that a record takes; `lanes` is the old name of `sequences`."""
+    names = {part.name for part in fields(kind)}
+    return names | {"lanes"} if "sequences" in names else names
+
+
+def reads_options(command: Callable[[Messages, Given], int]) -> Callable[..., int]:
+    """A command that is handed what was typed, and may raise what is wrong with it."""
+
+    @click.pass_context
+    @wraps(command)
+    def invoke(context: click.Context, /, form: str, **values: object) -> int:
+        messages = replace(context.find_object(Messages) or Messages(), form=form)
+        spelled = {
+            parameter.name or "": max(parameter.opts, key=len)
+            for parameter in context.command.params
+            if isinstance(parameter, click.Option)
+        }
+        try:
+            return command(messages, Given(values, spelled))
+        except TesseraError as failure:
+            messages.show(failure.diagnostics)
+            return failure.exit_code
+        except WrongOption as wrong:
+            text = wrong.spelled(lambda name: spelled.get(name, name))
+            raise click.UsageError(safe(text), context) from None
+
+    return invoke
