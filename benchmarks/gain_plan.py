@@ -28,7 +28,8 @@ from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration
 from tessera.ir.plan.plan import Plan
 from tessera.passes.costs.adjust_costs import merge_profiles
 from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.placement.plans import Candidate, Choice
+from tessera.passes.placement.candidates import Candidate
+from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
 
 # What is tried: slots, and requests as one graph or call by call. A graph that spans slices has

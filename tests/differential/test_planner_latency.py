@@ -103,3 +103,19 @@ def test_many_tasks_with_one_place_each() -> None:
     assert found.exact
     assert found.placement is not None
     assert set(found.placement[4:]) == {0}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_longest_chain_bounds_what_is_too_large_to_enumerate(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = chained(seed, 2, 2)
+    monkeypatch.setattr(partition_latency, "_MOST_PLACEMENTS", 1)
+    found = solve_latency(problem, [(0,) * len(problem.tasks)])
+    ends: list[float] = []
+    for number, task in enumerate(problem.tasks):
+        makers = [t.producer for t in problem.tensors if number in t.consumers]
+        before = max((ends[maker] for maker in makers), default=0.0)
+        ends.append(before + min(ns for ns in task.ns if ns is not None))
+    assert not found.exact or found.latency_ns == found.bound_ns
+    assert found.bound_ns == min(max(ends) * problem.tasks[0].rate, found.latency_ns)

@@ -29,8 +29,9 @@ from tessera.ir.plan.plan import (
 from tessera.ir.program.program import Launch, Program, Work
 from tessera.passes.costs.estimate_costs import best_variant
 from tessera.passes.lowering.plan import lower_replica
+from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
-from tessera.passes.placement.plans import Candidate, Choice, ReplicaPlan
+from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
 from tessera.passes.placement.spacing import find_spacing
 

@@ -6,7 +6,7 @@ beside one that moves as many bytes as it can. In a plan the neighbours are some
 time is as far between the two as the bytes that they draw in a period are between none and what the
 measuring neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on
 the times and what is drawn on the period, so a few rounds are made. At the end requests are
-followed through the slices (`partition.spacing`): where they get in each other's way the period is
+followed through the slices (`placement.spacing`): where they get in each other's way the period is
 longer than the busiest slice's.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
@@ -32,7 +32,8 @@ from tessera.ir.choices import CUT_SHORT, Objective
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.passes.costs.adjust_costs import beside_neighbours, longer
-from tessera.passes.placement.plans import Candidate, Choice, candidate_of, first_of_names
+from tessera.passes.placement.candidates import Candidate, candidate_of
+from tessera.passes.placement.plans import Choice, first_of_names
 from tessera.passes.placement.problem import INFINITY, Problem, contract, measure, transfers_of
 from tessera.passes.placement.solve import lower_bound
 from tessera.passes.placement.spacing import find_spacing

@@ -13,7 +13,7 @@ from tessera.driver.plan.assemble import PlanSetting, split_placement, variant_o
 from tessera.driver.plan.search import Decision
 from tessera.ir.graph.graph import Edge
 from tessera.ir.plan.costs import Cost, LaunchWork
-from tessera.passes.placement.plans import candidate_of
+from tessera.passes.placement.candidates import candidate_of
 
 _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")
 

@@ -31,7 +31,8 @@ from tessera.ir.choices import POLICIES, Objective
 from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import Program
-from tessera.passes.placement.plans import Candidate, Choice
+from tessera.passes.placement.candidates import Candidate
+from tessera.passes.placement.plans import Choice
 
 _MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
 

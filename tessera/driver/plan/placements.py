@@ -20,8 +20,10 @@ from tessera.ir.choices import Ending, Strategy
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.passes.costs.adjust_costs import names_device
-from tessera.passes.placement.plans import Candidate, Choice, candidate_of, strategy_candidate
+from tessera.passes.placement.candidates import Candidate, candidate_of
+from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import INFINITY, Placement, measure
+from tessera.passes.placement.usual import strategy_candidate
 
 RANDOM = "random:"
 _MOST_DIGITS = 18

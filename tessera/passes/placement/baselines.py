@@ -3,7 +3,7 @@
 In: a `Problem`. Out: named placements. `single`: all on one device. `layers`: the tasks in order, a
 run of them per device. `phase`: each trace on a device of its own. `attention`: attention on one
 device, the rest on another. `kernel`: tasks in the order of how much the choice matters, each where
-it ends soonest. Data parallelism is no placement but a sharing of requests: see `partition.plans`.
+it ends soonest. Data parallelism is no placement but a sharing of requests: see `placement.plans`.
 """
 
 from __future__ import annotations

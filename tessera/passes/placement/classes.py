@@ -1,7 +1,7 @@
 """Tasks that are alike: equal times, equal neighbours.
 
 In: a `Problem`. Out: a class per task. A model repeats its layers, and what can be said of one of
-them can be said of all: `partition.counts` branches on how many tasks of a class are on a device.
+them can be said of all: `placement.counts` branches on how many tasks of a class are on a device.
 Any partition into classes is right there; one that follows the layers is fast.
 """
 

@@ -1,6 +1,6 @@
 """The shortest time of one request: cut at separators, solve each segment, join by recursion.
 
-In: a `Problem`. Out: a `LatencySolution`. The times are those of `partition.schedule`, here for
+In: a `Problem`. Out: a `LatencySolution`. The times are those of `placement.schedule`, here for
 many placements at once. Traces of a mix are solved apart; they meet in memory and in what they must
 have together.
 
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import networkx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -348,17 +349,15 @@ def _table(
 def _critical_path(problem: Problem) -> float:
     """No placement is shorter than the longest chain at each task's best time."""
     best = [min((ns for ns in task.ns if ns is not None), default=0.0) for task in problem.tasks]
-    ready = [0.0] * len(best)
-    made: dict[int, list[int]] = {}
-    for tensor in problem.tensors:
-        made.setdefault(tensor.producer, []).extend(tensor.consumers)
-    longest = 0.0
-    for task, ns in enumerate(best):
-        end = ready[task] + ns
-        longest = max(longest, end)
-        for reader in made.get(task, ()):
-            ready[reader] = max(ready[reader], end)
-    return longest
+    chains = networkx.DiGraph()  # an edge is as long as the task that it leads to
+    start = -1
+    chains.add_weighted_edges_from((start, task, ns) for task, ns in enumerate(best))
+    chains.add_weighted_edges_from(
+        (tensor.producer, reader, best[reader])
+        for tensor in problem.tensors
+        for reader in tensor.consumers
+    )
+    return float(networkx.dag_longest_path_length(chains))
 
 
 def _improve(problem: Problem, latency: float, start: Placement) -> tuple[float, Placement]:

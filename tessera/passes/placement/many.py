@@ -3,7 +3,7 @@
 In: a `Problem`. Out: a `Solution`. Devices that are alike make a type. The problem with one device
 per type, as fast and large as all of the type together, is small, and no plan beats its bound.
 Placements for many devices in one replica come from cutting the tasks into stages, each with its
-own devices (`partition.stages`).
+own devices (`placement.stages`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The throughput problem as a mixed-integer program, with named columns and rows.
 
-In: a `Problem`. Out: an `IntegerModel` (numpy arrays, ready for HiGHS; `partition.solve` runs it).
+In: a `Problem`. Out: an `IntegerModel` (numpy arrays, ready for HiGHS; `placement.solve` runs it).
 
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
 `m[r,g]` resident r is on device g. Of a task's devices the first allowed one has no column: it is
@@ -128,7 +128,7 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
 
     With a class per task there is a row for each count: how many tasks of a class are on a device,
     how many tensors between two classes go from one to another. They cut off nothing; branching on
-    them does (`partition.counts`).
+    them does (`placement.counts`).
     """
     builder = _ModelBuilder()
     builder.column("T", np.inf)

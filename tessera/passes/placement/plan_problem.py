@@ -138,7 +138,7 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
     Between traces, all that touch one state stay together if any of them writes it.
     """
     total = sum(len(part.graph.nodes) for part in parts)
-    together = networkx.utils.UnionFind(range(total))
+    together = networkx.empty_graph(total)
     first = 0
     users: dict[tuple[str, ...], list[int]] = {}
     written: set[tuple[str, ...]] = set()
@@ -146,7 +146,7 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
         pinned = {int(node.id) for node in part.graph.nodes if node.pins}
         for edge in part.graph.edges:
             if (edge.carried and edge.moves_bytes) or pinned & {edge.source, edge.target}:
-                together.union(first + int(edge.source), first + int(edge.target))
+                together.add_edge(first + int(edge.source), first + int(edge.target))
         for node in part.graph.nodes:
             for access in node.accesses:
                 key = _key(part, number, int(access.buffer))
@@ -157,9 +157,12 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
     if len(parts) > 1:
         for key in sorted(written & users.keys()):
             if key[0] in _CARRIED and len({_part_of(parts, s) for s in users[key]}) > 1:
-                together.union(*users[key])
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(together[step], len(numbers)) for step in range(total))
+                networkx.add_path(together, users[key])
+    groups = [0] * total
+    for number, steps in enumerate(networkx.connected_components(together)):
+        for step in steps:
+            groups[step] = number
+    return tuple(groups)
 
 
 def _part_of(parts: Sequence[TracePart], step: int) -> int:

@@ -3,7 +3,7 @@
 In: an `IntegerModel`. Out: a `Relaxation`: values, bound, prices of the resources. Source: highspy
 1.15. One thread, fixed seed, silent. No run is without a limit: steps are counted, so that the same
 input gives the same answer, and who watches is asked between steps. What was not solved within them
-has the bound of `partition.bounds`.
+has the bound of `placement.bounds`.
 """
 
 from __future__ import annotations
