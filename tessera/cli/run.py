@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from tessera.backend.known_backends import BackendName
 from tessera.cli.console import (
     Forgiving,
     Messages,
@@ -29,7 +30,6 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.choices import BackendName
 from tessera.output import Kind, check_output, is_same_place
 
 if TYPE_CHECKING:

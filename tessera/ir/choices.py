@@ -1,7 +1,8 @@
 """The choices that users make and files record, each an enum: one place, one spelling.
 
 Members are strings, so they print, compare and serialise as the words that users type. Nothing
-heavy is imported here: the command line takes its choices from this module.
+heavy is imported here: the command line takes its choices from this module. The names of backends
+are in `backend.known_backends`, each with what makes it.
 """
 
 from __future__ import annotations
@@ -51,14 +52,6 @@ class Ending(StrEnum):
 
 CUT_SHORT = (Ending.CLOCK, Ending.INTERRUPTED)
 """The search ended for a reason of the user's, not its own."""
-
-
-class BackendName(StrEnum):
-    """Where requests run; `AUTO` takes GPUs where they are, else the CPU backend."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 class Route(StrEnum):

@@ -7,11 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.backend.known_backends import KNOWN_BACKENDS
+from tessera.backend.known_backends import backend_named
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes
-from tessera.ir.choices import BackendName
 from tessera.report.diagnostics import safe
 
 
@@ -19,7 +18,7 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
     """The report of a run."""
     figures = outcome.figures()
     total, done = len(outcome.turns), len(outcome.done)
-    where = KNOWN_BACKENDS[BackendName(outcome.backend)].shown_as
+    where = backend_named(outcome.backend).shown_as
     lines = [
         f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
         f"in {figures.seconds:.2f} s"

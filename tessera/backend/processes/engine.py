@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from tessera.backend.processes.arena import Arena, Seat
+from tessera.backend.processes.exchange import Exchange
 from tessera.backend.processes.packing import pack, unpack
 from tessera.backend.processes.sight import buffers_in_sight
 from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit
@@ -45,16 +46,6 @@ from tessera.ir.program import program as ir
 
 Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.BufferId], Array]], None]
 """Hears of every step: device, request, step, result, and how to see a buffer on the device."""
-
-
-class Exchange(Protocol):
-    """Where the bytes of transfers are between send and receive: a region per slot and transfer."""
-
-    def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
-        """The bytes of a transfer, packed."""
-
-    def post(self, request: int, transfer: Transfer) -> None:
-        """Tell the target that the region is filled."""
 
 
 class Engine:

@@ -1,71 +1,29 @@
 """The host's side of a request: inputs into the exchange, outputs out of it, states put together.
 
-The exchange is one flat array: a part per slot, in it a region per transfer of a trace, so that no
-region is used twice in a request. Inputs and outputs are transfers like any other.
+Inputs and outputs are transfers like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from tessera.backend.processes.exchange import Exchange
 from tessera.backend.processes.packing import pack, unpack
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.service import Bytes, Model, Request
-from tessera.ir.plan.launch_program import HOST, POISON, LoweredTrace, Transfer, TransferId
+from tessera.ir.plan.launch_program import HOST, POISON, LoweredTrace
 from tessera.ir.program import program as ir
-
-_ALIGNMENT = 64
 
 Parts = Mapping[str, list[tuple[int, Array]]]
 """Pieces of states by name: where each begins, and its bytes."""
 
 
-class Regions:
-    """Where transfers are in the exchange."""
-
-    def __init__(self, model: Model) -> None:
-        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
-        self._slot_bytes = 0
-        for lowered in model.lowered.traces:
-            at = 0
-            for transfer in lowered.transfers:
-                self._starts[lowered.trace, transfer.id] = at, transfer.size
-                at += -(-transfer.size // _ALIGNMENT) * _ALIGNMENT
-            self._slot_bytes = max(self._slot_bytes, at)
-        self.bytes = max(1, self._slot_bytes * model.lowered.slots)
-
-    def region(self, memory: Array, trace: int, slot: int, transfer: TransferId) -> Array:
-        """The bytes of a transfer in the exchange's memory."""
-        start, size = self._starts[trace, transfer]
-        start += slot * self._slot_bytes
-        return memory[start : start + size]
-
-
-class MemoryExchange:
-    """An exchange over an array; `notify` carries the word that a region is filled."""
-
-    def __init__(
-        self, model: Model, memory: Array, notify: Callable[[int, Transfer], None]
-    ) -> None:
-        self._regions = Regions(model)
-        self._memory = memory
-        self._notify = notify
-
-    def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
-        """The bytes of a transfer, packed."""
-        return self._regions.region(self._memory, trace, slot, transfer)
-
-    def post(self, request: int, transfer: Transfer) -> None:
-        """Tell the target that the region is filled."""
-        self._notify(request, transfer)
-
-
 class HostSide:
     """What the host does for every request of a model."""
 
-    def __init__(self, model: Model, exchange: MemoryExchange) -> None:
+    def __init__(self, model: Model, exchange: Exchange) -> None:
         self._model = model
         self._exchange = exchange
         self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}

@@ -17,7 +17,8 @@ import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
 from tessera.backend.processes.engine import Engine, Observer
-from tessera.backend.processes.host import HostSide, MemoryExchange, Regions
+from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.visits import QueueWait, Visit
 from tessera.backend.service import (
     Backend,

@@ -23,7 +23,7 @@ import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
 from tessera.backend.processes.engine import Engine
-from tessera.backend.processes.host import MemoryExchange, Regions
+from tessera.backend.processes.exchange import MemoryExchange, Regions
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,

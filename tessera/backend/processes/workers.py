@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.processes.engine import step_name
-from tessera.backend.processes.host import HostSide, MemoryExchange, Regions
+from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.inline import stall_fault
 from tessera.backend.processes.messages import (
     AskStates,

@@ -13,14 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.backend.known_backends import KNOWN_BACKENDS
+from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName, backend_named
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.open_plan import OpenPlan
-from tessera.ir.choices import BackendName
 from tessera.ir.plan.plan import Plan
 
-_TARGET = re.compile("|".join(known.target for known in KNOWN_BACKENDS.values()))
+_TARGET = re.compile("|".join(name.target for name in KNOWN_BACKENDS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class LocalGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChoice:
-    """`cpu` or `cuda`, and what stands for each device."""
+    """The backend, and the GPU that stands for each device where it is on GPUs."""
 
     backend: str
     targets: Mapping[str, str]
@@ -107,20 +106,21 @@ def choose_backend(
             ),
             exit_code=ExitCode.USAGE,
         )
-    if kinds == {"cpu"}:
-        return BackendChoice(backend="cpu", targets={})
+    for kind in map(backend_named, kinds):
+        if not kind.is_on_gpus:
+            return BackendChoice(backend=kind, targets={})
     if not all(name in targets for name in devices):
         _check_hosts(opened.plan, devices)
     here = find_gpus() if gpus is None else gpus
     if not here and not kinds:
-        return BackendChoice(backend="cpu", targets={})
+        return BackendChoice(backend=BackendName.CPU, targets={})
     if targets or kinds:
         whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
-        return BackendChoice(backend="cuda", targets=whole)
+        return BackendChoice(backend=BackendName.CUDA, targets=whole)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
-    return BackendChoice(backend="cuda", targets=matched)
+    return BackendChoice(backend=BackendName.CUDA, targets=matched)
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
@@ -209,7 +209,7 @@ def find_gpus() -> tuple[LocalGpu, ...]:
 
 def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -> Backend:
     """The backend of one replica."""
-    return KNOWN_BACKENDS[BackendName(choice.backend)].make(model, options)
+    return backend_named(choice.backend).make(model, options)
 
 
 def rehearsal(seconds: float) -> Diagnostic:

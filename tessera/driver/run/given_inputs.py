@@ -1,6 +1,6 @@
 """Inputs of requests from a file that the user names.
 
-In: an open plan and a `.npz` or `.safetensors` file. Out: `Given` by input, or by `TRACE/INPUT`: as
+In: an open plan and a `.npz` or `.safetensors` file. Out: `GivenInput` by input, or by `TRACE/INPUT`: as
 many copies of the input as requests are given, one after the other.
 
 An array has the input's shape, or that behind an axis of requests; rows may be flat. Its elements
@@ -26,7 +26,7 @@ from tessera.ir.program.program import Buffer, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenInput:
     """Bytes for requests, one after the other; `axis`: even one stands behind an axis of them."""
 
     content: Bytes
@@ -43,7 +43,7 @@ class Given:
         return self.content[first : first + buffer.bytes]
 
 
-def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str, Given]:
+def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str, GivenInput]:
     """The arrays of a file; one that is no input of the plan, or does not fit it, is an error."""
     wanted = _wanted(opened)
     arrays = open_arrays(path, root=root)
@@ -57,7 +57,7 @@ def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str
             raise TesseraError(problems[:20])
         _check_room(path, sum(arrays.sizes.values()))
         return {
-            name: Given(arrays.read(name), _has_axis(wanted[name], kind))
+            name: GivenInput(arrays.read(name), _has_axis(wanted[name], kind))
             for name, kind in arrays.types.items()
         }
     finally:

@@ -23,7 +23,7 @@ from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.run.data_files import Data, data_files, open_data
-from tessera.driver.run.given_inputs import Given, read_given
+from tessera.driver.run.given_inputs import GivenInput, read_given
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
 from tessera.frontend.contents.open_contents import Contents, open_contents
@@ -39,7 +39,7 @@ class Materials:
     states: tuple[Mapping[str, Bytes], ...]
     fillings: tuple[Mapping[str, Bytes], ...]
     first_inputs: tuple[Mapping[str, Bytes], ...]
-    given_inputs: Mapping[str, Given]
+    given_inputs: Mapping[str, GivenInput]
     programs: tuple[Program, ...]
     names: tuple[str, ...]
     seed: int
@@ -76,7 +76,7 @@ class Materials:
             states.append(own)
         return replace(self, states=tuple(states))
 
-    def _given(self, buffer: Buffer, trace: int) -> Given | None:
+    def _given(self, buffer: Buffer, trace: int) -> GivenInput | None:
         named = self.given_inputs.get(f"{self.names[trace]}/{buffer.name}")
         return self.given_inputs.get(buffer.name) if named is None else named
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
@@ -32,7 +33,6 @@ from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.schedule import Turn, first_sequences, schedule
 from tessera.driver.run.serving import Serving, ServingOptions
 from tessera.driver.spellings import lanes_are_sequences
-from tessera.ir.choices import BackendName
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Role

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes, Completion, DeviceBytes, TimelineEvent
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.arguments import (
@@ -43,7 +44,6 @@ from tessera.driver.run.open_plan import open_plan
 from tessera.driver.run.serving import Serving, ServingOptions
 from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.frontend.contents.write import as_array, numpy_type
-from tessera.ir.choices import BackendName
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
 

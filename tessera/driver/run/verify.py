@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tessera.backend.known_backends import BackendName
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
@@ -20,7 +21,6 @@ from tessera.driver.run.launches import compare_launches, in_oldest_variant
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.serving import models_of
-from tessera.ir.choices import BackendName
 
 
 def verify_run(

@@ -1,1 +1,5 @@
-"""PTX text to `ir.ptx` records. `read_ptx` is the way in, for `driver` and `frontend.trace`."""
+"""PTX text to `ir.ptx` records.
+
+In: the text of a module. Out: a `Module`, diagnostics. `read_ptx` is the way in. Imported by
+`driver`, `frontend.trace` and `frontend.capture`.
+"""

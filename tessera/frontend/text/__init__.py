@@ -1,4 +1,5 @@
 """Bytes to text, text to parsers, faults to diagnostics: what all readers share.
 
-Imported by the other folders of `frontend` and by `driver`.
+In: paths, bytes, grammars. Out: sources, parsers, diagnostics. Imported by the other folders of
+`frontend`, by `driver`, and by `cli` and `report` for files and names that users give.
 """

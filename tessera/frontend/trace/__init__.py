@@ -1,1 +1,5 @@
-"""The text of a trace to `ir.program` records. `read_trace` is the way in; imported by `driver`."""
+"""The text of a trace to `ir.program` records.
+
+In: text. Out: a `Program`, diagnostics. `read_trace` is the way in. Imported by `driver`
+and `frontend.contents`.
+"""

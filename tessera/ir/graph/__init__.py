@@ -1,1 +1,5 @@
-"""Kernel graphs: accesses, regions, edges and their printer. `graph` has the records."""
+"""Kernel graphs: accesses, regions, edges and their printer.
+
+In: accesses. Out: a `KernelGraph`, its text, the same for networkx. `graph` has the records.
+Imported by everything that analyses or plans.
+"""

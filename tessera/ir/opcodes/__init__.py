@@ -1,5 +1,8 @@
 """What every PTX opcode means: one table of data, shared by frontend, analysis and executor.
 
+In: an opcode or an instruction. Out: its meaning and its forms. Imported by everything that reads,
+analyses or runs PTX.
+
 `meaning_of(instruction)`, or `meaning(opcode, operand_count)` where operands are not at hand,
 answers with a `Meaning`: the role of each operand, the memory behind addresses, control flow, who
 takes part. None means that the table lacks the opcode: report it and use `widened_meaning`.

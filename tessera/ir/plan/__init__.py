@@ -1,4 +1,5 @@
 """Plans: machines, costs, placements, launch programs, their printers and verifiers.
 
-`plan` has the records of a plan, `launch_program` what its devices do, `machine` where.
+In: values. Out: records, texts, diagnostics. `plan` has the records of a plan,
+`launch_program` what its devices do, `machine` where. Imported by everything that plans or runs.
 """

@@ -1,1 +1,5 @@
-"""Traces: buffers, modules, steps, their types and their printer. `program` has the records."""
+"""Traces: buffers, modules, steps, their types and their printer.
+
+In: values. Out: a `Program`, its text. `program` has the records. Imported by everything that
+reads, analyses or runs traces.
+"""

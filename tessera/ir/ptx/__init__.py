@@ -1,4 +1,5 @@
 """PTX modules: syntax nodes, printer, verifier, and what follows from a function's text alone.
 
-`syntax` has the records. Imported by everything that reads or runs PTX.
+In: nodes. Out: text, diagnostics, flattened bodies, control flow. `syntax` has the records.
+Imported by everything that reads or runs PTX.
 """

@@ -1,1 +1,6 @@
-"""The parts of `passes/checker/check_plan.py`, the checker of plans."""
+"""Proves launch programs, or says which operations break them.
+
+In: a plan, its programs, and graphs that were analysed afresh. Out: diagnostics; none is the
+proof. `check_plan` is the way in. Imported by `driver`. It imports no other pass: an import
+contract holds it.
+"""

@@ -3,7 +3,8 @@
 In: register bits, one element per lane, and static modifiers. Out: register bits. Bit-exact where
 PTX defines the bits; within the PTX ISA's error bounds otherwise. Deterministic on every CPU:
 only exactly rounded operations (+ - * / sqrt, integer operations) in a fixed order, never a
-reduction or a transcendental function of NumPy.
+reduction or a transcendental function of NumPy. Imported by the neighbours in `ptx_executor` and
+by the source that `emit` writes.
 """
 
 from __future__ import annotations

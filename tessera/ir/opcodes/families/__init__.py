@@ -1,6 +1,7 @@
 """The opcode tables, one file per family: `TABLE` says what opcodes mean, `FORMS` how they look.
 
-`notation` and `form_notation` say how to read them.
+In: nothing. Out: rows; `notation` and `form_notation` say how to read them. Imported by
+`ir.opcodes`.
 """
 
 from tessera.ir.opcodes.families import (

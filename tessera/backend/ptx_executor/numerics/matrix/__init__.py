@@ -1,6 +1,7 @@
 """Warp-level matrix instructions: data movement, `mma`, `mma.sp`, `wmma`.
 
-Every register operand is an array of lanes ([warps * 32] or [warps, 32]), and so is every result.
+In: register operands, each an array of lanes ([warps * 32] or [warps, 32]). Out: results of the
+same kind. Imported by `numerics` and `simt`.
 """
 
 from tessera.backend.ptx_executor.numerics.matrix import wmma
