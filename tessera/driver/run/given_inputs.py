@@ -1,7 +1,7 @@
 """Inputs of requests from a file that the user names.
 
-In: an open plan and a `.npz` or `.safetensors` file. Out: `GivenInput` by input, or by `TRACE/INPUT`: as
-many copies of the input as requests are given, one after the other.
+In: an open plan and a `.npz` or `.safetensors` file. Out: `GivenInput` by input, or by
+`TRACE/INPUT`: as many copies of the input as requests are given, one after the other.
 
 An array has the input's shape, or that behind an axis of requests; rows may be flat. Its elements
 have the input's size and kind. Unsigned integers of that size are bits of any type, and uint8 is
