@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, write_data
+from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Given, reads_options
 from tessera.diagnostics import ExitCode, Severity, TesseraError
 from tessera.report.diagnostics import safe
@@ -79,7 +79,7 @@ def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions
     with messages.waiting(command.file):
         opened = check_plan_file(command.file, options)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
-    text = check_json(opened) if command.as_json else check_text(opened)
+    text = check_json(opened) if command.as_json else check_text(opened, page_width())
     write_data(text.encode(errors="replace"), "-")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,13 @@ _SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
 def at_terminal() -> bool:
     """Whether somebody sees standard error, which may be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def page_width(target: str = "-") -> int | None:
+    """How wide the terminal is that shows standard output; None for a file or a pipe."""
+    if target != "-" or sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns  # `COLUMNS`, if it is set
 
 
 def silence(stream: Any) -> None:

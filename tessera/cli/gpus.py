@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import Messages, write_data
+from tessera.cli.console import Messages, page_width, write_data
 from tessera.diagnostics import TesseraError
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def gpus(messages: Messages, names: tuple[str, ...], as_json: bool) -> int:
       tessc gpus h200 --json
     """
     from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
+    from tessera.report.machine import gpus_text
 
     try:
         chosen = [find_gpu(name) for name in names] or list(gpu_table().values())
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    text = _json(chosen) if as_json else _text(chosen)
+    text = _json(chosen) if as_json else gpus_text(chosen, page_width())
     write_data(text.encode(), "-")
     return 0
 
@@ -48,29 +49,3 @@ def _json(chosen: list[Gpu]) -> str:
 
     rows = [{**asdict(gpu), "aliases": list(aliases_of(gpu.key))} for gpu in chosen]
     return json.dumps({"schema": "tessera-gpus/1", "gpus": rows}, indent=2) + "\n"
-
-
-def _text(chosen: list[Gpu]) -> str:
-    from tessera.frontend.machine.gpu_table import aliases_of
-
-    head = ("name", "also", "arch", "SMs", "MHz", "GB", "GB/s", "fp16 TF/s", "$/hour")
-    rows = [head]
-    for gpu in chosen:
-        half = gpu.flops("fp16")
-        price = gpu.usd_per_hour
-        rows.append(
-            (
-                gpu.key,
-                ", ".join(aliases_of(gpu.key)),
-                gpu.arch,
-                str(gpu.sms),
-                f"{gpu.clock_mhz:.0f}",
-                f"{gpu.memory_bytes / 1e9:.0f}",
-                f"{gpu.memory_bandwidth / 1e9:.0f}",
-                "-" if half is None else f"{half / 1e12:.0f}",
-                "-" if price is None else f"{price:.2f} {gpu.price_source}",
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(lines) + "\n"

@@ -34,6 +34,7 @@ from tessera.cli.console import (
     ReaderGone,
     data_root_option,
     form_option,
+    page_width,
     silence,
     write_data,
 )
@@ -179,7 +180,8 @@ def analyze(
             data = _graph_data(analysis, emit, why)
         else:
             analysis, written = _keep_graph(analysis, graph_file)
-            data = _report_data(analysis, written, as_json, described=bool(kernels))
+            width = page_width(output)
+            data = _report_data(analysis, written, as_json, width, described=bool(kernels))
             if written is not None and output != "-":
                 write_data(f"{_wrote(written)}\n".encode(errors="replace"), "-")
         write_data(data, output, kind)
@@ -195,17 +197,19 @@ def analyze(
 _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
 
 
-def _report_data(analysis: Report, written: str | None, as_json: bool, *, described: bool) -> bytes:
+def _report_data(
+    analysis: Report, written: str | None, as_json: bool, width: int | None, *, described: bool
+) -> bytes:
     """The report with, as its last line, where the kernel graph is."""
     from tessera.report import analysis as report
 
     if as_json:
         return report.report_json(analysis, written).encode()
-    text = report.report_text(analysis)
+    text = report.report_text(analysis, width)
     if described:
         from tessera.report import emitted
 
-        text += report.safe_lines(emitted.describe_kernels(analysis))
+        text += emitted.describe_kernels(analysis, width)
     if written is not None:
         text += f"\n{_wrote(written)}\n"
     return text.encode(errors="replace")
@@ -302,8 +306,9 @@ def explain(code: str | None) -> int:
       tessc explain
     """
     if code is None:
-        rows = (f"{c.code}  {c.severity.value:<7}  {c.title}\n" for c in codes.CODES)
-        write_data("".join(rows).encode(), "-")
+        from tessera.report.codes import codes_text
+
+        write_data(codes_text(page_width()).encode(), "-")
         return 0
     entry = codes.find_code(code)
     if entry is not None:

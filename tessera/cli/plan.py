@@ -13,6 +13,7 @@ from tessera.cli.console import (
     at_terminal,
     data_root_option,
     form_option,
+    page_width,
     sequences_options,
     write_data,
 )
@@ -179,9 +180,8 @@ def _report(messages: Messages, command: PlanCommand, planned: PlanReport, targe
     from tessera.ir.plan.print_plan import print_plan
     from tessera.report import plan as report_plan
     from tessera.report import plan_json as report_plan_json
-    from tessera.report.analysis import safe_lines
 
-    explained = [report_plan.explain_text(planned, step) for step in command.steps]
+    explained = [report_plan.explain_text(planned, s, page_width()) for s in command.steps]
     if command.emit == "launch":
         messages.show(planned.diagnostics)
         write_data(report_plan.launch_text(planned.plan).encode(), target, Kind.PROGRAMS)
@@ -197,7 +197,7 @@ def _report(messages: Messages, command: PlanCommand, planned: PlanReport, targe
     if command.as_json:
         text = report_plan_json.plan_json(planned, command.steps)
     else:
-        text = safe_lines(report_plan.plan_text(planned, target) + "".join(explained))
+        text = report_plan.plan_text(planned, target, page_width()) + "".join(explained)
     write_data(text.encode(errors="replace"), "-")
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, write_data
+from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Given, reads_options
 from tessera.cli.run import progress
 from tessera.output import Kind, check_output, write_file
 from tessera.report.diagnostics import safe
+from tessera.report.table import fitted
 
 
 @click.command(short_help="Measure the steps of a trace on GPUs (needs a GPU).")
@@ -83,12 +84,13 @@ class ProfileCommand:
 
 def _text(measured: dict[str, Any]) -> str:
     machine = measured["machine"]
-    lines = [f"measured on {machine['gpu']}, medians of {machine['repeats']}"]
+    head = f"measured on {machine['gpu']}, medians of {machine['repeats']}\n"
+    lines = []
     for whole in measured["wholes"]:
         rows = [r for r in measured["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
         total = sum(row["ns"] for row in rows)
         lines.append(
             f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {total / 1e3:.1f} us in all;"
-            f" the whole trace takes {whole['ns'] / 1e3:.1f} us"
+            f" the whole trace takes {whole['ns'] / 1e3:.1f} us\n"
         )
-    return "\n".join(lines) + "\n"
+    return fitted(head + "".join(lines), page_width())

@@ -24,6 +24,7 @@ from tessera.cli.console import (
     at_terminal,
     data_root_option,
     form_option,
+    page_width,
     sequences_of,
     sequences_options,
     silence,
@@ -211,7 +212,10 @@ def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, An
             check_output(outputs, Kind.RESULTS, [resident])
         write_outputs(report, outputs)
     messages.show(report.diagnostics)
-    text = ran_json(report) if as_json else report.result.output + ran_text(report, outputs)
+    if as_json:
+        text = ran_json(report)
+    else:
+        text = report.result.output + ran_text(report, outputs, page_width())
     write_data(text.encode(errors="replace"), "-")
     return 0
 
@@ -225,7 +229,6 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
     from tessera.driver.run.run_plan import prepare_run, run_prepared
     from tessera.driver.run.verify import verify_run
     from tessera.report import run as report_run
-    from tessera.report.analysis import safe_lines
 
     if given["timeline"] == "-":
         raise click.UsageError("`--timeline` names a file: the report is on standard output")
@@ -262,7 +265,7 @@ def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any
         text = report_run.run_json(outcome, verdict)
     else:
         printed = "".join(done.printed for done in outcome.done.values())
-        text = printed + safe_lines(report_run.run_text(outcome, verdict, written))
+        text = printed + report_run.run_text(outcome, verdict, written, page_width())
     messages.show(outcome.fault)
     try:
         write_data(text.encode(errors="replace"), "-")

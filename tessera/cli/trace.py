@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tessera.cli.console import Messages, form_option, write_data
+from tessera.cli.console import Messages, form_option, page_width, write_data
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
+from tessera.report.table import Column, Fit, fitted, table
 
 if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import TraceOptions
@@ -91,7 +92,7 @@ def trace(messages: Messages, /, form: str, **given: Any) -> int:
     except TesseraError as failure:
         messages.show(failure.diagnostics)
         return failure.exit_code
-    write_data(text.encode(errors="replace"), "-")
+    write_data(fitted(text, page_width()).encode(errors="replace"), "-")
     return 0
 
 
@@ -194,9 +195,14 @@ def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
     from torch.nn.parameter import is_lazy
 
     lines = [f"would capture one call of {type(function).__name__} by the route `{options.route}`"]
-    for name, tensor in inputs.tensors():
-        shape = "x".join(map(str, tensor.shape)) or "a single number"
-        lines.append(f"  input {name}: {tensor.dtype} {shape}")
+    rows = (
+        (
+            f"input {name}:",
+            f"{tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'a single number'}",
+        )
+        for name, tensor in inputs.tensors()
+    )
+    lines += table((Column(fit=Fit.CUT), Column(fit=Fit.WRAP)), rows, page_width(), gap=1)
     if isinstance(function, Module):
         parameters = list(function.parameters())
         known = [parameter for parameter in parameters if not is_lazy(parameter)]

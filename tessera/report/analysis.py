@@ -28,10 +28,13 @@ from tessera.passes.kernel_facts.summarise_program import (
     VariantSummary,
 )
 from tessera.report.diagnostics import in_order, safe, to_json
+from tessera.report.table import Column, Fit, fitted, table
 
 SCHEMA = "tessera-analyze/1"
 
-_LABEL = 16  # columns for the name of a row
+_FIELDS = (Column(least=14), Column(fit=Fit.WRAP))
+_LAUNCHES = (Column(right=True, least=6), Column(), Column(fit=Fit.WRAP))
+_PARAMETERS = (Column(), Column())
 
 
 # --- which functions ---------------------------------------------------------------------------
@@ -70,10 +73,10 @@ def only(report: Report, patterns: tuple[str, ...]) -> Report:
 # --- text --------------------------------------------------------------------------------------
 
 
-def report_text(report: Report) -> str:
-    """The report as text."""
+def report_text(report: Report, width: int | None = None) -> str:
+    """The report as text, for a terminal of that width or for a file."""
     summary = report.summary
-    blocks = [_trace_block(safe(report.name), summary)] if _is_trace(summary) else []
+    blocks = [_trace_block(safe(report.name), summary, width)] if _is_trace(summary) else []
     if report.graph is not None:
         from tessera.report.graph import graph_blocks
 
@@ -82,20 +85,15 @@ def report_text(report: Report) -> str:
         title = (
             f"module {variant.module} ({variant.arch})" if _is_trace(summary) else safe(report.name)
         )
-        blocks += _module_blocks(title, variant.summary)
-    return safe_lines("\n\n".join(blocks) + "\n")
-
-
-def safe_lines(text: str) -> str:
-    """Names of the user's file may hold any byte; the terminal shall not obey them."""
-    return "\n".join(map(safe, text.split("\n")))
+        blocks += _module_blocks(title, variant.summary, width)
+    return fitted("\n\n".join(blocks) + "\n", width)
 
 
 def _is_trace(summary: ProgramSummary) -> bool:
     return bool(summary.roles or summary.launches or len(summary.variants) != 1)
 
 
-def _trace_block(name: str, summary: ProgramSummary) -> str:
+def _trace_block(name: str, summary: ProgramSummary, width: int | None) -> str:
     roles = [
         f"{total.buffers} {total.role.value} ({amount(total.bytes, 'byte')})"
         for total in summary.roles
@@ -110,15 +108,16 @@ def _trace_block(name: str, summary: ProgramSummary) -> str:
     if summary.streams > 1:
         steps += f" on {summary.streams} streams"
     rows = [
-        f"trace {name}",
-        _row("buffers", ", ".join(roles) or "none"),
-        _row("contents", summary.resident or "none; generated"),
-        _row("steps", steps or "none"),
-        _row("modules", "; ".join(_module_list(summary.variants)) or "none"),
+        ("buffers", ", ".join(roles) or "none"),
+        ("contents", summary.resident or "none; generated"),
+        ("steps", steps or "none"),
+        ("modules", "; ".join(_module_list(summary.variants)) or "none"),
     ]
+    lines = [f"trace {name}", *table(_FIELDS, rows, width)]
     if summary.launches:
-        rows += ["", "launches", *map(_launch_row, summary.launches)]
-    return "\n".join(rows)
+        launches = table(_LAUNCHES, map(_launch_row, summary.launches), width, gap=1)
+        lines += ["", "launches", *launches]
+    return "\n".join(lines)
 
 
 def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
@@ -132,74 +131,74 @@ def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
     return [f"{', '.join(names)} ({listed})" for listed, names in modules.items()]
 
 
-def _launch_row(total: LaunchTotal) -> str:
+def _launch_row(total: LaunchTotal) -> tuple[str, str, str]:
     shape = f"grid {_triple(total.grid)}, block {_triple(total.block)}"
     shared = "varies" if total.shared_bytes is None else amount(total.shared_bytes, "byte")
     dynamic = "" if total.shared_bytes == 0 else f", dynamic shared {shared}"
-    return f"  {total.launches:>6} x {total.module}.{total.kernel}: {shape}{dynamic}"
+    return str(total.launches), "x", f"{total.module}.{total.kernel}: {shape}{dynamic}"
 
 
 def _triple(extent: tuple[int, int, int] | None) -> str:
     return "varies" if extent is None else "x".join(map(str, extent))
 
 
-def _module_blocks(title: str, summary: ModuleSummary) -> Iterator[str]:
+def _module_blocks(title: str, summary: ModuleSummary, width: int | None) -> Iterator[str]:
     major, minor = summary.version
     size = f", {summary.address_size}-bit addresses" if summary.address_size else ""
-    rows = [f"{title}: PTX {major}.{minor}, target {', '.join(summary.target)}{size}"]
-    rows += [_variable_row(variable) for variable in summary.variables]
+    head = f"{title}: PTX {major}.{minor}, target {', '.join(summary.target)}{size}"
+    rows = [("variable", _variable_text(variable)) for variable in summary.variables]
     if summary.declarations:
-        rows.append(_row("declared only", ", ".join(summary.declarations)))
+        rows.append(("declared only", ", ".join(summary.declarations)))
     if not summary.kernels and not summary.functions:
-        rows.append(_row("kernels", "none"))
-    yield "\n".join(rows)
+        rows.append(("kernels", "none"))
+    yield "\n".join([head, *table(_FIELDS, rows, width)])
     for function in (*summary.kernels, *summary.functions):
-        yield "\n".join(_function_rows(function))
+        kind = "kernel" if function.is_entry else "function"
+        where = f" (line {function.line})" if function.line is not None else ""
+        fields = table(_FIELDS, _function_rows(function), width)
+        yield "\n".join([f"{kind} {function.name}{where}", *fields])
 
 
-def _variable_row(variable: VariableSummary) -> str:
+def _variable_text(variable: VariableSummary) -> str:
     size = "size open" if variable.bytes is None else amount(variable.bytes, "byte")
     linkage = f"{variable.linkage} " if variable.linkage else ""
     first = ", initialised" if variable.is_initialized else ""
     text = f"{linkage}{variable.space} {variable.type} {variable.name}: {size}"
-    return _row("variable", f"{text}, align {variable.align}{first}")
+    return f"{text}, align {variable.align}{first}"
 
 
-def _function_rows(function: FunctionSummary) -> Iterator[str]:
-    kind = "kernel" if function.is_entry else "function"
-    where = f" (line {function.line})" if function.line is not None else ""
-    yield f"{kind} {function.name}{where}"
+def _function_rows(function: FunctionSummary) -> Iterator[tuple[str, str]]:
     yield from _parameter_rows("results", function.returns)
-    yield from (
-        _parameter_rows("parameters", function.parameters)
-        if function.parameters
-        else (_row("parameters", "none"),)
-    )
+    yield from _parameter_rows("parameters", function.parameters)
+    if not function.parameters:
+        yield "parameters", "none"
     if function.directives:
-        yield _row("directives", ", ".join(map(directive_text, function.directives)))
-    yield _row("registers", _count_list(function.registers) or "none")
-    yield _row("shared memory", _shared_text(function))
+        yield "directives", ", ".join(map(directive_text, function.directives))
+    yield "registers", _count_list(function.registers) or "none"
+    yield "shared memory", _shared_text(function)
     if function.local_bytes:
-        yield _row("local memory", amount(function.local_bytes, "byte"))
-    yield _row("instructions", _mix_text(function))
+        yield "local memory", amount(function.local_bytes, "byte")
+    yield "instructions", _mix_text(function)
     if function.calls or function.indirect_calls:
-        yield _row("calls", _call_text(function))
+        yield "calls", _call_text(function)
 
 
-def _parameter_rows(label: str, parameters: tuple[ParameterSummary, ...]) -> Iterator[str]:
-    width = max((len(parameter.name) for parameter in parameters), default=0)
-    for index, parameter in enumerate(parameters):
-        yield _row(label if index == 0 else "", _parameter_text(parameter, width))
+def _parameter_rows(
+    label: str, parameters: tuple[ParameterSummary, ...]
+) -> Iterator[tuple[str, str]]:
+    cells = ((parameter.name, _parameter_text(parameter)) for parameter in parameters)
+    for index, line in enumerate(table(_PARAMETERS, cells, indent=0)):
+        yield "" if index else label, line
 
 
-def _parameter_text(parameter: ParameterSummary, width: int) -> str:
+def _parameter_text(parameter: ParameterSummary) -> str:
     size = "size open" if parameter.bytes is None else amount(parameter.bytes, "byte")
     array = " array" if parameter.is_array else ""
     pointer = ""
     if parameter.pointer_space is not None:
         align = f", align {parameter.pointer_align}" if parameter.pointer_align else ""
         pointer = f", pointer to {parameter.pointer_space}{align}"
-    return f"{parameter.name:<{width}}  {parameter.type}{array}, {size}{pointer}"
+    return f"{parameter.type}{array}, {size}{pointer}"
 
 
 def _shared_text(function: FunctionSummary) -> str:
@@ -228,10 +227,6 @@ def directive_text(directive: ptx.Directive) -> str:
     """A directive as in the text, without its dot: `maxntid 128, 1, 1`."""
     values = ", ".join(v if isinstance(v, str) else print_operand(v) for v in directive.values)
     return f"{directive.name} {values}".strip()
-
-
-def _row(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL}}{text}"
 
 
 def amount(count: int, singular: str, plural: str | None = None) -> str:

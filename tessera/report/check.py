@@ -14,8 +14,11 @@ from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.plan.launch_program import HOST, Await, LoweredReplica, LoweredTrace
 from tessera.ir.plan.plan import Plan
 from tessera.report.diagnostics import safe, to_json
+from tessera.report.table import Column, Fit, fitted, table
 
 SCHEMA = "tessera-check/1"
+
+_MEMORY = (Column(fit=Fit.CUT), Column())
 
 _PROVED = (
     "every step runs once, on its device, and finds what one device would have left there",
@@ -26,8 +29,8 @@ _PROVED = (
 )
 
 
-def check_text(opened: OpenPlan) -> str:
-    """The proof in a few lines."""
+def check_text(opened: OpenPlan, width: int | None = None) -> str:
+    """The proof in a few lines, for a terminal of that width or for a file."""
     plan = opened.plan
     lines = [f"{safe(opened.name)}: proved, for every request and every order of events:"]
     lines += [f"  - {claim}" for claim in _PROVED]
@@ -47,9 +50,12 @@ def check_text(opened: OpenPlan) -> str:
                 f"{counts['operations']} operations, {counts['waits']} waits, "
                 f"{moved} of {format_bytes(counts['transfer_bytes'])}"
             )
-    for name, used, room in _memory(plan):
-        lines.append(f"memory of {safe(name)}: {format_bytes(used)} of {format_bytes(room)}")
-    return "\n".join(lines) + "\n"
+    rows = (
+        (f"memory of {name}:", f"{format_bytes(used)} of {format_bytes(room)}")
+        for name, used, room in _memory(plan)
+    )
+    lines += table(_MEMORY, rows, width, indent=0, gap=1)
+    return fitted("\n".join(lines) + "\n", width)
 
 
 def check_json(opened: OpenPlan) -> str:

@@ -267,8 +267,8 @@ def _marker(row: _Row, paint: _Paint, tone: str) -> str:
     at = min(max(row.label.span.start, row.start), row.end)
     stop = min(max(row.label.span.end, at), row.end)
     left = len(_ELLIPSIS) if row.cut_left else 0
-    before = left + _columns(_expand(text[row.start : at], left))
-    through = left + _columns(_expand(text[row.start : stop], left))
+    before = left + columns_of(_expand(text[row.start : at], left))
+    through = left + columns_of(_expand(text[row.start : stop], left))
     mark = ("^" if row.is_primary else "-") * max(through - before, 1)
     said = f"{mark} {_one_line(row.label.text)}" if row.label.text else mark
     return " " * before + paint(tone, said)
@@ -282,16 +282,14 @@ def _expand(text: str, column: int) -> str:
     for character in text:
         shown = " " * (_TAB - column % _TAB) if character == "\t" else _visible(character)
         parts.append(shown)
-        column += _columns(shown)
+        column += columns_of(shown)
     return "".join(parts)
 
 
-def _columns(text: str) -> int:
+def columns_of(text: str) -> int:
     """How many columns a terminal gives to a text: 2 for wide characters, 0 for combining."""
-    return len(text) if text.isascii() else sum(map(_columns_of, text))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # few texts need it
 
-
-def _columns_of(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) == "Me":
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return cell_len(text)

@@ -14,6 +14,7 @@ from tessera.ir.graph.print_graph import print_dot, print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
 from tessera.report.graph import why_text
+from tessera.report.table import fitted
 
 
 def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
@@ -27,7 +28,7 @@ def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
     return text_to_bytes(picture(graph, title))
 
 
-def describe_kernels(report: Report) -> str:
+def describe_kernels(report: Report, width: int | None = None) -> str:
     """What the kernels of a report access, in terms of their parameters."""
     # They need NumPy, which the report of a PTX file does without.
     from tessera.passes.kernel_facts.describe_kernel import describe_kernel
@@ -42,7 +43,7 @@ def describe_kernels(report: Report) -> str:
                 lines = describe_kernel(prepare_kernel(variant.ptx, function))
                 rows = [f"  {line}" for line in lines] or ["  none"]
                 blocks.append("\n".join([f"accesses of {function.name} ({variant.arch})", *rows]))
-    return "".join(f"\n{block}\n" for block in blocks)
+    return fitted("".join(f"\n{block}\n" for block in blocks), width)
 
 
 def explain_edge(graph: KernelGraph, source: int, target: int) -> bytes:

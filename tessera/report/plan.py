@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tessera.driver.plan.explain import Elsewhere, StepReason, explain_step
 from tessera.driver.plan.insight import KernelClass, kernel_classes
@@ -24,6 +24,7 @@ from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.report.diagnostics import safe
+from tessera.report.table import Column, Fit, fitted, table
 
 _MOST_CLASSES = 12
 _MOST_KINDS = 4
@@ -37,22 +38,28 @@ _ENDED = {
     "clock": "the time limit",
     "interrupted": "an interrupt",
 }
-_LONGEST_NAME = 52
+_COMPARED = (
+    Column(fit=Fit.WRAP),
+    Column("requests/s", right=True),
+    Column("latency us", right=True),
+    Column("usd per million", right=True),
+    Column("memory", right=True),
+)
 
 
-def plan_text(report: PlanReport, output: str) -> str:
-    """The whole report."""
+def plan_text(report: PlanReport, output: str, width: int | None = None) -> str:
+    """The whole report, for a terminal of that width or for a file."""
     blocks = (
         _machine(report),
         _verdict(report),
         _replicas(report.plan),
-        _classes(report),
+        _classes(report, width),
         _excluded(report),
         _limits(report),
-        _comparison(report),
+        _comparison(report, width),
         _written(report, output),
     )
-    return "\n".join(line for block in blocks for line in block) + "\n"
+    return fitted("\n".join(line for block in blocks for line in block) + "\n", width)
 
 
 def _written(report: PlanReport, output: str) -> Iterator[str]:
@@ -142,15 +149,21 @@ def _device_load(replica: Replica, device: str) -> str:
 # --- what went where ---------------------------------------------------------------------------
 
 
-def _classes(report: PlanReport) -> Iterator[str]:
+def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
     classes = kernel_classes(report.setting, report.plan)
     kinds = classes[0].kinds[:_MOST_KINDS] if classes else ()
     if len(classes[0].kinds if classes else ()) < 2:
         return
-    rows = [("what went where", "steps", *(f"{kind} us" for kind in kinds), "ratio", "on")]
-    rows += [_class_row(kernel_class, len(kinds)) for kernel_class in classes[:_MOST_CLASSES]]
+    columns = (
+        Column("what went where", Fit.CUT),
+        Column("steps", right=True),
+        *(Column(f"{kind} us", right=True) for kind in kinds),
+        Column("ratio", right=True),
+        Column("on", Fit.WRAP),
+    )
+    rows = (_class_row(kernel_class, len(kinds)) for kernel_class in classes[:_MOST_CLASSES])
     yield ""
-    yield from _table(rows, left=(0, len(rows[0]) - 1))
+    yield from table(columns, rows, width)
     if len(classes) > _MOST_CLASSES:
         yield f"  and {len(classes) - _MOST_CLASSES} kinds of steps more"
 
@@ -165,7 +178,7 @@ def _class_row(kernel_class: KernelClass, kinds: int) -> tuple[str, ...]:
         for device, count in kernel_class.placed:
             placed[device.partition(".")[0].rpartition("-")[0]] += count
     where = ", ".join(f"{device} {count}" for device, count in placed.items())
-    return (_short(kernel_class.name), str(kernel_class.steps), *times, ratio, where)
+    return (kernel_class.name, str(kernel_class.steps), *times, ratio, where)
 
 
 def _excluded(report: PlanReport) -> Iterator[str]:
@@ -208,7 +221,7 @@ def _limits(report: PlanReport) -> Iterator[str]:
 # --- beside what else there is -----------------------------------------------------------------
 
 
-def _comparison(report: PlanReport) -> Iterator[str]:
+def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
     plan = report.plan
     memory = sum(card.used_bytes for card in plan.cards)
     mine = Baseline(
@@ -219,19 +232,18 @@ def _comparison(report: PlanReport) -> Iterator[str]:
         memory_bytes=memory,
     )
     yield ""
-    yield from comparison_table([mine, *plan.baselines])
+    yield from comparison_table([mine, *plan.baselines], width)
     if report.alternatives:
         yield "in place of this machine:"
-        yield from comparison_table(report.alternatives)
+        yield from comparison_table(report.alternatives, width)
     if report.frontier:
         yield "no plan found is better in one and no worse in the others:"
-        yield from comparison_table(report.frontier)
+        yield from comparison_table(report.frontier, width)
 
 
-def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
+def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list[str]:
     """Ways to serve requests, side by side."""
-    cells = [("", "requests/s", "latency us", "usd per million", "memory")]
-    cells += [
+    cells = [
         (
             row.name,
             _rate(row.period_ns),
@@ -241,25 +253,10 @@ def comparison_table(rows: Sequence[Baseline]) -> Iterator[str]:
         )
         for row in rows
     ]
-    return _table(cells)
-
-
-def _table(rows: Sequence[tuple[str, ...]], left: Iterable[int] = (0,)) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield f"  {'  '.join(cells)}".rstrip()
+    return table(_COMPARED, cells, width)
 
 
 # --- numbers -----------------------------------------------------------------------------------
-
-
-def _short(name: str) -> str:
-    """A long name without its middle: compilers put whole expressions into them."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[:24]}...{name[27 - _LONGEST_NAME :]}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -289,11 +286,11 @@ def explained(cost: Duration | Barred) -> str:
 # --- one step ----------------------------------------------------------------------------------
 
 
-def explain_text(report: PlanReport, step: str) -> str:
+def explain_text(report: PlanReport, step: str, width: int | None = None) -> str:
     """Why a step is where it is, in every replica."""
     reasons = explain_step(report.setting, report.decision, step)
     lines = (line for step_reason in reasons for line in _reason(report, step_reason))
-    return "\n" + "\n".join(lines) + "\n"
+    return fitted("\n" + "\n".join(lines) + "\n", width)
 
 
 def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:

@@ -12,10 +12,17 @@ from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.report.diagnostics import safe
+from tessera.report.table import Column, Fit, fitted, table
+
+_FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
+_DIGESTS = (Column(least=12), Column(fit=Fit.CUT), Column())
+_MOST_DIGESTS = 8
 
 
-def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) -> str:
-    """The report of a run."""
+def run_text(
+    outcome: Outcome, verdict: Verdict | None, written: Sequence[str], width: int | None = None
+) -> str:
+    """The report of a run, for a terminal of that width or for a file."""
     figures = outcome.figures()
     total, done = len(outcome.turns), len(outcome.done)
     where = backend_named(outcome.backend).shown_as
@@ -23,16 +30,17 @@ def run_text(outcome: Outcome, verdict: Verdict | None, written: Sequence[str]) 
         f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
         f"in {figures.seconds:.2f} s"
     ]
+    rows = []
     if done < total:
-        lines.append(f"  finished      {done} of {total}: {_numbers(sorted(outcome.done))}")
+        rows.append(("finished", f"{done} of {total}: {_numbers(sorted(outcome.done))}"))
     if done:
-        lines += _figure_lines(outcome, figures)
-    lines += [f"  {row}" for row in _digest_lines(outcome)]
+        rows += _figure_rows(outcome, figures)
+    lines += [*table(_FIELDS, rows, width), *_digest_lines(outcome, width)]
     if verdict is not None:
         lines.append(verdict_text(verdict))
         lines += [f"  {safe(note)}" for note in verdict.notes]
     lines += [f"wrote {safe(path)}" for path in written]
-    return "\n".join(lines) + "\n"
+    return fitted("\n".join(lines) + "\n", width)
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -45,34 +53,36 @@ def verdict_text(verdict: Verdict) -> str:
     )
 
 
-def _figure_lines(outcome: Outcome, figures: Figures) -> list[str]:
-    latency = ", ".join(f"{k} {v / 1e6:.1f} ms" for k, v in figures.latency_ns.items())
-    busy = ", ".join(f"{safe(name)} {share:.0%}" for name, share in figures.busy.items())
+def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
     replicas = outcome.opened.replicas
-    slots = sum(replica.lowered.slots for replica in replicas)
-    sequences = sum(replica.lowered.lanes for replica in replicas)
-    lines = [
-        f"  throughput    {figures.requests_per_s:.2f} requests/s "
-        f"({_count(slots, 'slot')}, {_count(sequences, 'sequence')})",
-        f"  latency       {latency}",
-        f"  busy          {busy}",
-        f"  moved         {format_bytes(figures.bytes_between)} between devices, "
-        f"{format_bytes(figures.bytes_from_host)} in, {format_bytes(figures.bytes_to_host)} out",
+    slots = _count(sum(replica.lowered.slots for replica in replicas), "slot")
+    sequences = _count(sum(replica.lowered.lanes for replica in replicas), "sequence")
+    latency = ", ".join(f"{k} {v / 1e6:.1f} ms" for k, v in figures.latency_ns.items())
+    moved = (
+        f"{format_bytes(figures.bytes_between)} between devices, "
+        f"{format_bytes(figures.bytes_from_host)} in, {format_bytes(figures.bytes_to_host)} out"
+    )
+    rows = [
+        ("throughput", f"{figures.requests_per_s:.2f} requests/s ({slots}, {sequences})"),
+        ("latency", latency),
+        ("busy", ", ".join(f"{name} {share:.0%}" for name, share in figures.busy.items())),
+        ("moved", moved),
     ]
     if figures.hidden is not None:
         spent = figures.transfer_ns / 1e6
-        lines.append(f"  transfers     {spent:.1f} ms, {figures.hidden:.0%} behind compute")
-    return lines
+        rows.append(("transfers", f"{spent:.1f} ms, {figures.hidden:.0%} behind compute"))
+    return rows
 
 
-def _digest_lines(outcome: Outcome) -> list[str]:
-    rows = []
-    for request in _outputs(outcome):
-        for name, digest in request["sha256"].items():
-            rows.append(f"request {request['request']:<4} {safe(name)}  sha256 {digest[:16]}")
-    shown = 8
-    more = [f"and {len(rows) - shown} more"] if len(rows) > shown else []
-    return [*rows[:shown], *more]
+def _digest_lines(outcome: Outcome, width: int | None) -> list[str]:
+    rows = [
+        (f"request {request['request']}", name, f"sha256 {digest[:16]}")
+        for request in _outputs(outcome)
+        for name, digest in request["sha256"].items()
+    ]
+    rest = len(rows) - _MOST_DIGESTS
+    more = [f"  and {rest} more"] if rest > 0 else []
+    return [*table(_DIGESTS, rows[:_MOST_DIGESTS], width), *more]
 
 
 def _outputs(outcome: Outcome) -> list[dict[str, Any]]:

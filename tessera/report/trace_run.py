@@ -8,6 +8,9 @@ from typing import Any
 
 from tessera.driver.run.run_trace import RunReport
 from tessera.report.diagnostics import safe
+from tessera.report.table import Column, Fit, fitted, table
+
+_BUFFERS = (Column(least=6), Column(fit=Fit.CUT), Column(fit=Fit.WRAP))
 
 
 def _kept(report: RunReport) -> list[dict[str, Any]]:
@@ -42,19 +45,18 @@ def ran_json(report: RunReport) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def ran_text(report: RunReport, outputs: str | None) -> str:
+def ran_text(report: RunReport, outputs: str | None, width: int | None = None) -> str:
     """The report of a run, with a digest of everything that it leaves."""
     count = len(report.result.launches)
     launches = "1 launch" if count == 1 else f"{count} launches"
     lines = [f"ran {launches} of {safe(report.name)} on the CPU backend in {report.seconds:.2f} s"]
-    kept = _kept(report)
-    width = max((len(row["name"]) for row in kept), default=0)
-    for row in kept:
+    rows = []
+    for row in _kept(report):
         shape = "" if row["shape"] is None else " " + "x".join(map(str, row["shape"]))
         kind = "" if row["dtype"] is None else f", {row['dtype']}{shape}"
-        digest = row["sha256"][:16]
         size = f"{row['bytes']} bytes{kind}"
-        lines.append(f"  {row['role']:<6} {row['name']:<{width}}  {size}, sha256 {digest}")
+        rows.append((row["role"], row["name"], f"{size}, sha256 {row['sha256'][:16]}"))
+    lines += table(_BUFFERS, rows, width)
     if outputs is not None:
         lines.append(f"wrote {safe(outputs)}")
-    return "\n".join(lines) + "\n"
+    return fitted("\n".join(lines) + "\n", width)
