@@ -5,11 +5,11 @@ last CTA) are walked through the kernel, one instruction at a time: integers and
 follow from arguments and indices are computed, everything else is unknown. So a loop whose count
 hangs on an argument is counted exactly. A branch on something unknown goes on, and after some
 rounds leaves; `sure` says that there was none. Work is the mean over the threads times all threads.
+Only registers that some guard depends on are computed: the others decide nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -21,14 +21,13 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.program.program import Launch, Scalar
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import packed_bytes
-from tessera.passes.costs.integer_values import OPERATIONS, Value
+from tessera.passes.costs.integer_values import Value, integer_function, value_of
 from tessera.passes.kernel_facts.operand_names import registers_in
 
 _MOST_STEPS = 60_000
 _ENOUGH_STEPS = 8_000  # after so many in all, no further threads are walked
 _UNKNOWN_ROUNDS = 8
 _LOOK_AHEAD = 40
-_TYPE = re.compile(r"(?:([subf])(\d+)|pred)\Z")
 _MATRIX_UNITS = {
     "f16": "fp16",
     "bf16": "bf16",
@@ -66,11 +65,12 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     }
     given = _arguments(function, launch)
     effects = [_effect_of(statement) for statement in code]
+    decides = _deciding(code)
     samples: list[_ThreadWalk] = []
     for cta in _corners(launch.grid):
         for thread in _corners(launch.block)[:2]:
             if sum(sample.instructions for sample in samples) < _ENOUGH_STEPS:
-                walk = _ThreadWalk(code, effects, labels, given, launch, cta, thread)
+                walk = _ThreadWalk(code, effects, decides, labels, given, launch, cta, thread)
                 samples.append(walk.run())
     threads = prod(launch.grid) * prod(launch.block)
 
@@ -119,6 +119,29 @@ def _corners(size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     return list(dict.fromkeys(corners))
 
 
+def _deciding(code: list[ptx.Statement]) -> frozenset[str]:
+    """The registers that guards are computed from."""
+    sources: dict[str, set[str]] = {}
+    pending: list[str] = []
+    for statement in code:
+        if not isinstance(statement, ptx.Instruction):
+            continue
+        if statement.guard is not None:
+            pending.append(statement.guard.register)
+        if statement.operands and integer_function(statement.opcode) is not None:
+            target, *given = statement.operands
+            names = {name for operand in given for name in registers_in(operand)}
+            for name in registers_in(target):
+                sources.setdefault(name, set()).update(names)
+    deciding: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in deciding:
+            deciding.add(name)
+            pending.extend(sources.get(name, ()))
+    return frozenset(deciding)
+
+
 @dataclass(frozen=True, slots=True)
 class _Effect:
     """What one execution of an instruction counts for."""
@@ -165,13 +188,15 @@ class _ThreadWalk:
         self,
         code: list[ptx.Statement],
         effects: list[_Effect],
+        decides: frozenset[str],
         labels: dict[str, int],
         given: Registers,
         launch: Launch,
         cta: tuple[int, int, int],
         thread: tuple[int, int, int],
     ) -> None:
-        self.code, self.effects, self.labels, self.given = code, effects, labels, given
+        self.code, self.effects, self.decides = code, effects, decides
+        self.labels, self.given = labels, given
         self.registers: Registers = {"%warpid": None}
         for name, values in (
             ("%tid", thread),
@@ -255,33 +280,27 @@ class _ThreadWalk:
         if not statement.operands:
             return
         target, *sources = statement.operands
+        if isinstance(target, ptx.Pair | ptx.Vector):
+            for name in registers_in(target):
+                self.registers[name] = None
         if isinstance(target, ptx.Pair):
-            for half in (target.first, target.second):
-                if isinstance(half, ptx.Name):
-                    self.registers[half.name] = None
             target = target.first
-        if isinstance(target, ptx.Vector):
-            for element in target.elements:
-                if isinstance(element, ptx.Name):
-                    self.registers[element.name] = None
-        if isinstance(target, ptx.Name) and target.component is None:
-            value = self._value_of(statement, sources)
+        is_one = isinstance(target, ptx.Name) and target.component is None
+        if isinstance(target, ptx.Name) and is_one and target.name in self.decides:
+            value = self._value_of(statement.opcode, sources)
             before = self.registers.get(target.name)
             self.registers[target.name] = value if known or value == before else None
 
-    def _value_of(self, statement: ptx.Instruction, sources: list[ptx.Operand]) -> Value:
-        name, modifiers = statement.opcode.name, statement.opcode.modifiers
-        if name == "ld" and modifiers[:1] == ("param",):
+    def _value_of(self, opcode: ptx.Opcode, sources: list[ptx.Operand]) -> Value:
+        if opcode.name == "ld" and opcode.modifiers[:1] == ("param",):
             return self._parameter(sources[0])
-        if name not in OPERATIONS:
-            return None
-        values = [self._read(source) for source in sources]
-        kind = _TYPE.match(modifiers[-1]) if modifiers else None
-        if kind is None or kind[1] == "f" or any(value is None for value in values):
-            return None
-        bits = int(kind[2]) if kind[2] else 1
-        signed = kind[1] == "s"
-        return OPERATIONS[name]([v for v in values if v is not None], modifiers, bits, signed)
+        numbers = []
+        for source in sources:
+            number = self._read(source)
+            if number is None:
+                return None
+            numbers.append(number)
+        return value_of(opcode, tuple(numbers))
 
     def _parameter(self, operand: ptx.Operand) -> Value:
         if isinstance(operand, ptx.Address) and len(operand.parts) == 1:

@@ -1,105 +1,62 @@
 """Integer instructions on known values: what `count_work` follows a thread with.
 
-In: the values of the sources, the modifiers, the width and sign of the type. Out: the value, or
-None where it is not defined here. Floating-point values are never known.
+In: an opcode and the numbers that its sources hold. Out: the bits of the result, or None where it
+is not known. What instructions do is said once for all analyses, in `lane_ops`: here it runs on one
+thread whose values are all exact. Floating-point values are never known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache, lru_cache
 
-from tessera.ir.opcodes.comparisons import COMPARISON_TESTS
+from tessera.ir.opcodes import OperandRole, is_type, meaning, type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_ops import PREDICATES, Function, lane_function, source_bits
 
 Value = int | None
-Operation = Callable[[list[int], tuple[str, ...], int, bool], Value]
+
+_SOURCES = frozenset({OperandRole.SOURCE, OperandRole.IMMEDIATE, OperandRole.PREDICATE})
+_MOST_REMEMBERED = 1 << 14  # a loop computes the same numbers for each thread that is walked
 
 
-def fit(value: int, bits: int, signed: bool) -> int:
-    """The value as a register of so many bits holds it."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if signed and value >> (bits - 1) else value
-
-
-def _compare(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
-    left, right = (fit(value, bits, signed) for value in values[:2])
-    test = COMPARISON_TESTS.get(modifiers[0])
-    if test is None:
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def value_of(opcode: ptx.Opcode, numbers: tuple[int, ...]) -> Value:
+    """The result of an instruction with one destination, as bits."""
+    function = integer_function(opcode)
+    widths = _source_widths(opcode, len(numbers))
+    if function is None or widths is None:
         return None
-    holds = test(left, right)
-    if len(values) > 2 and len(modifiers) > 2:
-        joined = {"and": holds and values[2], "or": holds or values[2]}.get(modifiers[1])
-        return None if joined is None else int(bool(joined))
-    return int(holds)
+    values = [lanes.scalar(n, bits) for n, bits in zip(numbers, widths, strict=True)]
+    result = function(values)
+    return None if result.span is not None else int(result.lo.flat[0])
 
 
-def _multiply(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
-    left, right = (fit(value, bits, signed) for value in values[:2])
-    product, width = left * right, bits
-    if "wide" in modifiers:
-        width = 2 * bits
-    elif "hi" in modifiers:
-        product >>= bits
-    if len(values) > 2:
-        product += values[2]
-    return fit(product, width, signed)
-
-
-def _divide(values: list[int], _: tuple[str, ...], bits: int, signed: bool) -> Value:
-    left, right = (fit(value, bits, signed) for value in values[:2])
-    if right == 0:
+@cache
+def integer_function(opcode: ptx.Opcode) -> Function | None:
+    """What an instruction does to integers and predicates; None where that is not known."""
+    types = [m for m in opcode.modifiers if is_type(m)]
+    if not types or not (types[-1] == "pred" or types[-1][0] in "bsu"):
         return None
-    quotient = abs(left) // abs(right)
-    return fit(quotient if (left < 0) == (right < 0) else -quotient, bits, signed)
+    if opcode.name == "cvta":
+        # The number of a global address is the same in every space.
+        return lane_function(ptx.Opcode("mov", (types[-1],)))
+    function = lane_function(opcode)
+    joining = next((m for m in opcode.modifiers if m in {"and", "or", "xor"}), None)
+    if function is None or opcode.name != "setp" or joining is None:
+        return function
+    join = PREDICATES[joining]
+    return lambda values: join((function(values[:2]), values[2]))
 
 
-def _remainder(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
-    quotient = _divide(values, modifiers, bits, signed)
-    if quotient is None:
+@cache
+def _source_widths(opcode: ptx.Opcode, count: int) -> tuple[int, ...] | None:
+    """How many bits each source has; None where the opcode has another number of them."""
+    means = meaning(opcode, count + 1)
+    if means is None or not means.fits or not set(means.roles[1:]) <= _SOURCES:
         return None
-    left, right = (fit(value, bits, signed) for value in values[:2])
-    return fit(left - quotient * right, bits, signed)
-
-
-def _field(values: list[int], _: tuple[str, ...], bits: int, signed: bool) -> Value:
-    length = values[2] & 0xFF
-    field = (values[0] & ((1 << bits) - 1)) >> (values[1] & 0xFF) & ((1 << length) - 1)
-    return fit(field, length, signed) if length else 0
-
-
-def _simple(rule: Callable[..., int]) -> Operation:
-    def run(values: list[int], _: tuple[str, ...], bits: int, signed: bool) -> Value:
-        return fit(rule(*(fit(value, bits, signed) for value in values)), bits, signed)
-
-    return run
-
-
-def _shift(values: list[int], modifiers: tuple[str, ...], bits: int, signed: bool) -> Value:
-    amount = min(values[1] & 0xFFFFFFFF, bits)
-    left = fit(values[0], bits, signed)
-    return fit(left >> amount, bits, signed)
-
-
-OPERATIONS: dict[str, Operation] = {
-    "mov": _simple(lambda a: a),
-    "cvt": _simple(lambda a: a),
-    "cvta": _simple(lambda a: a),
-    "add": _simple(lambda a, b: a + b),
-    "sub": _simple(lambda a, b: a - b),
-    "and": _simple(lambda a, b: a & b),
-    "or": _simple(lambda a, b: a | b),
-    "xor": _simple(lambda a, b: a ^ b),
-    "not": _simple(lambda a: ~a),
-    "neg": _simple(lambda a: -a),
-    "abs": _simple(abs),
-    "min": _simple(min),
-    "max": _simple(max),
-    "shl": _simple(lambda a, b: a << min(b & 0xFFFFFFFF, 64)),
-    "shr": _shift,
-    "mul": _multiply,
-    "mad": _multiply,
-    "div": _divide,
-    "rem": _remainder,
-    "setp": _compare,
-    "selp": lambda v, _, bits, signed: fit(v[0] if v[2] & 1 else v[1], bits, signed),
-    "bfe": _field,
-}
+    bits = min(64, type_bits(next(m for m in reversed(opcode.modifiers) if is_type(m))))
+    return tuple(
+        1 if role is OperandRole.PREDICATE else source_bits(opcode, place, bits)
+        for place, role in enumerate(means.roles[1:])
+    )

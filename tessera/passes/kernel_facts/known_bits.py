@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.ir.opcodes import is_type
+from tessera.ir.ptx import syntax as ptx
+
 
 @dataclass(frozen=True, slots=True)
 class KnownBits:
@@ -49,8 +52,19 @@ def both(left: KnownBits, right: KnownBits) -> KnownBits:
     return KnownBits(left.mask | right.mask, left.value | right.value)
 
 
+def opcode_bits(opcode: ptx.Opcode, values: Sequence[KnownBits], bits: int) -> KnownBits:
+    """The result of an instruction that writes a register of `bits` bits."""
+    modifiers = set(opcode.modifiers)
+    if {"hi", "sat", "cc"} & modifiers or ("wide" in modifiers and opcode.name != "mul"):
+        return NOTHING
+    types = [modifier for modifier in opcode.modifiers if is_type(modifier)]
+    if opcode.name == "shr" and types and types[-1].startswith("s"):
+        return NOTHING
+    return result_bits(opcode.name, values, bits)
+
+
 def result_bits(name: str, values: Sequence[KnownBits], bits: int) -> KnownBits:
-    """The result of an instruction on values of `bits` bits."""
+    """The result of a plain operation on values of `bits` bits."""
     everything = (1 << bits) - 1
     if any(not 0 <= v.mask <= everything for v in values):
         values = [KnownBits(v.mask & everything, v.value & everything) for v in values]

@@ -126,13 +126,7 @@ class ValueRanges:
         assert step.function is not None
         computed = lanes.truncate(step.function([v.range for v in values]), width[name])
         opcode = step.instruction.opcode
-        types = [m for m in opcode.modifiers if is_type(m)]
-        plain = opcode.name if not {"wide", "hi", "sat", "cc"} & set(opcode.modifiers) else ""
-        if opcode.name == "mul" and "wide" in opcode.modifiers:
-            plain = "mul"
-        if types and types[-1].startswith("s") and opcode.name == "shr":
-            plain = ""
-        bits = known_bits.result_bits(plain, [v.bits for v in values], width[name])
+        bits = known_bits.opcode_bits(opcode, [v.bits for v in values], width[name])
         return {name: self._settle(computed, bits, width[name])}
 
     def _settle(self, value_range: Lanes, bits: KnownBits, width: int) -> RangedValue:
