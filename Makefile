@@ -89,6 +89,7 @@ bench: $(ready)
 	$(python) benchmarks/parse.py
 	$(python) benchmarks/trace_read.py --out $(results)/trace_read.json
 	$(python) benchmarks/startup.py
+	$(python) benchmarks/graph_library.py
 	$(python) -m benchmarks.cache
 	$(python) -m benchmarks.analyze
 	$(python) -m benchmarks.tightness

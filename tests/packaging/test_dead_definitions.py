@@ -27,7 +27,7 @@ USED_ELSEWHERE = {
     "not_": "generated code, by the name of the opcode",
     "or_": "generated code, by the name of the opcode",
     "problem_of": "tests of the planning problem",
-    "to_networkx": "users (docs/concepts/access-analysis.md)",
+    "to_networkx": "users (examples/03_longest_chain.py)",
 }
 
 

@@ -111,7 +111,11 @@ class KernelGraph:
         return (e for e in self.edges if e.source == source and e.target == target)
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """A view for graph algorithms: nodes by id, one edge per dependence."""
+        """A copy for graph algorithms: a node for each step, by its id, an edge per dependence.
+
+        Nodes have `name` and `record`; edges have `kind` ("raw", "war", "waw"), `buffer` (a name),
+        `bytes`, `carried` and `record`. Without the carried edges it has no cycle.
+        """
         import networkx
 
         graph = networkx.MultiDiGraph()

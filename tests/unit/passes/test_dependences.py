@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import networkx
+
 from tessera.ir.graph.graph import EdgeKind, KernelGraph
 from tests.helpers.traces import COPY, dependences, trace
 
@@ -102,7 +104,27 @@ def test_an_edge_names_its_accesses() -> None:
 
 
 def test_networkx_view() -> None:
-    view = graph_of(launch("t", "x", 64) + launch("y", "t", 64)).to_networkx()
-    assert list(view.nodes) == [0, 1]
+    graph = graph_of(launch("t", "x", 64) + launch("y", "t", 64))
+    view = graph.to_networkx()
+    assert dict(view.nodes(data="name")) == {0: graph.nodes[0].name, 1: graph.nodes[1].name}
+    assert [view.nodes[number]["record"] for number in view] == list(graph.nodes)
     ((_, _, data),) = view.edges(data=True)
-    assert (data["kind"], data["buffer"], data["bytes"]) == ("raw", "t", 256)
+    assert data == {
+        "kind": "raw",
+        "buffer": "t",
+        "bytes": 256,
+        "carried": False,
+        "record": graph.edges[0],
+    }
+
+
+def test_the_networkx_view_has_every_edge_and_cycles_only_through_carried_ones() -> None:
+    graph = graph_of(launch("s", "s", 64) + launch("s", "s", 64))
+    view = graph.to_networkx()
+    records = [data["record"] for _, _, data in view.edges(data=True)]
+    assert sorted(records, key=repr) == sorted(graph.edges, key=repr)
+    carried = [(a, b, key) for a, b, key, past in view.edges(keys=True, data="carried") if past]
+    assert len(carried) == sum(edge.carried for edge in graph.edges) > 0
+    assert not networkx.is_directed_acyclic_graph(view)
+    view.remove_edges_from(carried)
+    assert networkx.is_directed_acyclic_graph(view)
