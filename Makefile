@@ -16,7 +16,7 @@ ready := $(VENV)/.ready
 help:
 	@echo "make demo       analyse a trace, plan it for two GPUs, run and verify the plan without one"
 	@echo "make test       everything that has to pass: check, then the tests"
-	@echo "make check      formatting, lint, types and layering only"
+	@echo "make check      formatting, lint, types, layering and unused definitions only"
 	@echo "make format     rewrite the sources in the house format"
 	@echo "make slow       the tests that are off by default: clean installs, many random cases"
 	@echo "make fuzz       damaged PTX files, and property tests with new examples; takes hours"
@@ -49,7 +49,7 @@ demo: $(ready)
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
 	@echo "--- open out/dit.timeline.json at https://ui.perfetto.dev to see who did what when"
 
-check: format-check types imports
+check: format-check types imports dead
 
 .PHONY: format-check
 format-check: $(ready)
@@ -65,6 +65,10 @@ types: $(ready)
 
 imports: $(ready)
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+
+.PHONY: dead
+dead: $(ready)
+	$(python) tools/dead_definitions.py
 
 test: check pytest
 

@@ -15,7 +15,7 @@ MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 # Run by another script of its list.
 STARTED_BY = {"gain_tune": "gain"}
 # What others call: the help leaves them out.
-PARTS = {"help", "setup", "types", "imports", "pytest", "format-check"}
+PARTS = {"help", "setup", "types", "imports", "pytest", "format-check", "dead"}
 
 
 def recipe(target: str) -> str:

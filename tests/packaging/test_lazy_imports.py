@@ -1,0 +1,55 @@
+"""Imports inside functions, which keep heavy packages out of start-up: one list, with reasons."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LISTED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"][
+    "tessera"
+]["lazy-imports"]
+
+
+def lazy_imports(text: str) -> Iterator[tuple[int, str]]:
+    """The modules that are imported inside functions, with their lines."""
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def row_of(module: str) -> str | None:
+    """The longest row of the list that a module stands below."""
+    rows = [row for row in LISTED if f"{module}.".startswith(f"{row}.")]
+    return max(rows, key=len, default=None)
+
+
+def test_every_import_in_a_function_is_listed() -> None:
+    unlisted, used = [], set()
+    for path in sorted((ROOT / "tessera").rglob("*.py")):
+        for line, module in lazy_imports(path.read_text("utf-8")):
+            row = row_of(module)
+            used.add(row)
+            if row is None:
+                unlisted.append(f"{path.relative_to(ROOT)}:{line}: {module}")
+    assert unlisted == []
+    assert LISTED.keys() <= used  # no stale rows
+
+
+def test_rows_say_why() -> None:
+    assert all(reason.strip() for reason in LISTED.values())
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    text = "import os\ndef f():\n  if x:\n    import a.b\n  def g():\n    from c import d\n"
+    assert set(lazy_imports(text)) == {(4, "a.b"), (6, "c.d")}
+    assert row_of("torchvision") is None
+    assert row_of("torch.nn") == "torch"

@@ -1,0 +1,77 @@
+"""Functions and classes that nothing uses. `make check` runs it.
+
+In: the package and the grammars below a folder. Out: a line for each definition whose name stands
+nowhere else in the package, and exit status 1 if there is one. A name that is used from outside is
+in the list below, with who uses it; a row that is not needed any more is an error too. Rules of
+grammars call methods by their names. A definition with a decorator is used by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# What Tessera itself does not call, and who does.
+USED_ELSEWHERE = {
+    "add_mixed": "generated code, by the name of the opcode",
+    "and_": "generated code, by the name of the opcode",
+    "build_program": "tests of capture without a GPU, and tools that have raw captures",
+    "check_contents": "programs that keep a graph and its contents apart",
+    "check_guards": "tests of the CUDA backend: bytes round places",
+    "check_replica": "tests and tools that have launch programs and no plan",
+    "create_module": "Python's import system",
+    "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
+    "fma_mixed": "generated code, by the name of the opcode",
+    "groups_of": "tests of the planning problem",
+    "line_text": "tests of positions",
+    "max3": "generated code, by the name of the opcode",
+    "min3": "generated code, by the name of the opcode",
+    "not_": "generated code, by the name of the opcode",
+    "or_": "generated code, by the name of the opcode",
+    "problem_of": "tests of the planning problem",
+    "to_networkx": "users (examples/03_longest_chain.py)",
+}
+
+
+def dead_definitions(root: Path) -> dict[str, Path]:
+    """The names that the package below a folder defines and never uses, with their files."""
+    sources = {path: path.read_text("utf-8") for path in sorted((root / "tessera").rglob("*.py"))}
+    words: Counter[str] = Counter()
+    for text in sources.values():
+        words.update(re.findall(r"[A-Za-z_]\w*", text))
+    grammars = " ".join(path.read_text("utf-8") for path in (root / "grammars").glob("*.lark"))
+    rules = set(re.findall(r"[a-z_]\w*", grammars))
+    return {
+        node.name: path
+        for path, text in sources.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.decorator_list
+        and words[node.name] == 1
+        and not node.name.startswith("__")
+        and node.name not in rules
+    }
+
+
+def main() -> int:
+    """Print what is dead; the exit status."""
+    dead = dead_definitions(ROOT)
+    faults = [
+        f"{path.relative_to(ROOT)}: nothing uses `{name}`"
+        for name, path in dead.items()
+        if name not in USED_ELSEWHERE
+    ]
+    faults += [
+        f"tools/dead_definitions.py: `{name}` is used or gone; remove its row"
+        for name in USED_ELSEWHERE.keys() - dead.keys()
+    ]
+    sys.stdout.write("".join(f"{fault}\n" for fault in faults))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
