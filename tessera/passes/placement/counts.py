@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -41,8 +41,8 @@ _ROUNDING = 4  # nodes until the first placement is made of one; then ever more 
 
 Bounds = tuple[tuple[int, float, float], ...]  # (count, least, most)
 Rounder = Callable[[Relaxation, Placement | None], Placement | None]
-Solved = tuple[Relaxation, Any] | Literal["lost"] | None  # None: infeasible; lost: not known
-Side = tuple[Bounds, Relaxation, Any]
+Solved = tuple[Relaxation, object] | Literal["lost"] | None  # None: infeasible; lost: not known
+Side = tuple[Bounds, Relaxation, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class _BranchNode:
     number: int
     bounds: Bounds
     relaxed: Relaxation
-    basis: Any
+    basis: object
 
 
 class _Solver:
@@ -83,7 +83,7 @@ class _Solver:
             self.highs.setOptionValue(name, value)
         return self._read()
 
-    def solve(self, bounds: Bounds, basis: Any) -> Solved:
+    def solve(self, bounds: Bounds, basis: object) -> Solved:
         """The relaxation with these bounds."""
         for count, _, _ in self.set:
             self._bound(count, 0.0, float(len(self.model.counts[count])))
@@ -198,7 +198,7 @@ class _CountSearch:
                 on_progress(self.bound(), self.period)
         return "whole" if whole and self.period > self.bound() * (1 + self.gap) else "gap"
 
-    def _push(self, bounds: Bounds, relaxed: Relaxation, basis: Any) -> None:
+    def _push(self, bounds: Bounds, relaxed: Relaxation, basis: object) -> None:
         """Keep a node open, unless no placement under it would be better by the gap."""
         if self.period <= relaxed.bound_ns * (1 + self.gap):
             self.closed = min(self.closed, relaxed.bound_ns)

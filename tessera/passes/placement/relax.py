@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.passes.placement.bounds import spread_bound
+from tessera.passes.placement.highs import Highs, Listener, SolverEvent
 from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.model import PERIOD, IntegerModel
 from tessera.passes.placement.problem import Problem
@@ -52,12 +53,11 @@ class Relaxation:
         return np.array([max(0.0, -known.get(name, 0.0)) for name in names])
 
 
-def make_solver(model: IntegerModel, integer: bool, named: bool = False) -> Any:
+def make_solver(model: IntegerModel, integer: bool, named: bool = False) -> Highs:
     """A HiGHS instance with the model in it."""
     import highspy
 
-    make: Any = highspy.Highs
-    solver = make()
+    solver = cast(Callable[[], Highs], highspy.Highs)()
     for name, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
         solver.setOptionValue(name, value)
     lp = highspy.HighsLp()
@@ -90,11 +90,11 @@ def _plain(name: str) -> str:
 
 
 def run_solver(
-    solver: Any,
+    solver: Highs,
     watch: SearchWatch = ENDLESS,
     *,
     integer: bool = False,
-    on_event: Callable[[Any], None] | None = None,
+    on_event: Listener | None = None,
 ) -> None:
     """Run HiGHS until it is done or the watch is over.
 
@@ -108,7 +108,7 @@ def run_solver(
         solver.setOptionValue("time_limit", solver.getRunTime() + left)
     raised: list[BaseException] = []
 
-    def ask(event: Any) -> None:
+    def ask(event: SolverEvent) -> None:
         try:
             if on_event is not None:
                 on_event(event)
@@ -155,7 +155,7 @@ def relax(model: IntegerModel, watch: SearchWatch = ENDLESS) -> Relaxation | Non
     return unsolved(model)
 
 
-def limit_steps(solver: Any, steps: int) -> None:
+def limit_steps(solver: Highs, steps: int) -> None:
     """At most so many steps of the simplex method in a run."""
     solver.setOptionValue("simplex_iteration_limit", min(steps, _MOST_STEPS))
 
@@ -167,7 +167,7 @@ def unsolved(model: IntegerModel) -> Relaxation:
 
 
 def read_relaxation(
-    model: IntegerModel, solver: Any, row_lower: Array, row_upper: Array
+    model: IntegerModel, solver: Highs, row_lower: Array, row_upper: Array
 ) -> Relaxation:
     """What a solver has found for the model with these bounds of its rows."""
     solution = solver.getSolution()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from tessera.passes.placement.bounds import spread_bound
 from tessera.passes.placement.classes import classes_of
 from tessera.passes.placement.coarse import MOST_TASKS, coarsen
 from tessera.passes.placement.counts import branch_on_counts
+from tessera.passes.placement.highs import Listener, SolverEvent
 from tessera.passes.placement.limits import ENDLESS, SearchWatch, ShouldStop, watch_for
 from tessera.passes.placement.model import IntegerModel, build_model
 from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure
@@ -353,19 +353,19 @@ def _branch(
         )
     if status == highspy.HighsModelStatus.kInfeasible and incumbent is None:
         return None, INFINITY, "gap"
-    ended = {
+    endings: dict[object, str] = {
         highspy.HighsModelStatus.kOptimal: "gap",
         highspy.HighsModelStatus.kTimeLimit: "clock",
         highspy.HighsModelStatus.kInterrupt: watch.over() or "interrupted",
-    }.get(status, "nodes")
-    return best, proven, ended
+    }
+    return best, proven, endings.get(status, "nodes")
 
 
-def _reporter(model: IntegerModel, on_progress: Progress | None) -> Callable[[Any], None] | None:
+def _reporter(model: IntegerModel, on_progress: Progress | None) -> Listener | None:
     if on_progress is None:
         return None
 
-    def hear(event: Any) -> None:
+    def hear(event: SolverEvent) -> None:
         out = event.data_out
         on_progress(out.mip_dual_bound * model.scale, out.mip_primal_bound * model.scale)
 
