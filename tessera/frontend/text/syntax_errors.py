@@ -15,6 +15,12 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.parsers.lalr_analysis import Shift
 
 from tessera.diagnostics import Diagnostic, Label, Source, Span, error
+from tessera.frontend.text.expected import (
+    expected_sentence,
+    expected_words,
+    shorten,
+    word_at,
+)
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
 from tessera.ir.ptx.verify_module import FUNCTION_DIRECTIVES
@@ -23,59 +29,9 @@ MAX_ERRORS = 20
 WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the first word is to blame
 
 # What the grammar's terminals are called in a sentence.
-TERMINAL_NAMES = {
-    "SEMICOLON": "`;`",
-    "COMMA": "`,`",
-    "COLON": "`:`",
-    "RPAR": "`)`",
-    "LPAR": "`(`",
-    "RSQB": "`]`",
-    "LBRACKET": "`[`",
-    "RBRACE": "`}`",
-    "LBRACE": "`{`",
-    "EQUAL": "`=`",
-    "MORETHAN": "`>`",
-    "GREATER": "`>`",
-    "QMARK": "`?`",
-    "NAME": "a name",
-    "SINK": "`_`",
-    "MODIFIER": "a type or modifier",
-    "NATURAL": "a number",
-    "FLOAT": "a number",
-    "STRING": "a string",
-    "SPACE": "a state space",
-    "VERSION": "`.version`",
-    "TARGET": "`.target`",
-    "__ADDRESS_SIZE": "`.address_size`",
-    "ENTRY": "`.entry`",
-    "FUNC": "`.func`",
-    "INLINED_AT": "`inlined_at`",
-    "FUNCTION_NAME": "`function_name`",
-    "RUN": "an instruction",
-    "$END": "the end of the file",
-}
-# Expected sets are long where an expression may start or go on; these stand for the rest.
-EXPRESSION_START = {"NAME", "NATURAL", "FLOAT", "LPAR", "NOT", "TILDE", "PLUS", "MINUS", "SINK"}
-OPERATORS = {
-    "OR_OR",
-    "AND_AND",
-    "BAR",
-    "CARET",
-    "AMPERSAND",
-    "EQUALITY",
-    "COMPARE",
-    "LESS",
-    "GREATER",
-    "SHIFT",
-    "PLUS",
-    "MINUS",
-    "PRODUCT",
-    "QMARK",
-}
 _TOP_LEVEL = re.compile(r"^[ \t]*\.(?:visible|extern|weak|common|entry|func)\b", re.M)
 _STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*"')
 _STARTS = ("RUN", "RBRACE", "ENTRY", "FILE")
-_WORD = re.compile(r"[%$\w.]+|.", re.S)
 
 
 class Recovery:
@@ -124,11 +80,11 @@ class Recovery:
             special = self._bad_characters(position)
             if special is not None:
                 return special
-        expected = _expected(fault)
+        expected = expected_words(fault)
         length = 0
         if isinstance(fault, UnexpectedToken) and fault.token.type not in WHOLE_STATEMENTS:
             length = len(str(fault.token))
-        word = text[position : position + length] if length else _word(text, position)
+        word = text[position : position + length] if length else word_at(text, position)
         if expected == ["`.version`"]:
             return error(
                 "TSR1002",
@@ -148,9 +104,9 @@ class Recovery:
             return self._missing_semicolon(position)
         return error(
             "TSR1001",
-            f"unexpected `{_shorten(word)}`",
+            f"unexpected `{shorten(word)}`",
             Span(self.source, position, position + max(len(word), 1)),
-            _sentence(expected),
+            expected_sentence(expected),
         )
 
     def _in_head(self, fault: UnexpectedInput, position: int) -> Diagnostic | None:
@@ -174,7 +130,7 @@ class Recovery:
         follows_name = self.source.text[max(start - 1, 0)].isalnum()
         return error(
             "TSR1026",
-            f"directive is not known: `{_shorten(directive)}`",
+            f"directive is not known: `{shorten(directive)}`",
             Span(self.source, start, start + len(directive)),
             "a name ends before a dot" if follows_name else "",
             hint="rename the function: a name has letters, digits, `_` and `$`"
@@ -185,7 +141,7 @@ class Recovery:
     def _at_end(self, fault: UnexpectedInput) -> Diagnostic:
         end = len(self.source.text.rstrip())
         span = Span(self.source, max(end - 1, 0), end)
-        expected = _expected(fault)
+        expected = expected_words(fault)
         if "`.version`" in expected:
             return error(
                 "TSR1002",
@@ -201,7 +157,7 @@ class Recovery:
             "TSR1003",
             "the text ends too early",
             span,
-            _sentence(expected),
+            expected_sentence(expected),
             secondary=secondary,
             hint="the file may be cut off: compare its size with the original",
         )
@@ -224,10 +180,10 @@ class Recovery:
                 "outside comments and strings PTX is plain ASCII",
             )
         if character.isdigit():
-            word = _word(text, position)
+            word = word_at(text, position)
             return error(
                 "TSR1007",
-                f"`{_shorten(word)}` is not a number",
+                f"`{shorten(word)}` is not a number",
                 Span(self.source, position, position + len(word)),
                 "decimal, `0x`, `0b`, octal with a leading 0, `0f` and 8 or `0d` and 16 digits",
             )
@@ -375,39 +331,3 @@ def _end_of_code(text: str, position: int) -> int:
 def _without_comment(line: str) -> str:
     stripped = re.sub(r"/\*(?:[^*]|\*(?!/))*+\*/", lambda m: " " * len(m[0]), line)
     return stripped.partition("//")[0].rstrip()
-
-
-def _expected(fault: UnexpectedInput) -> list[str]:
-    """What could have stood there, in words, the most telling first."""
-    if isinstance(fault, UnexpectedToken):
-        names = set(fault.accepts or fault.expected)
-    else:
-        names = set(getattr(fault, "allowed", None) or ())
-    words = ["a value"] if names >= EXPRESSION_START else []
-    rest = names - EXPRESSION_START if words else names
-    if OPERATORS - {"QMARK"} <= names:
-        rest -= OPERATORS
-    if "RUN" in rest:
-        return ["an instruction or a declaration", "`}`"]
-    if "ENTRY" in rest and "SPACE" in rest and "FILE" in rest:
-        return ["a function, a variable or a directive"]
-    known = {TERMINAL_NAMES[name] for name in rest if name in TERMINAL_NAMES}
-    return words + sorted(known, key=lambda word: (word != "`;`", word))
-
-
-def _sentence(expected: list[str]) -> str:
-    if not expected:
-        return ""
-    if len(expected) == 1:
-        return f"expected {expected[0]}"
-    return f"expected {', '.join(expected[:-1])} or {expected[-1]}"
-
-
-def _word(text: str, position: int) -> str:
-    match = _WORD.match(text, position, position + 200)
-    return match[0] if match else ""
-
-
-def _shorten(word: str) -> str:
-    word = word.splitlines()[0] if word else word
-    return word if len(word) <= 40 else word[:37] + "..."
