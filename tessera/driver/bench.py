@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.options import WrongOption
 from tessera.driver.plan.assemble import variant_on
@@ -212,7 +212,7 @@ def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
     return measured | ({_BESIDE: f"cuda:{ordinal}:{left}sm"} if left >= _LEAST_SLICE else {})
 
 
-def _no_variant(step: Work, gpu: Gpu) -> Any:
+def _no_variant(step: Work, gpu: Gpu) -> Diagnostic:
     return error(
         "TSR6009",
         f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",

@@ -25,7 +25,7 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
 from tessera.driver.load import load
@@ -61,7 +61,7 @@ def profile(
     options: ProfileOptions,
     on_step: Callable[[int, int], None] | None = None,
     driver: Driver | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The profile of a trace as JSON data; `on_step` hears of steps done and steps in all."""
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
@@ -105,7 +105,7 @@ def _tell(
 
 def _measure_device(
     bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Callable[[int, int], None]
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
     times = bench.measure(entry, card.ordinal, tell)
     share, gap_ns = _share(times)
@@ -146,12 +146,12 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
 
 def _rows(
     bench: Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     rows = []
     arches = bench.arches(gpu)
     for step in times.steps:
         alone = step.alone
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "step": step.step,
             "name": bench.graph.nodes[step.step].name,
             "gpu": gpu.key,
@@ -175,7 +175,7 @@ def _rounded(ns: float) -> float:
     return max(round(ns, 1), _LEAST_NS)
 
 
-def profile_text(data: dict[str, Any]) -> str:
+def profile_text(data: dict[str, object]) -> str:
     """The profile as its file holds it: a row per line."""
     parts = []
     for key, value in data.items():

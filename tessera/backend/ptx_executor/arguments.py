@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class HasAddress(Protocol):
         """The device address."""
 
 
-def pack_arguments(program: KernelProgram, args: Sequence[Any]) -> Array:
+def pack_arguments(program: KernelProgram, args: Sequence[object]) -> Array:
     """The parameter block, padded so that every word in it can be viewed."""
     formals = program.kernel.parameters
     if len(args) != len(formals):
@@ -50,7 +50,7 @@ def describe(formal: ptx.Variable) -> str:
 
 
 def pack_argument(
-    program: KernelProgram, number: int, formal: ptx.Variable, size: int, value: Any
+    program: KernelProgram, number: int, formal: ptx.Variable, size: int, value: object
 ) -> bytes:
     """The bytes of one argument, exactly `size` of them."""
     if not isinstance(value, bytes | int | float | np.generic) and isinstance(value, HasAddress):

@@ -8,7 +8,7 @@ given twice is one buffer. For struct parameters, arrays are passed by value as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -38,23 +38,28 @@ class HeldArray(Protocol):
 
 
 # Copies an array to a device, under a name.
-ToDevice = Callable[[Any, str], HeldArray]
+ToDevice: TypeAlias = "Callable[[Array, str], HeldArray]"
 
 
 class Borrowed:
     """The arrays of one launch that live on the device only while it runs."""
 
-    def __init__(self, to_device: ToDevice, formals: Sequence[ptx.Variable], args: Sequence[Any]):
+    def __init__(
+        self,
+        to_device: ToDevice,
+        formals: Sequence[ptx.Variable],
+        args: Sequence[object],
+    ):
         self._to_device = to_device
-        self._held: dict[int, tuple[Any, HeldArray]] = {}
+        self._held: dict[int, tuple[Array, HeldArray]] = {}
         self.args = list(args)
         if len(formals) != len(args):
             return
         for number, (formal, value) in enumerate(zip(formals, args, strict=True)):
-            if _is_memory(formal, value):
+            if isinstance(value, np.ndarray) and _is_memory(formal, value):
                 self.args[number] = self._lend(value, formal.name)
 
-    def _lend(self, values: Any, name: str) -> HeldArray:
+    def _lend(self, values: Array, name: str) -> HeldArray:
         if id(values) not in self._held:
             self._held[id(values)] = (values, self._to_device(values, name))
         return self._held[id(values)][1]
@@ -76,8 +81,8 @@ class Borrowed:
             array.close()
 
 
-def _is_memory(formal: ptx.Variable, value: Any) -> bool:
-    if not isinstance(value, np.ndarray) or value.ndim == 0 or formal.dimensions:
+def _is_memory(formal: ptx.Variable, value: Array) -> bool:
+    if value.ndim == 0 or formal.dimensions:
         return False
     kind = kind_of(formal.type)
     return kind.width == 8 and kind.form != "f"

@@ -10,9 +10,6 @@ A kernel is compiled on its first launch; programs are kept by the text of their
 loading the same module on another device costs nothing.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import math
@@ -21,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from tessera.backend.ptx_executor.arguments import pack_arguments
 from tessera.backend.ptx_executor.borrowed import Borrowed
@@ -64,7 +61,7 @@ class DeviceArray:
     """Memory of a device, seen as an array."""
 
     def __init__(
-        self, device: Device, allocation: Allocation, dtype: Any, shape: tuple[int, ...]
+        self, device: Device, allocation: Allocation, dtype: DTypeLike, shape: tuple[int, ...]
     ) -> None:
         self.device = device
         self.allocation = allocation
@@ -94,7 +91,8 @@ class DeviceArray:
         if self.allocation.freed:
             raise refuse("TSR5002", f"`{self.allocation.name}` has been freed")
         raw = self.device.space.view(self.allocation)
-        return raw.view(self.dtype).reshape(self.shape)
+        result: Array = raw.view(self.dtype).reshape(self.shape)
+        return result
 
     def at(self, offset: int) -> DeviceAddress:
         """A place `offset` bytes into the array, to pass to a kernel."""
@@ -139,7 +137,7 @@ class Device:
         self.shadow = Shadow(self.space) if self.checks.uninitialised else None
         self.lock = threading.Lock()
 
-    def array(self, values: Any, name: str = "") -> DeviceArray:
+    def array(self, values: ArrayLike, name: str = "") -> DeviceArray:
         """Copy an array to the device."""
         given = plain_array(values)
         source = np.ascontiguousarray(given)
@@ -155,7 +153,7 @@ class Device:
             self.shadow.written(address, size)
 
     def empty(
-        self, shape: int | tuple[int, ...], dtype: Any = np.uint8, name: str = ""
+        self, shape: int | tuple[int, ...], dtype: DTypeLike = np.uint8, name: str = ""
     ) -> DeviceArray:
         """Memory that holds poison until something writes it."""
         lengths, kind = lengths_of(shape), element_type(dtype)
@@ -318,7 +316,7 @@ class LoadedKernel:
         self,
         grid: int | tuple[int, ...],
         block: int | tuple[int, ...],
-        args: Sequence[Any] = (),
+        args: Sequence[object] = (),
         *,
         shared: int = 0,
         cluster: tuple[int, ...] | None = None,

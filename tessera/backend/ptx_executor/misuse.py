@@ -3,14 +3,14 @@
 In: what a caller passed. Out: the same in the type that the rest of the backend expects.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.faults import refuse
@@ -18,17 +18,17 @@ from tessera.diagnostics import TesseraError
 from tessera.ir.ptx import syntax as ptx
 
 
-def wrong(what: str, value: Any, wanted: str, hint: str | None = None) -> TesseraError:
+def wrong(what: str, value: object, wanted: str, hint: str | None = None) -> TesseraError:
     """A refusal that says what was given in place of what."""
     return refuse("TSR5024", f"{what} must be {wanted}: {_short(value)}", hint=hint)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def whole_number(what: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+def whole_number(what: str, value: SupportsIndex, least: int, most: int = 2**63 - 1) -> int:
     """A Python or NumPy integer in a range."""
     try:
         number = operator.index(value)
@@ -39,22 +39,25 @@ def whole_number(what: str, value: Any, least: int, most: int = 2**63 - 1) -> in
     return number
 
 
-def lengths_of(shape: Any) -> tuple[int, ...]:
+def lengths_of(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
     """The shape of an array, from one length or a sequence of them."""
     try:
-        return (operator.index(shape),)
+        if isinstance(shape, SupportsIndex):
+            return (operator.index(shape),)
     except TypeError:
         pass
     try:
-        return tuple(operator.index(length) for length in shape)
+        if isinstance(shape, Iterable):
+            return tuple(operator.index(length) for length in shape)
     except TypeError:
-        raise wrong("the shape of an array", shape, "a whole number or a tuple of them") from None
+        pass
+    raise wrong("the shape of an array", shape, "a whole number or a tuple of them")
 
 
-def element_type(dtype: Any) -> np.dtype[Any]:
+def element_type(dtype: DTypeLike) -> np.dtype[np.generic]:
     """A NumPy type whose elements are plain bytes."""
     try:
-        kind = np.dtype(dtype)
+        kind: np.dtype[np.generic] = np.dtype(dtype)
     except TypeError:
         raise wrong("the type of an array", dtype, "one of NumPy's") from None
     if kind.hasobject:
@@ -62,7 +65,7 @@ def element_type(dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def plain_array(values: Any) -> Array:
+def plain_array(values: ArrayLike) -> Array:
     """Anything that NumPy makes an array of plain data of."""
     try:
         array = np.asarray(values)
@@ -72,7 +75,7 @@ def plain_array(values: Any) -> Array:
     return array
 
 
-def module_like(module: Any) -> ptx.Module:
+def module_like(module: object) -> ptx.Module:
     """A parsed module."""
     if isinstance(module, ptx.Module):
         return module
@@ -80,7 +83,7 @@ def module_like(module: Any) -> ptx.Module:
     raise wrong("what is loaded", module, "a module", hint if isinstance(module, str) else None)
 
 
-def sequence(args: Any) -> Sequence[Any]:
+def sequence(args: object) -> Sequence[object]:
     """The arguments of a launch."""
     if isinstance(args, list | tuple):
         return args

@@ -8,7 +8,7 @@ program.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class StepExecutor:
             max_steps=self.max_steps,
         )
 
-    def _argument(self, argument: ir.Argument) -> Any:
+    def _argument(self, argument: ir.Argument) -> DeviceAddress | bytes:
         match argument:
             case ir.Pointer():
                 return DeviceAddress(self.address(argument))

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.trace.build import draft_program, settle_roles
@@ -43,11 +43,11 @@ _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
 
 def trace(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     /,
-    *inputs: Any,
+    *inputs: object,
     options: TraceOptions | None = None,
-    **named_inputs: Any,
+    **named_inputs: object,
 ) -> Trace:
     """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
     from tessera.frontend.capture.inputs import Inputs
@@ -56,7 +56,7 @@ def trace(
     return trace_call(function, given, options or TraceOptions())
 
 
-def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+def trace_call(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Trace:
     """Capture one call of a function with these inputs, whatever their names."""
     from tessera.frontend.capture.session import on_one_gpu
 
@@ -66,7 +66,7 @@ def trace_call(function: Callable[..., Any], inputs: Inputs, options: TraceOptio
         return _trace(function, inputs, options)
 
 
-def _trace(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Trace:
+def _trace(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Trace:
     call = _capture(function, inputs, options)
     draft = draft_program(call.raw, call.read)
     names = (buffer.name for buffer in draft.program.declared_buffers())
@@ -147,7 +147,7 @@ def check_options(options: TraceOptions) -> None:
             )
 
 
-def _capture(function: Callable[..., Any], inputs: Inputs, options: TraceOptions) -> Call:
+def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Call:
     """Capture the call by its route, by the first way to compile it that works."""
     from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler, plain_attention
     from tessera.frontend.capture.session import capture

@@ -14,10 +14,13 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.raw import RawLaunch, RawMemcpy, RawMemset, RawNode, RawOther
+
+if TYPE_CHECKING:
+    from cuda.bindings import driver
 
 _WHAT = {
     "CU_GRAPH_NODE_TYPE_HOST": "a host callback",
@@ -40,7 +43,7 @@ _SKIPPED = frozenset(
 )
 
 
-def call(function: Any, *arguments: Any) -> Any:
+def call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
     """A driver call; its result without the status, or an error that names the call."""
     status, *results = function(*arguments)
     if int(status) != 0:
@@ -55,7 +58,7 @@ def call(function: Any, *arguments: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def count_nodes(graph: Any) -> int:
+def count_nodes(graph: driver.CUgraph) -> int:
     """How many nodes a graph has so far."""
     from cuda.bindings import driver
 
@@ -88,18 +91,20 @@ def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> CapturedNode
     handle = driver.CUgraph(graph)
     count = count_nodes(handle)
     every = list(call(driver.cuGraphGetNodes, handle, count)[0]) if count else []
-    numbered = [(n, raw) for n, node in enumerate(every) for raw in _read(driver, node, is_known)]
+    numbered = [(n, raw) for n, node in enumerate(every) for raw in _read(node, is_known)]
     places = tuple(place for place, _ in numbered)
     return CapturedNodes(
         nodes=tuple(raw for _, raw in numbered),
         places=places,
-        after=order_of(places, count, _edges(driver, handle, every)),
+        after=order_of(places, count, _edges(handle, every)),
         skipped=count - len(numbered),
     )
 
 
-def _edges(driver: Any, handle: Any, nodes: Sequence[Any]) -> list[tuple[int, int]]:
+def _edges(handle: driver.CUgraph, nodes: Sequence[driver.CUgraphNode]) -> list[tuple[int, int]]:
     """Pairs of places: the second comes after the first."""
+    from cuda.bindings import driver
+
     # The bindings give starts, ends, what kind of edge each is (since CUDA 13), and a count.
     count = int(call(driver.cuGraphGetEdges, handle, 0)[-1])
     if not count:
@@ -127,14 +132,16 @@ def order_of(
     return tuple(tuple(sorted(sources[place])) for place in places)
 
 
-def _read(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Iterator[RawNode]:
+def _read(node: driver.CUgraphNode, is_known: Callable[[int, str], bool]) -> Iterator[RawNode]:
+    from cuda.bindings import driver
+
     kind = call(driver.cuGraphNodeGetType, node).name
     if kind == "CU_GRAPH_NODE_TYPE_KERNEL":
-        yield _kernel(driver, node, is_known)
+        yield _kernel(node, is_known)
     elif kind == "CU_GRAPH_NODE_TYPE_MEMSET":
         yield _memset(call(driver.cuGraphMemsetNodeGetParams, node))
     elif kind == "CU_GRAPH_NODE_TYPE_MEMCPY":
-        yield _memcpy(driver, call(driver.cuGraphMemcpyNodeGetParams, node))
+        yield _memcpy(call(driver.cuGraphMemcpyNodeGetParams, node))
     elif kind not in _SKIPPED:
         yield RawOther(
             what=f"launches {_WHAT.get(kind, kind)}",
@@ -142,7 +149,9 @@ def _read(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Itera
         )
 
 
-def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> RawLaunch:
+def _kernel(node: driver.CUgraphNode, is_known: Callable[[int, str], bool]) -> RawLaunch:
+    from cuda.bindings import driver
+
     params = call(driver.cuGraphKernelNodeGetParams, node)
     function = params.func
     if not int(function):
@@ -164,14 +173,16 @@ def _kernel(driver: Any, node: Any, is_known: Callable[[int, str], bool]) -> Raw
         grid=(int(params.gridDimX), int(params.gridDimY), int(params.gridDimZ)),
         block=(int(params.blockDimX), int(params.blockDimY), int(params.blockDimZ)),
         shared_bytes=int(params.sharedMemBytes),
-        arguments=tuple(_arguments(driver, function, pointers)) if pointers else (),
-        cluster=_cluster(driver, node),
-        cooperative=_cooperative(driver, node),
+        arguments=tuple(_arguments(function, pointers)) if pointers else (),
+        cluster=_cluster(node),
+        cooperative=_cooperative(node),
     )
 
 
-def _arguments(driver: Any, function: Any, pointers: int) -> Iterator[bytes]:
+def _arguments(function: driver.CUfunction, pointers: int) -> Iterator[bytes]:
     """The bytes behind each parameter, read through the array of pointers that the node keeps."""
+    from cuda.bindings import driver
+
     index = 0
     while True:
         status, _, size = driver.cuFuncGetParamInfo(function, index)
@@ -182,7 +193,9 @@ def _arguments(driver: Any, function: Any, pointers: int) -> Iterator[bytes]:
         index += 1
 
 
-def _cluster(driver: Any, node: Any) -> tuple[int, int, int] | None:
+def _cluster(node: driver.CUgraphNode) -> tuple[int, int, int] | None:
+    from cuda.bindings import driver
+
     kind = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     status, value = driver.cuGraphKernelNodeGetAttribute(node, kind)
     if int(status) != 0:
@@ -191,13 +204,15 @@ def _cluster(driver: Any, node: Any) -> tuple[int, int, int] | None:
     return size if all(size) and size != (1, 1, 1) else None
 
 
-def _cooperative(driver: Any, node: Any) -> bool:
+def _cooperative(node: driver.CUgraphNode) -> bool:
+    from cuda.bindings import driver
+
     kind = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     status, value = driver.cuGraphKernelNodeGetAttribute(node, kind)
     return int(status) == 0 and bool(value.cooperative)
 
 
-def _memset(params: Any) -> RawMemset:
+def _memset(params: driver.CUDA_MEMSET_NODE_PARAMS) -> RawMemset:
     size = int(params.elementSize)
     return RawMemset(
         address=int(params.dst),
@@ -209,7 +224,7 @@ def _memset(params: Any) -> RawMemset:
     )
 
 
-def _memcpy(driver: Any, params: Any) -> RawMemcpy | RawOther:
+def _memcpy(params: driver.CUDA_MEMCPY3D) -> RawMemcpy | RawOther:
     device = {"CU_MEMORYTYPE_DEVICE", "CU_MEMORYTYPE_UNIFIED"}
     for kind, side in ((params.srcMemoryType, "from"), (params.dstMemoryType, "to")):
         if kind.name not in device:

@@ -6,10 +6,9 @@ code and PyTorch's functions and takes devices out of their arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.problems import RAISED
@@ -27,8 +26,12 @@ def without_gpu() -> Iterator[None]:
 
     class OnHost(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
             if func is torch.Tensor.cuda:
                 return args[0]
             named = {key: _on_host(value) for key, value in (kwargs or {}).items()}

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """Arguments by place and by name."""
 
-    plain: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
+    plain: tuple[object, ...] = ()
+    named: Mapping[str, object] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[object]:
         """Those by place."""
         return iter(self.plain)
 
-    def tensors(self) -> list[tuple[str, Any]]:
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
         """The tensors in them, each with a name: its place, or that of its argument."""
         from tessera.frontend.capture.watch import tensors_in
 
@@ -28,6 +33,6 @@ class Inputs:
             named += [(key if len(parts) == 1 else f"{key}.{n}", t) for n, t in enumerate(parts)]
         return named
 
-    def call(self, function: Callable[..., Any]) -> Any:
+    def call(self, function: Callable[..., R]) -> R:
         """Call a function with them."""
         return function(*self.plain, **self.named)

@@ -11,11 +11,14 @@ import gc
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.ptx_sources import core_texts, cupy_texts, numba_texts
 from tessera.frontend.capture.raw import RawCode, RawVariant
 from tessera.frontend.ptx.read_ptx import parse_module
+
+if TYPE_CHECKING:
+    import triton
 
 # What decides the code besides the architecture.
 _OPTIONS = (
@@ -39,7 +42,7 @@ _WARPS = re.compile(r'"ttg\.num-warps"\s*=\s*([0-9]+)')
 class KernelSources:
     """Where PTX can be had: Triton's kernels and texts by handle, other texts by kernel name."""
 
-    triton: Mapping[int, Any]
+    triton: Mapping[int, triton.compiler.CompiledKernel]
     by_handle: Mapping[int, str]
     by_name: Mapping[str, str]
 
@@ -100,7 +103,7 @@ def _variants(kernel: object, archs: Iterable[str], problems: list[str]) -> tupl
     return tuple(variants.values())
 
 
-def _variant(kernel: Any) -> RawVariant:
+def _variant(kernel: triton.compiler.CompiledKernel) -> RawVariant:
     text = kernel.asm["ptx"]
     text = text if isinstance(text, str) else text.decode()
     return RawVariant(
@@ -111,7 +114,9 @@ def _variant(kernel: Any) -> RawVariant:
     )
 
 
-def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVariant]:
+def _recompile(
+    kernel: triton.compiler.CompiledKernel, arch: str, problems: list[str]
+) -> Iterator[RawVariant]:
     """The kernel for another architecture."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -132,7 +137,7 @@ def _recompile(kernel: Any, arch: str, problems: list[str]) -> Iterator[RawVaria
     yield _variant(other)
 
 
-def _options(kernel: Any) -> dict[str, Any]:
+def _options(kernel: triton.compiler.CompiledKernel) -> dict[str, object]:
     """What the kernel was compiled with, apart from what its architecture decides."""
     metadata = kernel.metadata
     options = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}

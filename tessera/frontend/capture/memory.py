@@ -19,7 +19,7 @@ import warnings
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from tessera.frontend.capture.cuda_graph import call
 from tessera.frontend.capture.raw import RawBuffer
 from tessera.frontend.capture.watch import data_type, tensors_in
 from tessera.ir.program.program import Role
+
+if TYPE_CHECKING:
+    import torch
 
 Bytes = npt.NDArray[np.uint8]
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")
@@ -45,10 +48,10 @@ class CapturedMemory:
     def __init__(self) -> None:
         self.buffers: dict[int, RawBuffer] = {}
         self._starts: list[int] = []
-        self._storages: dict[int, Any] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
         self._names: set[str] = set()
 
-    def add_tensor(self, tensor: Any, name: str, role: Role, *, lasting: bool) -> None:
+    def add_tensor(self, tensor: torch.Tensor, name: str, role: Role, *, lasting: bool) -> None:
         """Note a tensor's memory, as far as it is not known."""
         try:
             storage = tensor.untyped_storage()
@@ -128,7 +131,7 @@ class CapturedMemory:
             return hashlib.sha256(_read_block(buffer.address, buffer.bytes).tobytes()).digest()
         return digest_of(flat)
 
-    def _on_gpu(self, buffer: RawBuffer) -> Any:
+    def _on_gpu(self, buffer: RawBuffer) -> torch.Tensor | None:
         """The bytes of a buffer as a tensor; None for memory that PyTorch does not know."""
         import torch
 
@@ -174,7 +177,7 @@ class CapturedMemory:
         return tried
 
 
-def digest_of(flat: Any) -> bytes:
+def digest_of(flat: torch.Tensor) -> bytes:
     """A digest of a tensor of bytes, computed where it is; little leaves the device.
 
     Words times odd numbers that depend on their place, added up modulo 2^64: any one word that
@@ -193,7 +196,7 @@ def digest_of(flat: Any) -> bytes:
     return digest.digest()
 
 
-def live_tensors() -> dict[int, Any]:
+def live_tensors() -> dict[int, torch.Tensor]:
     """A tensor for every storage on the GPU that is alive, by address: the largest there.
 
     Tensors that stand for memory of somebody else may outlive it: those do not count. Nor do those
@@ -203,7 +206,7 @@ def live_tensors() -> dict[int, Any]:
 
     gc.collect()
     blocks = _Blocks()
-    live: dict[int, Any] = {}
+    live: dict[int, torch.Tensor] = {}
     # Subclasses of others may have their own ideas of what their attributes are.
     with torch._C.DisableTorchFunctionSubclass(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -223,7 +226,7 @@ def live_tensors() -> dict[int, Any]:
 
 
 def add_strangers(
-    memory: CapturedMemory, live: dict[int, Any], words: Iterable[int]
+    memory: CapturedMemory, live: dict[int, torch.Tensor], words: Iterable[int]
 ) -> frozenset[int]:
     """Note memory that nobody has claimed; the words that are addresses of nobody's.
 
@@ -318,11 +321,11 @@ class _Blocks:
         return there > 0 and is_inside
 
 
-def _segments() -> list[Any]:
+def _segments() -> list[dict[str, Any]]:
     import torch
 
     try:
-        segments: list[Any] = torch.cuda.memory_snapshot()
+        segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
     except RuntimeError as problem:
         raise TesseraError(
             error(
@@ -360,7 +363,7 @@ def _read_block(address: int, size: int) -> Bytes:
     return content
 
 
-def named_parameters(function: Any) -> Iterator[tuple[str, Any]]:
+def named_parameters(function: object) -> Iterator[tuple[str, torch.Tensor]]:
     """Named parameters and buffers of the module, or of all modules that live."""
     import torch
 

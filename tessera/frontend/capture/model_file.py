@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.inputs import Inputs
@@ -28,7 +27,9 @@ def find_model(text: str) -> tuple[Path, str]:
     return path, name
 
 
-def load_model(place: tuple[Path, str], sizes: dict[str, Any]) -> tuple[Any, Inputs]:
+def load_model(
+    place: tuple[Path, str], sizes: dict[str, object]
+) -> tuple[Callable[..., object], Inputs]:
     """Run the file and call the function: what it returns, or the function itself.
 
     The file's folder stays on the path, as if Python had been started with it: the model may import
@@ -72,7 +73,7 @@ def _inputs(given: object, name: str) -> Inputs:
     return Inputs(plain=tuple(given) if isinstance(given, tuple | list) else (given,))
 
 
-def _check_call(function: Any, name: str, sizes: dict[str, Any]) -> None:
+def _check_call(function: Callable[..., object], name: str, sizes: dict[str, object]) -> None:
     """Whether the function takes the arguments of `--set` and needs no others."""
     try:
         signature = inspect.signature(function)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tessera.ir.choices import Route
 
-_COMMON: dict[str, Any] = {
+_COMMON: dict[str, object] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
     # that this process compiled have their source. Memory of one tensor must not serve another.
     "use_static_cuda_launcher": False,
@@ -55,7 +54,7 @@ def _is_compiled(function: Callable[..., object]) -> bool:
     return any(getattr(function, mark, None) is not None for mark in marks)
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
+def _known(options: dict[str, object]) -> dict[str, object]:
     """Those options that this version of the compiler has."""
     from torch._inductor import config
 

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from tessera.frontend.capture.raw import (
 from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
 from tessera.ir.program.program import Role
 
+if TYPE_CHECKING:
+    import torch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallBytes:
@@ -67,8 +70,8 @@ class Call:
     raw: RawCapture
     notes: tuple[Diagnostic, ...]
     memory: CapturedMemory
-    graph: Any
-    kept: Any
+    graph: torch.cuda.CUDAGraph
+    kept: object
 
     def read(self, name: str) -> Bytes:
         """What a buffer holds now."""
@@ -137,7 +140,7 @@ def on_one_gpu(function: Callable[..., object], inputs: Inputs) -> Iterator[None
 
 
 def capture(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     inputs: Inputs,
     keeper: Keeper,
     *,
@@ -184,7 +187,7 @@ def capture(
     )
 
 
-def _generator() -> Any:
+def _generator() -> torch.Generator:
     import torch
 
     return torch.cuda.default_generators[torch.cuda.current_device()]
@@ -208,8 +211,8 @@ def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> Non
 
 
 def _capture_graph(
-    function: Callable[..., Any], inputs: Inputs, keeper: Keeper
-) -> tuple[Any, Any, list[RawOperator]]:
+    function: Callable[..., object], inputs: Inputs, keeper: Keeper
+) -> tuple[torch.cuda.CUDAGraph, object, list[RawOperator]]:
     import torch
     from cuda.bindings import driver
 
@@ -239,7 +242,7 @@ def _capture_graph(
 
 
 def _add_known(
-    memory: CapturedMemory, function: Callable[..., Any], inputs: Inputs
+    memory: CapturedMemory, function: Callable[..., object], inputs: Inputs
 ) -> list[Diagnostic]:
     """Inputs first, so that a cache that is passed in is no weight; then parameters."""
     notes = []
@@ -254,7 +257,9 @@ def _add_known(
     return notes
 
 
-def _add_made(memory: CapturedMemory, outputs: Any, keeper: Keeper, old: Mapping[int, Any]) -> None:
+def _add_made(
+    memory: CapturedMemory, outputs: object, keeper: Keeper, old: Mapping[int, torch.Tensor]
+) -> None:
     """What the call returns, and what it made on the way."""
     for number, tensor in enumerate(t for t in tensors_in(outputs) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
@@ -21,6 +21,9 @@ from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.ir.operators.table import table
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue
+
+if TYPE_CHECKING:
+    import torch
 
 _NAMES = {
     "float32": "f32",
@@ -71,10 +74,10 @@ class Keeper:
     """Tensors that must stay alive until the capture has been read."""
 
     def __init__(self) -> None:
-        self.tensors: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
         self.is_on = False
 
-    def keep(self, thing: object) -> None:
+    def keep(self, thing: torch.Tensor) -> None:
         """Keep a tensor, if a capture is under way."""
         if self.is_on:
             self.tensors.append(thing)
@@ -106,7 +109,7 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
             setattr(guards, name, old)
 
 
-def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
+def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
     """A dispatch mode whose `operators` are the calls that added nodes to the graph.
 
     Calls inside of others come before them.
@@ -128,8 +131,12 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
             return True
 
         def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self,
+            func: torch._ops.OpOverload,
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
             if isinstance(func, torch._ops.HigherOrderOperator):
                 if func.name().startswith(_LAUNCHES):
                     return func(*args, **(kwargs or {}))
@@ -146,7 +153,9 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
                 self.operators.append(_operator(func, args, kwargs or {}, result, first, last))
             return result
 
-        def _parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def _parts(
+            self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> object:
             """Call what an operator is made of, if no trace holds it and it is made of others: in
             inference mode, and inside of others, even `matmul` comes here as it is."""
             made = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -156,7 +165,9 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
             with self:
                 return func._op_dk(made, *args, **kwargs)
 
-        def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def _call(
+            self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> object:
             """Call an operator; one of somebody's own with this mode in force inside it."""
             tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
             if not tensors:
@@ -172,7 +183,7 @@ def watcher(keeper: Keeper, graph_of: Callable[[], Any]) -> Any:
     return Watcher()
 
 
-def _takes_functions(func: Any) -> TesseraError:
+def _takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
     return TesseraError(
         error(
             "TSR6002",
@@ -183,12 +194,12 @@ def _takes_functions(func: Any) -> TesseraError:
     )
 
 
-def tensors_in(thing: Any) -> Iterator[Any]:
+def tensors_in(thing: object) -> Iterator[torch.Tensor]:
     """The tensors in nested containers and objects, in order, each mention of one."""
     yield from _tensors(thing, set())
 
 
-def _tensors(thing: object, seen: set[int]) -> Iterator[object]:
+def _tensors(thing: object, seen: set[int]) -> Iterator[torch.Tensor]:
     import torch
 
     if isinstance(thing, torch.Tensor):
@@ -220,7 +231,12 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _operator(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, first: int, last: int
+    func: torch._ops.OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    result: object,
+    first: int,
+    last: int,
 ) -> RawOperator:
     schema = func._schema
     reads: list[RawTensor] = []
@@ -259,21 +275,23 @@ def _operator(
     )
 
 
-def _name_of(func: Any) -> str:
+def _name_of(func: torch._ops.OpOverload) -> str:
     """As a trace names it: `aten::add.Tensor`."""
     schema = func._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
-def _number_of(value: Any) -> Any:
+def _number_of(value: object) -> object:
     """A number that the host holds as a tensor without dimensions, as the number."""
     import torch
 
-    is_number = isinstance(value, torch.Tensor) and not value.is_cuda and value.dim() == 0
-    return value.item() if is_number else value
+    if isinstance(value, torch.Tensor) and not value.is_cuda and value.dim() == 0:
+        number: object = value.item()
+        return number
+    return value
 
 
-def _tensor(tensor: Any) -> RawTensor:
+def _tensor(tensor: torch.Tensor) -> RawTensor:
     import torch
 
     kind = data_type(tensor.dtype)

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from math import prod
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +116,9 @@ class NpzFile:
             unreadable(self._name, f"`{member.filename[:80]}` is compressed in a strange way")
         return member.filename.removesuffix(".npy")
 
-    def _header(self, data: IO[bytes], array: str) -> tuple[int, np.dtype[Any], Any, bool]:
+    def _header(
+        self, data: IO[bytes], array: str
+    ) -> tuple[int, np.dtype[np.generic], tuple[int, ...], bool]:
         """Bytes, type, shape and order of an array; leaves the stream at its data."""
         version = npy.read_magic(data)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

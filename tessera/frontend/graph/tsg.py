@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum
 from functools import cache
-from typing import Any
+from typing import TypeVar
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from tessera.diagnostics import Source, Span, TesseraError, error
+from tessera.diagnostics import Diagnostic, Source, Span, TesseraError, error
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.text.readfile import source_of_text
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind, Pin
@@ -75,6 +76,9 @@ def _check_digits(token: Token) -> Token:
     return token
 
 
+E = TypeVar("E", bound=Enum)
+
+
 class _BadValue(Exception):
     """A token whose value does not exist, and what would."""
 
@@ -84,7 +88,7 @@ class _BadValue(Exception):
         self.wanted = wanted
 
 
-def _unexpected(source: Source, fault: UnexpectedInput) -> Any:
+def _unexpected(source: Source, fault: UnexpectedInput) -> Diagnostic:
     at = min(fault.pos_in_stream or 0, max(len(source.text) - 1, 0))
     span = Span(source, at, at + 1)
     if at == 0:
@@ -92,13 +96,13 @@ def _unexpected(source: Source, fault: UnexpectedInput) -> Any:
     return error("TSR1001", "this is no record of a kernel graph", span)
 
 
-def _bad_value(source: Source, fault: _BadValue) -> Any:
+def _bad_value(source: Source, fault: _BadValue) -> Diagnostic:
     start = fault.token.start_pos or 0
     span = Span(source, start, start + len(fault.token))
     return error("TSR1009", f"`{fault.token}` is not {fault.wanted}", span)
 
 
-def _member(kind: Any, token: Token) -> Any:
+def _member(kind: type[E], token: Token) -> E:
     try:
         return kind(str(token))
     except ValueError:
@@ -121,7 +125,7 @@ def _below(token: Token, limit: int, what: str) -> int:
 
 @v_args(inline=True)
 class _GraphBuilder(Transformer[Token, KernelGraph]):
-    def start(self, version: Token, *records: Any) -> KernelGraph:
+    def start(self, version: Token, *records: object) -> KernelGraph:
         if int(version) not in READABLE:
             known = " and ".join(map(str, READABLE))
             raise _BadValue(version, f"a version that is known; this program reads {known}")
@@ -143,8 +147,8 @@ class _GraphBuilder(Transformer[Token, KernelGraph]):
                     nodes[-1][3].append(record)
                 case Access() if nodes:
                     nodes[-1][4].append(record)
-                case (identity, name):
-                    nodes.append((identity, name, [], [], []))
+                case (int(identity), str(name)):
+                    nodes.append((LaunchId(identity), name, [], [], []))
         graph = KernelGraph(
             buffers=tuple(buffers),
             nodes=tuple(

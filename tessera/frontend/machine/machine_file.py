@@ -45,7 +45,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.machine.gpu_table import find_gpu
@@ -97,7 +97,9 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
     for node in nodes:
         cards = _rows(node, "card")
         entries += tuple(
-            replace(entry, node=node["name"]) for row in cards for entry in _entries(row, own)
+            replace(entry, node=_text(node, "name"))
+            for row in cards
+            for entry in _entries(row, own)
         )
     link = _text(data, "link", DEFAULT_LINK)
     machine = build_machine(entries, link)
@@ -120,7 +122,7 @@ def _check_size(text: str, name: str) -> None:
         raise _bad(f"`{name}` is nested too deeply")
 
 
-def _nodes(rows: list[dict[str, Any]]) -> dict[str, str]:
+def _nodes(rows: list[dict[str, object]]) -> dict[str, str]:
     """The link within each node, by the node's name."""
     link_of: dict[str, str] = {}
     for row in rows:
@@ -134,7 +136,7 @@ def _nodes(rows: list[dict[str, Any]]) -> dict[str, str]:
     return link_of
 
 
-def _with_matrix(machine: Machine, table: dict[str, Any]) -> Machine:
+def _with_matrix(machine: Machine, table: dict[str, object]) -> Machine:
     """A link of its own for each pair of the matrix, or none."""
     _check_keys(table, _MATRIX, "`[link_matrix]`")
     names, rows = table.get("devices"), table.get("bandwidth")
@@ -165,7 +167,7 @@ def _cell(cell: object) -> float:
     return value
 
 
-def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[GpuEntry]:
+def _entries(row: dict[str, object], own: dict[str, Gpu]) -> Iterable[GpuEntry]:
     _check_keys(row, _CARD, "`[[card]]`")
     label = _text(row, "gpu")
     gpu = own[label] if label in own else find_gpu(label)
@@ -189,7 +191,7 @@ def _entries(row: dict[str, Any], own: dict[str, Gpu]) -> Iterable[GpuEntry]:
     return card * count
 
 
-def _own_gpu(name: str, row: dict[str, Any]) -> Gpu:
+def _own_gpu(name: str, row: dict[str, object]) -> Gpu:
     _check_keys(row, _GPU, f"`[gpu.{name}]`")
     base = find_gpu(_text(row, "like"))
     gpu = replace(base, key=name, name=name, like=base.key)
@@ -209,7 +211,7 @@ def _own_gpu(name: str, row: dict[str, Any]) -> Gpu:
     return gpu
 
 
-def _with_pair(machine: Machine, row: dict[str, Any]) -> Machine:
+def _with_pair(machine: Machine, row: dict[str, object]) -> Machine:
     _check_keys(row, _PAIR, "`[[link_between]]`")
     names = row.get("devices")
     ids = {device.name: device.id for device in machine.devices}
@@ -226,7 +228,7 @@ def _with_pair(machine: Machine, row: dict[str, Any]) -> Machine:
 # --- fields --------------------------------------------------------------------------------------
 
 
-def _check_keys(row: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def _check_keys(row: dict[str, object], known: tuple[str, ...], where: str) -> None:
     for key in row:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -234,38 +236,38 @@ def _check_keys(row: dict[str, Any], known: tuple[str, ...], where: str) -> None
             raise _bad(f"{where} has an unknown key `{key}`", hint)
 
 
-def _table(value: object, where: str) -> dict[str, Any]:
+def _table(value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise _bad(f"`{where}` must be a table")
     return value
 
 
-def _table_of(data: dict[str, Any], key: str) -> dict[str, Any]:
+def _table_of(data: dict[str, object], key: str) -> dict[str, object]:
     return _table(data.get(key, {}), key)
 
 
-def _rows(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _rows(data: dict[str, object], key: str) -> list[dict[str, object]]:
     rows = data.get(key, [])
     if not isinstance(rows, list):
         raise _bad(f"write `[[{key}]]`, with two brackets")
     return [_table(row, key) for row in rows]
 
 
-def _text(row: dict[str, Any], key: str, default: str | None = None) -> str:
+def _text(row: dict[str, object], key: str, default: str | None = None) -> str:
     value = row.get(key, default)
     if not isinstance(value, str):
         raise _bad(f"`{key}` must be a text in quotes" + ("" if key in row else "; it is missing"))
     return value
 
 
-def _number(row: dict[str, Any], key: str) -> float:
+def _number(row: dict[str, object], key: str) -> float:
     value = row[key]
-    if type(value) not in (int, float) or not 1e-6 <= value <= 1e9:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-6 <= value <= 1e9:
         raise _bad(f"`{key}` must be a number above zero, and no absurd one: `{value}`")
     return float(value)
 
 
-def _quantity(row: dict[str, Any], key: str, parse: Callable[[str], T | None]) -> T:
+def _quantity(row: dict[str, object], key: str, parse: Callable[[str], T | None]) -> T:
     value = parse(_text(row, key))
     if value is None or not value > 0:  # type: ignore[operator]
         raise _bad(f"`{key}` must be a quantity above zero with its unit: `{row[key]}`")

@@ -98,7 +98,7 @@ def _check_once(rows: tuple[Measured, ...], name: str) -> None:
             )
 
 
-def _gpu(row: dict[str, Any], where: str) -> Gpu:
+def _gpu(row: dict[str, object], where: str) -> Gpu:
     """The GPU of the table that a row names."""
     given = _field(row, "gpu", where)
     try:
@@ -109,7 +109,7 @@ def _gpu(row: dict[str, Any], where: str) -> Gpu:
         ) from None
 
 
-def _count(row: dict[str, Any], key: str, where: str, least: int) -> int:
+def _count(row: dict[str, object], key: str, where: str, least: int) -> int:
     number: int = _field(row, key, where)
     if number < least:
         raise bad_profile(f"`{key}` of {where} must be a whole number, {least} or more")
@@ -142,7 +142,7 @@ def _copy(row: object, where: str) -> MeasuredCopy:
     )
 
 
-def _row(row: Any, where: str) -> Measured:
+def _row(row: object, where: str) -> Measured:
     if not isinstance(row, dict):
         raise bad_profile(f"{where} must be an object")
     for key in row:
@@ -166,8 +166,12 @@ def _row(row: Any, where: str) -> Measured:
     )
 
 
-def _time(value: Any, key: str, where: str) -> float:
-    if type(value) not in (int, float) or not _LEAST_NS <= value <= _MOST_NS:
+def _time(value: object, key: str, where: str) -> float:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not _LEAST_NS <= value <= _MOST_NS
+    ):
         raise bad_profile(
             f"`{key}` of {where} is no time",
             hint=f"times are nanoseconds, from {_LEAST_NS:g} to {_MOST_NS:g} (an hour)",
@@ -175,7 +179,7 @@ def _time(value: Any, key: str, where: str) -> float:
     return float(value)
 
 
-def _field(row: dict[str, Any], key: str, where: str) -> Any:
+def _field(row: dict[str, object], key: str, where: str) -> Any:
     if key not in row:
         raise bad_profile(f"{where} lacks the key `{key}`")
     wanted = _KEYS[key]

@@ -11,7 +11,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -170,7 +170,7 @@ class _TextField(NamedTuple):
 class _FieldKind(NamedTuple):
     """What a field holds: types, and whether it may be left out."""
 
-    types: tuple[Any, ...]
+    types: tuple[object, ...]
     optional: bool
 
 
@@ -218,7 +218,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         self.where: dict[int, tuple[int, int]] = {}
         self._ranges = RangeReader()
 
-    def start(self, version: Token, plan: Any, *records: Any) -> Plan:
+    def start(self, version: Token, plan: tuple[Token, dict[str, Any]], *records: object) -> Plan:
         if str(version) != str(VERSION):
             raise _at(version, f"version {version} is unknown: this program reads {VERSION}")
         keyword, row = plan
@@ -252,7 +252,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         text = "".join(f"{line}\n" for line in lines)
         return self._record(keyword, PlannedTrace, given, text=text)
 
-    def replica(self, keyword: Token, *given: Any) -> Replica:
+    def replica(self, keyword: Token, *given: object) -> Replica:
         fields = _fields(given)
         names = [field for field in fields if field.name == "devices"]
         if len(names) != 1:
@@ -288,7 +288,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
     def area(self, keyword: Token, *given: object) -> Area:
         return self._record(keyword, Area, given)
 
-    def place(self, keyword: Token, *given: Any) -> Place:
+    def place(self, keyword: Token, *given: object) -> Place:
         return self._record(keyword, Place, given)
 
     def home(self, keyword: Token, *given: object) -> Home:
@@ -306,11 +306,11 @@ class _PlanBuilder(Transformer[Token, Plan]):
     def transfer(self, keyword: Token, *given: object) -> Transfer:
         return self._record(keyword, Transfer, given, id=_number_of(keyword))
 
-    def program(self, keyword: Token, *given: Any) -> DeviceProgram:
+    def program(self, keyword: Token, *given: object) -> DeviceProgram:
         operations = []
         for block in given:
-            if block.type == "OPERATIONS":
-                for start, end, queued in operations_of(block, block.start_pos, self._ranges):
+            if isinstance(block, Token) and block.type == "OPERATIONS":
+                for start, end, queued in operations_of(block, block.start_pos or 0, self._ranges):
                     self.where[id(queued)] = start, end - start
                     operations.append(queued)
         return self._record(keyword, DeviceProgram, given, operations=tuple(operations))
@@ -322,10 +322,10 @@ class _PlanBuilder(Transformer[Token, Plan]):
         self.where[id(record)] = keyword.start_pos or 0, len(keyword)
         return record
 
-    def _record(self, keyword: Token, kind: type[R], given: object, **parts: object) -> R:
+    def _record(self, keyword: Token, kind: type[R], given: Iterable[object], **parts: object) -> R:
         return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
 
-    def _row(self, keyword: Token, kind: type[Any], given: list[_TextField]) -> dict[str, Any]:
+    def _row(self, keyword: Token, kind: type[object], given: list[_TextField]) -> dict[str, Any]:
         wanted = _kinds(kind)  # type: ignore[arg-type]
         row: dict[str, Any] = {}
         said = keyword.split()[0]
@@ -339,7 +339,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
         return row
 
-    def _value(self, field: _TextField, options: tuple[Any, ...]) -> Any:
+    def _value(self, field: _TextField, options: tuple[object, ...]) -> object:
         text = field.value
         if text[0] == '"':
             strings = _strings(field)
@@ -367,7 +367,7 @@ _FIELD = re.compile(rf"([a-z_]+)=({_STRING}(?:,{_STRING})*+|[^\s\"|=]++)")
 _STRINGS = re.compile(_STRING)
 
 
-def _fields(given: Any) -> list[_TextField]:
+def _fields(given: Iterable[object]) -> list[_TextField]:
     """The `key=value`s of a record, in order."""
     return [
         _TextField(match[1], match[2], (token.start_pos or 0) + match.start())
@@ -377,7 +377,7 @@ def _fields(given: Any) -> list[_TextField]:
     ]
 
 
-def _those(kind: type[R], records: Any) -> tuple[R, ...]:
+def _those(kind: type[R], records: Iterable[object]) -> tuple[R, ...]:
     return tuple(record for record in records if isinstance(record, kind))
 
 

@@ -30,7 +30,7 @@ Children = Sequence[Any]
 class Parenthesised:
     """`(a, b)` before it is known whether it is an argument list or a bracketed expression."""
 
-    elements: tuple[Any, ...]
+    elements: tuple[object, ...]
 
 
 class ExpressionBuilder:
@@ -207,7 +207,7 @@ class ExpressionBuilder:
         """An expression that must be constant; with `symbols`, up to the addresses of variables."""
         node = self._scalar(node)
         fallback = (self.faults.place(node) or (0, 0))[0]
-        pending: list[tuple[Any, int]] = [(node, 0)]
+        pending: list[tuple[object, int]] = [(node, 0)]
         while pending:
             inner, depth = pending.pop()
             if depth > MAX_DEPTH:
@@ -240,8 +240,8 @@ class ExpressionBuilder:
 
     def _group_or_constant(self, node: Parenthesised, is_call: bool) -> ptx.Operand:
         match node.elements:
-            case (ptx.Name() | ptx.Sink(),):
-                return ptx.Group(node.elements)
+            case (ptx.Name() | ptx.Sink() as single,):
+                return ptx.Group((single,))
             case (single,) if not is_call:
                 return self.operand(self._scalar(single))
             case elements:
@@ -250,7 +250,7 @@ class ExpressionBuilder:
     def _offset(self, node: ptx.Binary) -> ptx.Offset | None:
         """`name + constant...` as a base and a displacement, if that is what it is."""
         spine: list[ptx.Binary] = []
-        base: Any = node
+        base: ptx.Constant = node
         while isinstance(base, ptx.Binary) and base.operator in ("+", "-"):
             spine.append(base)
             base = base.left
@@ -265,7 +265,7 @@ class ExpressionBuilder:
                 0,
                 "write a negative displacement as `+-4`",
             )
-        displacement: Any = first.right
+        displacement: ptx.Constant = first.right
         while spine:
             outer = spine.pop()
             displacement = ptx.Binary(outer.operator, displacement, outer.right)
@@ -281,7 +281,7 @@ class ExpressionBuilder:
             node = node.elements[0]
         return node
 
-    def _nested(self, node: ptx.Constant, start: int, end: int, *parts: Any) -> ptx.Constant:
+    def _nested(self, node: ptx.Constant, start: int, end: int, *parts: object) -> ptx.Constant:
         """A node with operators, or its value where these are nested deeply."""
         depth = 1 + max(map(self.faults.depth, parts))
         if depth == FOLD_DEPTH and (folded := fold(node)) is not None:

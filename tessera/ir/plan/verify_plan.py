@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any
+from typing import TypeVar
 
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -32,10 +32,13 @@ from tessera.ir.plan.launch_program import (
     Run,
     Send,
     Transfer,
+    TransferId,
 )
-from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlanCard, PlanDevice, PlannedTrace, Replica
+from tessera.ir.program.program import BufferId
 from tessera.ir.text_digest import text_digest
 
+R = TypeVar("R")
 LARGEST = (1 << 63) - 1
 """No size, offset or number is above this."""
 
@@ -57,7 +60,11 @@ class Flaw:
 def verify_plan(plan: Plan) -> Iterator[Flaw]:
     """Everything that is wrong, in the order of the text."""
     yield from _numbers(plan)
-    for kind, records in (("card", plan.cards), ("device", plan.devices)):
+    named: tuple[tuple[str, tuple[PlanCard | PlanDevice, ...]], ...] = (
+        ("card", plan.cards),
+        ("device", plan.devices),
+    )
+    for kind, records in named:
         yield from _numbers_of(records)
         yield from _repeated(records, lambda record: record.name, f"a second {kind} has the name")
     cards = {card.name for card in plan.cards}
@@ -202,7 +209,7 @@ def _place(place: Place, sizes: dict[tuple[str, AreaKind], int], traces: int) ->
         yield Flaw(place, f"a place begins at a multiple of {PLACE_ALIGNMENT}")
 
 
-def _home(home: Home, placed: set[tuple[int, Any, str]]) -> Iterator[Flaw]:
+def _home(home: Home, placed: set[tuple[int, BufferId, str]]) -> Iterator[Flaw]:
     yield from _numbers(home)
     if (home.trace, home.buffer, home.device) not in placed:
         yield Flaw(home, f"buffer {home.buffer} has no place on `{home.device}`")
@@ -264,7 +271,7 @@ def _transfer(transfer: Transfer, devices: set[str]) -> Iterator[Flaw]:
 
 def _program(
     program: DeviceProgram,
-    transfers: dict[Any, Transfer],
+    transfers: dict[TransferId, Transfer],
     placed: PlacedTrace,
     ends: Counter[tuple[str, int]],
 ) -> Iterator[Flaw]:
@@ -322,7 +329,7 @@ def _numbers(record: object, blamed: object | None = None) -> Iterator[Flaw]:
             yield Flaw(blamed or record, f"`{field.name}` is out of range: {value}")
 
 
-def _repeated(records: Iterable[Any], key: Callable[[Any], object], message: str) -> Iterator[Flaw]:
+def _repeated(records: Iterable[R], key: Callable[[R], object], message: str) -> Iterator[Flaw]:
     seen: set[object] = set()
     for record in records:
         value = key(record)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.emit.layout import FunctionLayout
@@ -30,7 +30,7 @@ class KernelBuilder(Protocol):
     def block_constant(self, block: str) -> str:
         """The name of a constant that holds the number of a block."""
 
-    def frozen(self, value: Any, stem: str = "c") -> str:
+    def frozen(self, value: object, stem: str = "c") -> str:
         """The name of any value that the generated code needs."""
 
     def probe(self, expression: str) -> None:

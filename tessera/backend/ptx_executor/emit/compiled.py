@@ -19,6 +19,11 @@ class Site:
     instruction: ptx.Instruction
 
 
+# Who must have arrived before a block runs: nobody, the threads of a mask, a group of warps, or
+# what a register says.
+Members = int | str | tuple[str, int] | None
+
+
 @dataclass(slots=True)
 class CompiledBlock:
     """One block: `run(cx, *ins)` gives the values of `outs` and what decides the next block."""
@@ -29,7 +34,7 @@ class CompiledBlock:
     outs: tuple[int, ...]
     control: str
     targets: tuple[int, ...]
-    members: Any
+    members: Members
     only_waits: bool
     polls: bool
     length: int

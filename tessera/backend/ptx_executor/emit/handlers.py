@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.backend.ptx_executor.emit import asynchronous as emit_async
 from tessera.backend.ptx_executor.emit import atomic as emit_atomic
 from tessera.backend.ptx_executor.emit import control as emit_control
@@ -14,6 +12,7 @@ from tessera.backend.ptx_executor.emit import matrix as emit_matrix
 from tessera.backend.ptx_executor.emit import video as emit_video
 from tessera.backend.ptx_executor.emit import warp as emit_warp
 from tessera.backend.ptx_executor.emit.block import Emitter
+from tessera.backend.ptx_executor.emit.compiled import Members
 from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.integer import Handler
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, constant_value
@@ -61,7 +60,7 @@ def emit(e: Emitter, instruction: ptx.Instruction) -> None:
     e.guard = None
 
 
-def members(e: Emitter, instruction: ptx.Instruction) -> Any:
+def members(e: Emitter, instruction: ptx.Instruction) -> Members:
     """Who must have arrived before the block runs: None, a mask, or the number of a register."""
     if not is_warp_wide(instruction):
         return None

@@ -6,8 +6,6 @@ constants and tables that a program adds for itself.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind
@@ -34,7 +32,7 @@ from tessera.backend.ptx_executor.simt import (
 )
 from tessera.backend.ptx_executor.simt.lanes import blend
 
-_TYPES: dict[str, Any] = {
+_TYPES: dict[str, object] = {
     "np": np,
     "b1": np.bool_,
     "c16": np.complex128,
@@ -45,7 +43,7 @@ _TYPES: dict[str, Any] = {
 }
 
 # Called with their module in front: `integer.add(...)`.
-_MODULES: dict[str, Any] = {
+_MODULES: dict[str, object] = {
     "integer": integer,
     "bitwise": bitwise,
     "compare": compare,
@@ -102,7 +100,7 @@ _FUNCTIONS = (
     warp.vote,
 )
 
-NAMESPACE: dict[str, Any] = {
+NAMESPACE: dict[str, object] = {
     **_TYPES,
     **_MODULES,
     "sel": blend,

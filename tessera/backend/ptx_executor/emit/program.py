@@ -18,7 +18,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit import handlers
 from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter
-from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram, Site
+from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram, Members, Site
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.emit.layout import (
     FUNCTION_BASE,
@@ -38,7 +38,7 @@ from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in,
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.simt.faults import refuse
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import build_control_flow
 
@@ -55,7 +55,7 @@ class _BlockDraft:
 
     name: str
     emitter: Emitter
-    members: Any
+    members: Members
     only_waits: bool
     length: int
     site: int
@@ -86,7 +86,7 @@ class KernelCompiler:
         self.shared_dynamic = False
         self.uses_reserved = False
         self.uses_workspace = False
-        self.problems: list[Any] = []
+        self.problems: list[Diagnostic] = []
         self.probed: set[str] = set()
 
     # --- used by the emitters ------------------------------------------------------------
@@ -108,7 +108,7 @@ class KernelCompiler:
         """The name of a constant that holds the number of a block."""
         return self.block_constants.setdefault(block, f"B{len(self.block_constants)}")
 
-    def frozen(self, value: Any, stem: str = "c") -> str:
+    def frozen(self, value: object, stem: str = "c") -> str:
         """The name of any value that the generated code needs."""
         name = f"{stem}_{len(self.namespace)}"
         self.namespace[name] = value
@@ -260,7 +260,7 @@ class KernelCompiler:
             emitter = Emitter(self, layout)
             emitter.after = after
             emitter.labels = targets
-            members: Any = None
+            members: Members = None
             first_site = len(self.sites)
             inside = flat.instructions[block.start : block.end]
             for instruction in inside:
@@ -282,7 +282,7 @@ class KernelCompiler:
         except Unsupported as reason:
             self.problems.append(self._unsupported(instruction, str(reason)))
 
-    def _unsupported(self, instruction: ptx.Instruction, reason: str) -> Any:
+    def _unsupported(self, instruction: ptx.Instruction, reason: str) -> Diagnostic:
         return error(
             "TSR5001",
             f"the CPU backend cannot run `{instruction.opcode}`",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.backend.ptx_executor.emit.lower import lower
 from tessera.ir.ptx import syntax as ptx
@@ -81,7 +80,7 @@ def _callees(
 def _functions_with_addresses(module: ptx.Module) -> dict[str, None]:
     """Names whose address some initialiser, instruction or list of targets takes."""
     taken: dict[str, None] = {}
-    pending: list[Any] = [v.initializer for v in module.variables() if v.initializer]
+    pending: list[object] = [v.initializer for v in module.variables() if v.initializer]
     while pending:
         item = pending.pop()
         if isinstance(item, ptx.InitializerList):
@@ -109,7 +108,7 @@ def _is_indirect_call(instruction: ptx.Instruction, functions: dict[str, ptx.Fun
 
 def names_in(instruction: ptx.Instruction) -> Iterator[str]:
     """Every name in the operands of an instruction."""
-    pending: list[Any] = list(instruction.operands)
+    pending: list[object] = list(instruction.operands)
     while pending:
         operand = pending.pop()
         match operand:

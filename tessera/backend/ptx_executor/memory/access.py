@@ -5,9 +5,6 @@ lanes: they leave out lanes that a guard or the mask of the lanes switches off, 
 together, and find the lane behind a bad address.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -114,7 +111,8 @@ def join_words(parts: Sequence[Array], width: int) -> Array:
     joined = np.empty((*shape, len(parts)), dtype=UNSIGNED[width])
     for i, part in enumerate(parts):
         joined[..., i] = part
-    return joined.view(WORDS[width * len(parts)]).reshape(shape)
+    result: Array = joined.view(WORDS[width * len(parts)]).reshape(shape)
+    return result
 
 
 def strong(cx: LaneSet, on: bool) -> None:

@@ -8,13 +8,13 @@ what is touched). At the end of a launch the flags become intervals and are clea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Allocation, Array, reserve
 from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import ExitCode
+from tessera.ir.arrays import Ranges
 
 _MERGE_ABOVE = 1 << 16
 
@@ -110,7 +110,7 @@ class Direction:
 
     def finish(self) -> list[tuple[int, int]]:
         """All ranges, merged; forgets them."""
-        parts: list[Any] = [np.array(self.ranges, dtype=np.int64).reshape(-1, 2)]
+        parts: list[Ranges] = [np.array(self.ranges, dtype=np.int64).reshape(-1, 2)]
         parts.append(self._row_ranges())
         self.rows = []
         for width, starts in self.touched.items():

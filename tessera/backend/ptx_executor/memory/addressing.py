@@ -1,8 +1,5 @@
 """Address arithmetic that the generated code calls: which space, which CTA of a cluster."""
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from typing import Any
@@ -43,7 +40,8 @@ def map_to_rank(address: Array, rank: Array, width: int, generic: bool) -> Array
     kind: Any = np.uint64 if width == 8 else np.uint32
     base = kind(SHARED_BASE) if generic else kind(0)
     offset = (address - base) & kind((1 << RANK_SHIFT) - 1)
-    return base + ((rank.astype(kind) + kind(1)) << kind(RANK_SHIFT)) + offset
+    result: Array = base + ((rank.astype(kind) + kind(1)) << kind(RANK_SHIFT)) + offset
+    return result
 
 
 def rank_of(cx: LaneSet, address: Array, generic: bool) -> Array:

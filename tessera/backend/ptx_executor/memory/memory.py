@@ -34,9 +34,14 @@ MOST_DEVICES = 4096
 DEFAULT_CAPACITY = 16 << 30
 LARGE = 256 << 20
 
-UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+UNSIGNED: dict[int, type[np.unsignedinteger]] = {
+    1: np.uint8,
+    2: np.uint16,
+    4: np.uint32,
+    8: np.uint64,
+}
 # 16-byte words are moved as pairs of floats: a gather copies their bits unchanged.
-WORDS: dict[int, Any] = {**UNSIGNED, 16: np.complex128}
+WORDS: dict[int, type[np.unsignedinteger | np.complex128]] = {**UNSIGNED, 16: np.complex128}
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,6 @@ Generic addresses fall into windows below the first device's base: shared memory
 rank of another CTA of the cluster, plus one, from bit 24 on), local memory, parameters.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -51,9 +48,11 @@ def gather_shared(cx: LaneSet, site: int, addr: Array, width: int, who: Array | 
     index = local.astype(np.int64) >> SHIFT[width]
     if who is None and not far and cx.kind == "full" and addr.shape[0] == 1:
         rows = memory.words[width].reshape(memory.rows, -1)
-        return rows.take(index[0], axis=1, mode="wrap")
+        result: Array = rows.take(index[0], axis=1, mode="wrap")
+        return result
     index = index + _shared_rows(cx, addr, far, who) * (memory.row_bytes // width)
-    return memory.words[width].take(index, mode="wrap")
+    result = memory.words[width].take(index, mode="wrap")
+    return result
 
 
 def scatter_shared(
@@ -121,7 +120,10 @@ def _shared_rows(cx: LaneSet, addr: Array, far: bool, who: Array | None) -> Arra
 
 def gather_local(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
     """Words of the lanes' own memory."""
-    return cx.chunk.local.words[width].take(_local_index(cx, site, addr, width, who), mode="wrap")
+    result: Array = cx.chunk.local.words[width].take(
+        _local_index(cx, site, addr, width, who), mode="wrap"
+    )
+    return result
 
 
 def scatter_local(
@@ -146,7 +148,8 @@ def _local_index(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
         check_aligned(site, addr, width)
     lane = cx.index if who is None else cx.index.reshape(-1)[who]
     index = addr.astype(np.int64) >> SHIFT[width]
-    return index + lane * (memory.row_bytes // width)
+    result: Array = index + lane * (memory.row_bytes // width)
+    return result
 
 
 def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
@@ -159,7 +162,8 @@ def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
         )
     if width > 1:
         check_aligned(site, addr, width)
-    return block.view(WORDS[width]).take(addr.astype(np.int64) >> SHIFT[width])
+    result: Array = block.view(WORDS[width]).take(addr.astype(np.int64) >> SHIFT[width])
+    return result
 
 
 def scatter_param(

@@ -6,15 +6,16 @@ NumPy aligns to 16 bytes only. Worth it for memory that is used many times.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+T = TypeVar("T", bound=np.generic)
 _LINE = 64
 
 
-def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+def empty(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
     """Like `np.empty`."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
@@ -23,8 +24,8 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     return raw[skip : skip + size].view(kind).reshape(shape)
 
 
-def copy(values: NDArray[Any], dtype: DTypeLike | None = None) -> NDArray[Any]:
-    """A contiguous copy, cast if asked."""
-    made = empty(values.shape, dtype or values.dtype)
-    np.copyto(made, values, casting="unsafe")
+def copy(values: NDArray[T]) -> NDArray[T]:
+    """A contiguous copy."""
+    made = empty(values.shape, values.dtype)
+    np.copyto(made, values)
     return made

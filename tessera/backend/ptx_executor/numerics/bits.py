@@ -6,31 +6,29 @@ become arrays of shape (1,): NumPy computes 0-d arrays as scalars, which are slo
 and warn on wrap-around.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# NumPy's stubs lose the element type at every `dtype.type(...)` and view, so these aliases say
-# what an array holds to the reader only.
-Bits = NDArray[Any]
-Signed = NDArray[Any]
-Floats = NDArray[Any]
-Bools = NDArray[Any]
+from tessera.ir.arrays import Flags, Integers, Signed
+
+# Unsigned, of a width that only a run knows. NumPy's stubs call them signed after a shift by a
+# Python integer, so to a type checker they are integers of either sign.
+Bits = Integers
+Numbers = NDArray[np.integer | np.floating]
 Operand = Bits | int
 
-UNSIGNED: dict[int, np.dtype[Any]] = {
+UNSIGNED: dict[int, np.dtype[np.unsignedinteger]] = {
     8: np.dtype(np.uint8),
     16: np.dtype(np.uint16),
     32: np.dtype(np.uint32),
     64: np.dtype(np.uint64),
 }
-SIGNED: dict[int, np.dtype[Any]] = {
+SIGNED: dict[int, np.dtype[np.signedinteger]] = {
     8: np.dtype(np.int8),
     16: np.dtype(np.int16),
     32: np.dtype(np.int32),
@@ -66,19 +64,19 @@ def signed(value: Bits) -> Signed:
     return value.view(SIGNED[value.dtype.itemsize * 8])
 
 
-def unsigned(value: NDArray[Any]) -> Bits:
+def unsigned(value: Numbers) -> Bits:
     """The bits of an array of signed integers or floats."""
     return value.view(UNSIGNED[value.dtype.itemsize * 8])
 
 
-def typed(t: str, value: Operand) -> NDArray[Any]:
+def typed(t: str, value: Operand) -> Integers:
     """`value` as an array of the signed or unsigned integer type `t`."""
     width, is_signed = integer_type(t)
     array = bits(width, value)
     return signed(array) if is_signed else array
 
 
-def predicate(value: Bools | bool) -> Bools:
+def predicate(value: Flags | Operand) -> Flags:
     """A predicate as a bool array that is at least 1-d."""
     return np.atleast_1d(np.asarray(value, np.bool_))
 
@@ -94,7 +92,8 @@ def join(low: Bits, high: Bits) -> Bits:
     """Elements of twice the width from low and high halves."""
     half = low.dtype.itemsize * 8
     wide = UNSIGNED[2 * half]
-    return low.astype(wide) | (high.astype(wide) << half)
+    result: Bits = low.astype(wide) | (high.astype(wide) << half)
+    return result
 
 
 def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bits:
@@ -113,7 +112,7 @@ def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bit
     return result.view(UNSIGNED[width]).reshape(shape)
 
 
-def blocked(function: Callable[..., Bits], *operands: NDArray[Any]) -> Bits:
+def blocked(function: Callable[..., Bits], *operands: Numbers) -> Bits:
     """`function(*operands)` in blocks of lanes whose temporaries stay in the cache.
 
     For functions of many passes: fresh memory for each of their temporaries costs more than the
@@ -136,12 +135,12 @@ def blocked(function: Callable[..., Bits], *operands: NDArray[Any]) -> Bits:
     return np.concatenate(parts).reshape(shape)
 
 
-def select(p: Bools, a: Bits, b: Bits) -> Bits:
+def select(p: Flags, a: Bits, b: Bits) -> Bits:
     """`a` where `p`, else `b`, for unsigned bits of one type.
 
     Multiplies by the predicate instead of branching on it: with lanes that disagree at random
     this takes an eighth of the time of `np.where`.
     """
-    chosen = np.multiply(a ^ b, p)
+    chosen: Bits = np.multiply(a ^ b, p)
     chosen ^= b
     return chosen

@@ -6,7 +6,6 @@ C and NumPy leave undefined; every shift here is guarded.
 Source: PTX ISA, logic and shift instructions, bit-manipulation parts of integer arithmetic.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from functools import lru_cache
@@ -16,7 +15,6 @@ import numpy as np
 from tessera.backend.ptx_executor.numerics.bits import (
     UNSIGNED,
     Bits,
-    Bools,
     Operand,
     bits,
     integer_type,
@@ -26,11 +24,12 @@ from tessera.backend.ptx_executor.numerics.bits import (
     signed,
     unsigned,
 )
+from tessera.ir.arrays import Flags
 
 
-def _logic(ufunc: np.ufunc, t: str, *operands: Operand | Bools) -> Bits:
+def _logic(ufunc: np.ufunc, t: str, *operands: Operand) -> Bits:
     if t == "pred":
-        result: Bits = ufunc(*(predicate(value) for value in operands))  # type: ignore[arg-type]
+        result: Bits = ufunc(*(predicate(value) for value in operands))
         return result
     width, _ = integer_type(t)
     result = ufunc(*(bits(width, value) for value in operands))
@@ -60,7 +59,8 @@ def not_(t: str, a: Operand) -> Bits:
 def cnot(t: str, a: Operand) -> Bits:
     """`cnot`: 1 for zero, else 0."""
     x = bits(integer_type(t)[0], a)
-    return (x == 0).astype(x.dtype)
+    result: Bits = (x == 0).astype(x.dtype)
+    return result
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +75,8 @@ def lop3(a: Operand, b: Operand, c: Operand, lut: int) -> Bits:
     x, y, z = bits(32, a), bits(32, b), bits(32, c)
     known = _KNOWN_LUTS.get(lut)
     if known is not None:
-        return known(x, y, z)
+        result: Bits = known(x, y, z)
+        return result
     terms = _lut_terms(lut)
     if len(terms) > 4:
         return ~lop3(x, y, z, lut ^ 0xFF)
@@ -104,8 +105,8 @@ _KNOWN_LUTS = {
 
 
 def lop3_bool(
-    boolop: str, a: Operand, b: Operand, c: Operand, lut: int, q: Bools | bool
-) -> tuple[Bits, Bools]:
+    boolop: str, a: Operand, b: Operand, c: Operand, lut: int, q: Flags | bool
+) -> tuple[Bits, Flags]:
     """`lop3.or/.and`: the value, and (value != 0) combined with predicate q."""
     value = lop3(a, b, c, lut)
     nonzero = value != 0
@@ -133,8 +134,9 @@ def shr(t: str, a: Operand, n: Operand) -> Bits:
 def _zero_clamped(shift: np.ufunc, x: Bits, amount: Bits, width: int) -> Bits:
     """Shift x, to zero where the amount reaches the width."""
     if amount.size and amount.max() < width:
-        return shift(x, amount.astype(x.dtype, copy=False))
-    shifted = shift(x, (amount & np.uint32(width - 1)).astype(x.dtype))
+        result: Bits = shift(x, amount.astype(x.dtype, copy=False))
+        return result
+    shifted: Bits = shift(x, (amount & np.uint32(width - 1)).astype(x.dtype))
     shifted *= amount < width
     return shifted
 
@@ -279,7 +281,7 @@ def prmt(a: Operand, b: Operand, selector: Operand, mode: str | None = None) -> 
     pair = join(x, y)
     result: Bits = np.zeros(np.broadcast_shapes(pair.shape, control.shape), np.uint32)
     for byte, index in enumerate(indices):
-        value = (pair >> ((index & np.uint32(7)) << 3).astype(np.uint64)).astype(np.uint8)
+        value: Bits = (pair >> ((index & np.uint32(7)) << 3).astype(np.uint64)).astype(np.uint8)
         sign = unsigned(signed(value) >> 7)
         value = select((index & 8) != 0, sign, value)
         result |= value.astype(np.uint32) << np.uint32(8 * byte)
@@ -316,7 +318,9 @@ def _prmt_index(control: Bits, byte: int, mode: str | None) -> Bits:
     if mode == "rc8":
         return select
     if mode == "ecl":
-        return np.maximum(select, np.uint32(byte))
+        result: Bits = np.maximum(select, np.uint32(byte))
+        return result
     if mode == "ecr":
-        return np.minimum(select, np.uint32(byte))
+        result = np.minimum(select, np.uint32(byte))
+        return result
     return ((select & np.uint32(1)) << 1) + np.uint32(byte & 1)

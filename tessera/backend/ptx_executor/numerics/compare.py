@@ -5,18 +5,13 @@ A comparison of floats is ordered (false if an operand is NaN) unless its name e
 Source: PTX ISA, comparison and selection instructions.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import (
     UNSIGNED,
     Bits,
-    Bools,
     Operand,
     bits,
     halves,
@@ -28,6 +23,7 @@ from tessera.backend.ptx_executor.numerics.bits import (
     typed,
 )
 from tessera.backend.ptx_executor.numerics.formats import FORMATS, flush, widen
+from tessera.ir.arrays import Flags, Floats
 
 _ORDERED: dict[str, np.ufunc] = {
     "eq": np.equal,
@@ -48,7 +44,7 @@ _UNORDERED = {
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
-def compare(op: str, t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Bools:
+def compare(op: str, t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Flags:
     """Whether `a op b` holds, per lane."""
     if t in FORMATS:
         return _compare_floats(op, _values(t, a, ftz), _values(t, b, ftz))
@@ -57,21 +53,21 @@ def compare(op: str, t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Bo
         op, t = _UNSIGNED_ORDER[op], f"u{width}"
     if op not in _ORDERED:
         raise NotImplementedError(f"comparison .{op}.{t} does not exist")
-    result: Bools = _ORDERED[op](typed(t, a), typed(t, b))
+    result: Flags = _ORDERED[op](typed(t, a), typed(t, b))
     return result
 
 
-def _values(t: str, a: Operand, ftz: bool) -> NDArray[Any]:
+def _values(t: str, a: Operand, ftz: bool) -> Floats:
     raw = bits(FORMATS[t].width, a)
     return widen(t, flush(t, raw) if ftz else raw)
 
 
-def _compare_floats(op: str, x: NDArray[Any], y: NDArray[Any]) -> Bools:
+def _compare_floats(op: str, x: Floats, y: Floats) -> Flags:
     if op == "ne":
         # NumPy's != is unordered, PTX's .ne is not.
         return (x < y) | (x > y)
     if op in _ORDERED:
-        result: Bools = _ORDERED[op](x, y)
+        result: Flags = _ORDERED[op](x, y)
         return result
     if op == "neu":
         return np.not_equal(x, y)
@@ -80,22 +76,24 @@ def _compare_floats(op: str, x: NDArray[Any], y: NDArray[Any]) -> Bools:
     if op in _UNORDERED:
         return np.logical_not(_UNORDERED[op](x, y))
     if op == "num":
-        return (x == x) & (y == y)
+        given: Flags = (x == x) & (y == y)
+        return given
     if op == "nan":
-        return (x != x) | (y != y)
+        given = (x != x) | (y != y)
+        return given
     raise NotImplementedError(f"comparison .{op} of floats does not exist")
 
 
 def compare_x2(
     op: str, t: str, a: Operand, b: Operand, *, ftz: bool = False
-) -> tuple[Bools, Bools]:
+) -> tuple[Flags, Flags]:
     """Comparison of the low and of the high halves of packed floats."""
     low, high = zip(halves(bits(32, a)), halves(bits(32, b)), strict=True)
     scalar = PACKED[t]
     return compare(op, scalar, *low, ftz=ftz), compare(op, scalar, *high, ftz=ftz)
 
 
-def combine(boolop: str, p: Bools | bool, q: Bools | bool) -> Bools:
+def combine(boolop: str, p: Flags | bool, q: Flags | bool) -> Flags:
     """`.and`, `.or`, `.xor` of a comparison with a predicate."""
     left, right = predicate(p), predicate(q)
     if boolop == "and":
@@ -107,7 +105,7 @@ def combine(boolop: str, p: Bools | bool, q: Bools | bool) -> Bools:
     raise NotImplementedError(f"predicates combine by and, or, xor; not .{boolop}")
 
 
-def set_result(dt: str, p: Bools | bool) -> Bits:
+def set_result(dt: str, p: Flags | bool) -> Bits:
     """What `set` writes for true: all ones for integers, 1.0 for floats."""
     truth = predicate(p)
     if dt in FORMATS:
@@ -117,13 +115,13 @@ def set_result(dt: str, p: Bools | bool) -> Bits:
     return -truth.astype(dtype)
 
 
-def set_result_x2(dt: str, low: Bools, high: Bools) -> Bits:
+def set_result_x2(dt: str, low: Flags, high: Flags) -> Bits:
     """`set_result` for packed floats, or for the u16/s16 pairs of `set.u32.f16x2`."""
     scalar = PACKED.get(dt, dt)
     return join(bits(16, set_result(scalar, low)), bits(16, set_result(scalar, high)))
 
 
-def selp(t: str, a: Operand, b: Operand, p: Bools | bool) -> Bits:
+def selp(t: str, a: Operand, b: Operand, p: Flags | bool) -> Bits:
     """`selp`: a where p, else b."""
     width = FORMATS[t].width if t in FORMATS else integer_type(t)[0]
     return select(predicate(p), bits(width, a), bits(width, b))

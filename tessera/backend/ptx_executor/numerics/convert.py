@@ -172,7 +172,7 @@ def to_tf32(a: Operand, rounding: str, satfinite: bool = False, relu: bool = Fal
     raw = bits(32, a)
     cut = np.uint32(0x1FFF)
     if rounding == "rna":
-        rounded = raw + np.uint32(0x1000)
+        rounded: Bits = raw + np.uint32(0x1000)
     elif rounding == "rn":
         rounded = raw + np.uint32(0xFFF) + ((raw >> np.uint32(13)) & np.uint32(1))
     elif rounding == "rz":

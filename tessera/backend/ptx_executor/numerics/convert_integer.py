@@ -4,7 +4,6 @@ Floats round to integral values and clamp to the destination's range. NaN gives 
 1 << (width - 1) where a 64-bit integer or an f64 takes part (PTX ISA, cvt, integer notes).
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import numpy as np
@@ -14,7 +13,6 @@ from tessera.backend.ptx_executor.numerics.bits import (
     SIGNED,
     UNSIGNED,
     Bits,
-    Floats,
     Operand,
     bits,
     integer_type,
@@ -33,6 +31,7 @@ from tessera.backend.ptx_executor.numerics.rounding import (
     odd_f32,
     two_sum,
 )
+from tessera.ir.arrays import Floats
 
 _ROUNDERS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 

@@ -7,7 +7,6 @@ without NaN turn it into their largest value.
 Source: PTX ISA, alternate floating-point data formats, packed data types, cvt.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from functools import lru_cache
@@ -19,6 +18,7 @@ from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits, halv
 from tessera.backend.ptx_executor.numerics.float16 import modify
 from tessera.backend.ptx_executor.numerics.formats import FORMATS, FloatLayout, widen
 from tessera.backend.ptx_executor.numerics.rounding import F64, encode, narrow_half
+from tessera.ir.arrays import Floats
 
 SMALL: dict[str, FloatLayout] = {
     form.name: form
@@ -52,7 +52,7 @@ def cvt_packed(
     return _join_small(name, *(_small(name, part, rounding, relu) for part in (low, high)))
 
 
-def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Bits, Bits]:
+def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Floats, Floats]:
     """Upper and lower element as float32 values."""
     if st in _HALVES:
         low, high = halves(bits(32, a))
@@ -62,7 +62,7 @@ def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Bits, Bit
     return widen("f32", bits(32, a)), widen("f32", bits(32, b))
 
 
-def _half(t: str, values: Bits, rounding: str, satfinite: bool, relu: bool) -> Bits:
+def _half(t: str, values: Floats, rounding: str, satfinite: bool, relu: bool) -> Bits:
     if rounding == "rn" and not satfinite:
         raw = narrow_half(t, values.view(np.uint32))
     else:
@@ -70,7 +70,7 @@ def _half(t: str, values: Bits, rounding: str, satfinite: bool, relu: bool) -> B
     return modify(t, raw, False, False, relu)
 
 
-def _small(name: str, values: Bits, rounding: str, relu: bool) -> Bits:
+def _small(name: str, values: Floats, rounding: str, relu: bool) -> Bits:
     """One element of a small format, as uint8."""
     if name == "ue8m0":
         return _to_ue8m0(values.view(np.uint32), rounding)
@@ -117,6 +117,8 @@ def _from_small(dt: str, name: str, a: Operand, relu: bool) -> Bits:
     if dt not in _HALVES:
         raise NotImplementedError(f"cvt from .{name}x2 to .{dt} does not exist")
     raw = bits(16, a)
+    low: Bits
+    high: Bits
     if name == "e2m1":
         low, high = raw & np.uint16(15), (raw >> np.uint16(4)) & np.uint16(15)
     else:

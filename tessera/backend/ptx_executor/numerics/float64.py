@@ -12,7 +12,6 @@ Source: PTX ISA, floating-point instructions; T. J. Dekker, "A floating-point te
 extending the available precision"; Boldo and Melquiond (see `rounding`).
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.ptx_executor.numerics import exact
-from tessera.backend.ptx_executor.numerics.bits import Bits, Bools, Operand, bits, blocked
+from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits, blocked
 from tessera.backend.ptx_executor.numerics.rounding import F64, check_mode, make_odd, two_sum
+from tessera.ir.arrays import Flags
 
 _SPLITTER = np.float64(2**27 + 1)
 # Exponents inside which products, quotients and their error terms stay normal.
@@ -65,9 +65,9 @@ def _split(x: F64) -> tuple[F64, F64]:
     return high, x - high
 
 
-def _moderate(*values: F64) -> Bools:
+def _moderate(*values: F64) -> Flags:
     """Lanes on which every operand is zero or far from overflow and underflow."""
-    result: Bools = np.True_  # type: ignore[assignment]
+    result: Flags = np.True_  # type: ignore[assignment]
     for value in values:
         size = np.abs(value)
         result = result & (((size > _LOW) & (size < _HIGH)) | (size == 0))
@@ -75,7 +75,7 @@ def _moderate(*values: F64) -> Bools:
 
 
 def _patched(
-    result: F64, easy: Bools, function: Callable[..., int], mode: str, *operands: F64
+    result: F64, easy: Flags, function: Callable[..., int], mode: str, *operands: F64
 ) -> F64:
     """`result`, with lanes that are not easy recomputed by an exact integer function."""
     raw = result.view(np.uint64)
@@ -100,7 +100,8 @@ def step_f64(nearest: F64, error: F64, rounding: str) -> F64:
     else:
         inwards, outwards = (error > 0) & negative, (error > 0) & ~negative
     unit = np.uint64(1)
-    return (raw - inwards * unit + outwards * unit).view(np.float64)
+    result: F64 = (raw - inwards * unit + outwards * unit).view(np.float64)
+    return result
 
 
 def add(a: Operand, b: Operand, rounding: str) -> Bits:
@@ -161,8 +162,8 @@ def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
 
 
 def _plain_fma(
-    result: F64, easy: Bools, moderate: Bools, rounding: str, x: F64, y: F64, z: F64
-) -> tuple[F64, Bools]:
+    result: F64, easy: Flags, moderate: Flags, rounding: str, x: F64, y: F64, z: F64
+) -> tuple[F64, Flags]:
     """Lanes that need no more than a product and a sum, and which these are.
 
     Zeros and infinities are ordinary (masked tiles are full of them), so they are not left to

@@ -4,15 +4,15 @@ Types: f32, f64, f16, bf16 and the packed f16x2, bf16x2, f32x2. All results are 
 (approximations are in `approx`); a NaN result is canonical.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import numpy as np
 
 from tessera.backend.ptx_executor.numerics import float16, float32, float64
-from tessera.backend.ptx_executor.numerics.bits import Bits, Bools, Operand, bits, packed, unsigned
+from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits, packed, unsigned
 from tessera.backend.ptx_executor.numerics.formats import flush, format_of, widen
 from tessera.backend.ptx_executor.numerics.minmax import extremum
+from tessera.ir.arrays import Flags
 
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
@@ -239,7 +239,7 @@ def copysign(t: str, a: Operand, b: Operand) -> Bits:
     return (x & x.dtype.type(form.sign)) | _magnitude(t, b)
 
 
-def testp(op: str, t: str, a: Operand) -> Bools:
+def testp(op: str, t: str, a: Operand) -> Flags:
     """`testp`: what kind of number a is; zeros count as normal."""
     form = format_of(t)
     magnitude = _magnitude(t, a)
@@ -248,15 +248,18 @@ def testp(op: str, t: str, a: Operand) -> Bools:
     if op == "finite":
         return magnitude < infinity
     if op == "infinite":
-        return magnitude == infinity
+        result: Flags = magnitude == infinity
+        return result
     if op == "number":
         return magnitude <= infinity
     if op == "notanumber":
         return magnitude > infinity
     if op == "normal":
-        return ((magnitude >= smallest) & (magnitude < infinity)) | (magnitude == 0)
+        result = ((magnitude >= smallest) & (magnitude < infinity)) | (magnitude == 0)
+        return result
     if op == "subnormal":
-        return (magnitude != 0) & (magnitude < smallest)
+        result = (magnitude != 0) & (magnitude < smallest)
+        return result
     raise NotImplementedError(f"testp.{op} does not exist")
 
 

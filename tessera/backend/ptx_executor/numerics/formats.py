@@ -10,12 +10,12 @@ Source: PTX ISA, fundamental and alternate floating-point data formats.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, unsigned
+from tessera.ir.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,10 @@ FORMATS: dict[str, FloatLayout] = {
         FloatLayout("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
     )
 }
-FLOAT_DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.float32), 64: np.dtype(np.float64)}
+FLOAT_DTYPES: dict[int, np.dtype[np.floating]] = {
+    32: np.dtype(np.float32),
+    64: np.dtype(np.float64),
+}
 
 _U32_1 = np.uint32(1)
 _U32_13 = np.uint32(13)
@@ -85,7 +88,7 @@ def format_of(t: str) -> FloatLayout:
         raise NotImplementedError(f"floating-point type .{t} is not supported here") from None
 
 
-def widen(t: str, raw: Bits) -> NDArray[Any]:
+def widen(t: str, raw: Bits) -> Floats:
     """Values of the bits of an f16, bf16, f32 or f64: exact, as float32 (f64: float64)."""
     if t == "f32" or t == "f64":
         return raw.view(FLOAT_DTYPES[raw.dtype.itemsize * 8])
@@ -126,7 +129,7 @@ def flush(t: str, raw: Bits) -> Bits:
     return flushed
 
 
-def finish(t: str, values: NDArray[Any]) -> Bits:
+def finish(t: str, values: Floats) -> Bits:
     """The bits of fresh f32 or f64 results, NaNs made canonical (in place)."""
     raw = unsigned(values)
     if values.size:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,11 @@ Operands = tuple[F32, F32, F32]
 
 
 def fused(
-    x: F32, y: F32, z: F32, finish: Callable[[F64, F64, Operands], Bits], dtype: np.dtype[Any]
+    x: F32,
+    y: F32,
+    z: F32,
+    finish: Callable[[F64, F64, Operands], Bits],
+    dtype: np.dtype[np.unsignedinteger],
 ) -> Bits:
     """`finish(total, scratch, operands)` for each block of lanes, put together."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)

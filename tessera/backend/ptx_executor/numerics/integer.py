@@ -6,19 +6,14 @@ are all ones, as on an H200, and INT_MIN / -1 wraps.
 Source: PTX ISA, integer arithmetic and extended-precision integer arithmetic instructions.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import (
     SIGNED,
     UNSIGNED,
     Bits,
-    Bools,
     Operand,
     bits,
     halves,
@@ -29,6 +24,7 @@ from tessera.backend.ptx_executor.numerics.bits import (
     typed,
     unsigned,
 )
+from tessera.ir.arrays import Flags, Integers
 
 PACKED = {"u16x2": "u16", "s16x2": "s16"}
 
@@ -85,7 +81,7 @@ def mul(t: str, a: Operand, b: Operand, half: str = "lo") -> Bits:
     raise NotImplementedError(f"mul.{half}.{t} does not exist")
 
 
-def _wide_product(t: str, a: Operand, b: Operand) -> NDArray[Any]:
+def _wide_product(t: str, a: Operand, b: Operand) -> Integers:
     width, is_signed = integer_type(t)
     wide = (SIGNED if is_signed else UNSIGNED)[2 * width]
     return np.multiply(typed(t, a), typed(t, b), dtype=wide)
@@ -110,7 +106,8 @@ def _mul_hi_u64(x: Bits, y: Bits) -> Bits:
     y_low, y_high = y & np.uint64(0xFFFFFFFF), y >> 32
     middle = x_high * y_low + ((x_low * y_low) >> 32)
     other = x_low * y_high + (middle & np.uint64(0xFFFFFFFF))
-    return x_high * y_high + (middle >> 32) + (other >> 32)
+    result: Bits = x_high * y_high + (middle >> 32) + (other >> 32)
+    return result
 
 
 def mad(t: str, a: Operand, b: Operand, c: Operand, half: str = "lo", *, sat: bool = False) -> Bits:
@@ -122,7 +119,7 @@ def mad(t: str, a: Operand, b: Operand, c: Operand, half: str = "lo", *, sat: bo
     return add(t, product, c, sat=sat)
 
 
-def _bits24(t: str, value: Operand) -> NDArray[Any]:
+def _bits24(t: str, value: Operand) -> Integers:
     """The low 24 bits, sign- or zero-extended to 64."""
     low = bits(32, value) << 8
     return (signed(low) >> 8).astype(np.int64) if t == "s32" else (low >> 8).astype(np.uint64)
@@ -142,13 +139,13 @@ def mad24(
 
 
 def add_carry(
-    t: str, a: Operand, b: Operand, carry: Bools | bool | None = None
-) -> tuple[Bits, Bools]:
+    t: str, a: Operand, b: Operand, carry: Flags | bool | None = None
+) -> tuple[Bits, Flags]:
     """`add.cc` / `addc`: the sum and CC.CF."""
     width, _ = integer_type(t)
     x, y = bits(width, a), bits(width, b)
     total = x + y
-    out: Bools = total < x
+    out: Flags = total < x
     if carry is None:
         return total, out
     carried = total + predicate(carry).astype(total.dtype)
@@ -156,8 +153,8 @@ def add_carry(
 
 
 def sub_carry(
-    t: str, a: Operand, b: Operand, carry: Bools | bool | None = None
-) -> tuple[Bits, Bools]:
+    t: str, a: Operand, b: Operand, carry: Flags | bool | None = None
+) -> tuple[Bits, Flags]:
     """`sub.cc` / `subc`: the difference and CC.CF, which GPUs set where nothing was borrowed.
 
     The PTX ISA calls the flag a borrow, which is the same for chains of `sub.cc` and `subc`; but
@@ -173,8 +170,8 @@ def mad_carry(
     b: Operand,
     c: Operand,
     half: str = "lo",
-    carry: Bools | bool | None = None,
-) -> tuple[Bits, Bools]:
+    carry: Flags | bool | None = None,
+) -> tuple[Bits, Flags]:
     """`mad.cc` / `madc`: half of the product plus `c` (plus carry), and CC.CF."""
     return add_carry(t, mul(t, a, b, half), c, carry)
 
@@ -187,7 +184,8 @@ def div(t: str, a: Operand, b: Operand) -> Bits:
     if not zero.any():
         return _quotient(x, y, is_signed)
     quotient = _quotient(x, y + zero, is_signed)
-    return quotient | -zero.astype(quotient.dtype)
+    result: Bits = quotient | -zero.astype(quotient.dtype)
+    return result
 
 
 def rem(t: str, a: Operand, b: Operand) -> Bits:
@@ -198,7 +196,8 @@ def rem(t: str, a: Operand, b: Operand) -> Bits:
     if not zero.any():
         return x - _quotient(x, y, is_signed) * y
     safe = y + zero
-    return (x - _quotient(x, safe, is_signed) * safe) | -zero.astype(x.dtype)
+    result: Bits = (x - _quotient(x, safe, is_signed) * safe) | -zero.astype(x.dtype)
+    return result
 
 
 def _quotient(x: Bits, y: Bits, is_signed: bool) -> Bits:

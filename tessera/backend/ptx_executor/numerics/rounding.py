@@ -7,23 +7,24 @@ Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms usi
 odd").
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, Bools
+from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits
 from tessera.backend.ptx_executor.numerics.formats import (
     FloatLayout,
     finish,
     narrow_bf16,
     narrow_f16,
 )
+from tessera.ir.arrays import Flags
 
 F64 = NDArray[np.float64]
+F = TypeVar("F", bound=np.floating)
 
 MODES = ("rn", "rz", "rm", "rp")
 
@@ -67,24 +68,27 @@ def narrow(values: F64, rounding: str = "rn") -> Bits:
     return finish("f32", _directed(nearest, nearest.astype(np.float64), values, rounding))
 
 
-def _directed(nearest: NDArray[Any], nearest_value: F64, exact: F64, rounding: str) -> NDArray[Any]:
+def _directed(nearest: NDArray[F], nearest_value: F64, exact: F64, rounding: str) -> NDArray[F]:
     """Move a nearest result by one unit where the mode wants the other neighbour."""
     above = nearest_value > exact
     below = nearest_value < exact
     return step_directed(nearest, below, above, rounding)
 
 
-def step_directed(nearest: NDArray[Any], below: Bools, above: Bools, rounding: str) -> NDArray[Any]:
+def step_directed(nearest: NDArray[F], below: Flags, above: Flags, rounding: str) -> NDArray[F]:
     """Directed rounding from the nearest one and whether that lies below or above the truth."""
     raw = nearest.view(UNSIGNED[nearest.dtype.itemsize * 8])
     unit = raw.dtype.type(1)
     negative = (raw >> raw.dtype.type(raw.dtype.itemsize * 8 - 1)) != 0
     if rounding == "rz":
         back = np.where(negative, below, above)
-        return (raw - back * unit).view(nearest.dtype)
+        result: NDArray[F] = (raw - back * unit).view(nearest.dtype)
+        return result
     if rounding == "rm":
-        return (raw + (above & negative) * unit - (above & ~negative) * unit).view(nearest.dtype)
-    return (raw + (below & ~negative) * unit - (below & negative) * unit).view(nearest.dtype)
+        result = (raw + (above & negative) * unit - (above & ~negative) * unit).view(nearest.dtype)
+        return result
+    result = (raw + (below & ~negative) * unit - (below & negative) * unit).view(nearest.dtype)
+    return result
 
 
 def odd_f32(values: F64) -> Bits:
@@ -131,7 +135,7 @@ def encode(
     return result.astype(UNSIGNED[max(form.width, 8)])
 
 
-def round_shift(significand: Bits, cut: Bits, negative: Bools, rounding: str) -> Bits:
+def round_shift(significand: Bits, cut: Bits, negative: Flags, rounding: str) -> Bits:
     """`significand >> cut` (uint64, cut 1..63) rounded in the given mode."""
     kept = significand >> cut
     rest = significand & ((np.uint64(1) << cut) - np.uint64(1))
@@ -148,10 +152,11 @@ def round_shift(significand: Bits, cut: Bits, negative: Bools, rounding: str) ->
         up = ~negative & (rest != 0)
     else:
         raise NotImplementedError(f"rounding .{rounding} is not supported here")
-    return kept + up.astype(np.uint64)
+    result: Bits = kept + up.astype(np.uint64)
+    return result
 
 
-def _overflowed(form: FloatLayout, negative: Bools, rounding: str) -> Bits:
+def _overflowed(form: FloatLayout, negative: Flags, rounding: str) -> Bits:
     """Infinity, or the largest finite value where the mode does not round that far."""
     infinity, largest = np.uint64(form.infinity), np.uint64(form.largest)
     if rounding in ("rn", "rna"):

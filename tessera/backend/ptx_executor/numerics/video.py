@@ -6,11 +6,9 @@ any result needs; the outcome is clamped or cut to the destination and merged in
 Source: PTX ISA, video instructions.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +50,8 @@ def _operate(op: str, x: Wide, y: Wide) -> Wide:
     if op == "vsub":
         return x - y
     if op == "vabsdiff":
-        return np.abs(x - y)
+        result: Wide = np.abs(x - y)
+        return result
     if op == "vmin":
         return np.minimum(x, y)
     if op == "vmax":
@@ -265,7 +264,7 @@ def vset_simd(
 
 
 def _by_lane(
-    compute: Any,
+    compute: Callable[[Wide, Wide], Wide],
     at: str,
     bt: str,
     a: Operand,

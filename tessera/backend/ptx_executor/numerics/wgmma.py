@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics.bits import Bits, Bools, Operand, bits
+from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
 from tessera.backend.ptx_executor.numerics.convert_packed import decode_table
 from tessera.backend.ptx_executor.numerics.formats import widen
 from tessera.backend.ptx_executor.numerics.matrix.accumulate import product
-from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits, matrix_a
+from tessera.backend.ptx_executor.numerics.matrix.elements import Values, element_bits, matrix_a
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
-
-Values = NDArray[Any]
+from tessera.ir.arrays import Flags
 
 # Bytes per row of the swizzled pattern by mode (0: no swizzle), and XORed address bits.
 _SWIZZLE_BYTES = {0: 16, 1: 128, 2: 64, 3: 32}
@@ -100,7 +98,7 @@ def mma(
     a: Sequence[Operand] | Bits,
     b: Bits,
     *,
-    scale_d: Bools | bool = True,
+    scale_d: Flags | bool = True,
     scale_a: int = 1,
     scale_b: int = 1,
     satfinite: bool = False,

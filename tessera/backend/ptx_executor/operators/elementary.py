@@ -8,13 +8,15 @@ Series are those of Taylor after the usual reductions of the argument.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tessera.ir.arrays import Flags, Floats, Signed
+
+Array = NDArray[np.float64]
 
 _LN2_DIGITS = Decimal("0.69314718055994530941723212145817656807550013436026")
 # The leading part has few bits, so that its products with exponents are exact.
@@ -50,13 +52,13 @@ def exp(x: Array) -> Array:
     return _scaled(_polynomial(_EXP, rest), count.astype(np.int64))
 
 
-def _scaled(values: Array, exponent: Array) -> Array:
+def _scaled(values: Array, exponent: Signed) -> Array:
     """values * 2^exponent in two steps, so that a subnormal result is rounded once."""
     first = exponent >> 1
     return values * _power_of_two(first) * _power_of_two(exponent - first)
 
 
-def _power_of_two(exponent: Array) -> Array:
+def _power_of_two(exponent: Signed) -> Array:
     return ((exponent + 1023) << 52).view(np.float64)
 
 
@@ -77,7 +79,7 @@ def log(x: Array) -> Array:
     large = mantissa > math.sqrt(2.0)
     mantissa = np.where(large, mantissa * 0.5, mantissa)
     exponent = exponent + large - 60 * tiny
-    result = _atanh_series(mantissa - 1.0, mantissa + 1.0)
+    result: Floats = _atanh_series(mantissa - 1.0, mantissa + 1.0)
     result = exponent * _LN2_HIGH + (result + exponent * _LN2_LOW)
     result = np.where(x == np.inf, np.inf, np.where(x == 0, -np.inf, result))
     return np.where((x < 0) | (x != x), np.nan, result)
@@ -104,7 +106,7 @@ def log2(x: Array) -> Array:
     return np.where(exact & (_whole_power(near, exact) == x), near, logarithm)
 
 
-def _whole_power(exponent: Array, usable: Array) -> Array:
+def _whole_power(exponent: Array, usable: Flags) -> Array:
     return _power_of_two(np.where(usable, exponent, 0.0).astype(np.int64))
 
 
@@ -129,7 +131,7 @@ def cos(x: Array) -> Array:
     return _circular(x, 1, math.cos)
 
 
-def _circular(x: Array, shift: int, exact: Any) -> Array:
+def _circular(x: Array, shift: int, exact: Callable[[float], float]) -> Array:
     large = ~(np.abs(x) < _LARGE_ANGLE)
     angle = np.where(large, 0.0, x)
     quadrant = np.rint(angle * (1.0 / float(_HALF_PI_DIGITS)))

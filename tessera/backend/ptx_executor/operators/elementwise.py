@@ -4,7 +4,6 @@ Sums, products, quotients and roots of floats are done in float32 (float64 if an
 rounded there, as PyTorch does before it rounds to 16 bits; other functions in float64.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -106,7 +105,8 @@ def _simple_power(base: Array, exponent: float) -> Array | None:
     if exponent == 0.5:
         return np.sqrt(base)
     if exponent == -1:
-        return base.dtype.type(1) / base
+        result: Array | None = base.dtype.type(1) / base
+        return result
     return None
 
 

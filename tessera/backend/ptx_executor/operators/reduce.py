@@ -3,7 +3,6 @@
 A sum is a tree: halves are added element by element, which NumPy does the same way everywhere.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 import math
@@ -107,8 +106,10 @@ def _best(values: Array, axis: int, largest: bool) -> Array:
         is_nan = values != values
         places = (keys.argmax if largest else keys.argmin)(axis=axis)
         first = is_nan.argmax(axis=axis)
-        return np.where(is_nan.any(axis=axis), first, places)
-    return (values.argmax if largest else values.argmin)(axis=axis)
+        result: Array = np.where(is_nan.any(axis=axis), first, places)
+        return result
+    result = (values.argmax if largest else values.argmin)(axis=axis)
+    return result
 
 
 def _arg(largest: bool) -> Function:

@@ -4,7 +4,6 @@ In: an `op` record and the address of every buffer. Out: what a launch gives: th
 call that has no code here is refused before anything runs.
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -193,7 +192,8 @@ def _changed(call: CallValues) -> Array:
             marks[name] = np.ones(call[name].shape, np.int64)
     function = call.bound.operator.function
     plain = {"scatter_add": "scatter", "scatter_reduce": "scatter", "index_add": "index_copy"}
-    return _replaced(call, marks, plain.get(function, function)) != 0
+    result: Array = _replaced(call, marks, plain.get(function, function)) != 0
+    return result
 
 
 def _replaced(call: CallValues, operands: dict[str, Array], function: str | None = None) -> Array:

@@ -4,7 +4,6 @@
 rounded once, to nearest even, from what a function computed (float32 or float64).
 """
 
-# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from typing import Any
@@ -27,7 +26,7 @@ _HALF_FLOATS = (DataType.F16, DataType.BF16)
 COMPLEX = (DataType.C64, DataType.C128)
 
 
-def storage(dtype: DataType) -> np.dtype[Any]:
+def storage(dtype: DataType) -> np.dtype[np.number]:
     """The NumPy type that holds the bits of an element."""
     if dtype is DataType.F32 or dtype is DataType.F64:
         return np.dtype(f"f{dtype.bytes}")
@@ -39,7 +38,8 @@ def storage(dtype: DataType) -> np.dtype[Any]:
 def decode(dtype: DataType, raw: Array) -> Array:
     """The values of stored bits."""
     if dtype is DataType.BOOL:
-        return raw != 0
+        result: Array = raw != 0
+        return result
     if dtype in _HALF_FLOATS:
         return widen(dtype.value, np.ascontiguousarray(raw)).reshape(raw.shape)
     if dtype in _SMALL_FLOATS:
@@ -50,7 +50,8 @@ def decode(dtype: DataType, raw: Array) -> Array:
 def round_to(dtype: DataType, values: Array) -> Array:
     """The bits of values rounded (floats) or wrapped (integers) to a type."""
     if dtype is DataType.BOOL:
-        return (values != 0).astype(np.uint8)
+        result: Array = (values != 0).astype(np.uint8)
+        return result
     if dtype in _HALF_FLOATS:
         return _half(dtype.value, values)
     if dtype in _SMALL_FLOATS:
@@ -124,7 +125,7 @@ class CallValues:
         )
 
     @property
-    def wide(self) -> np.dtype[Any]:
+    def wide(self) -> np.dtype[np.number]:
         """The type of elementwise arithmetic: float32, float64 or 64-bit integers."""
         kinds = [tensor.dtype for _, tensors in self.bound.reads for tensor in tensors]
         kinds += [tensor.dtype for tensor in self.results]

@@ -12,7 +12,6 @@ Source: PTX ISA 9.0, sections 9.7.14.5 (atom) and 9.7.14.6 (red).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def step_of(op: str, t: str, ftz: bool) -> Step:
         )
     if op in ("min", "max"):
         if width:
-            picked: Any = np.minimum if op == "min" else np.maximum
+            picked: np.ufunc = np.minimum if op == "min" else np.maximum
             view = np.dtype(f"{'i' if signed else 'u'}{width}")
             return lambda old, b, c: picked(old.view(view), b.view(view)).view(old.dtype)
         chosen = floats.min if op == "min" else floats.max
@@ -75,7 +74,7 @@ def _swap_where_equal(old: Array, b: Array, c: Array | None) -> Array:
     return np.where(old == b, c, old)
 
 
-_ACCUMULATE: dict[str, Any] = {
+_ACCUMULATE: dict[str, np.ufunc] = {
     "add": np.add,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
@@ -95,7 +94,7 @@ class Atomic:
         # Device memory flushes subnormal f32 sums, shared memory keeps them (PTX ISA, atom).
         self.steps = {flush: step_of(op, t, flush) for flush in (False, True)}
         self.scan = _ACCUMULATE.get(op)
-        self.view: Any = None
+        self.view: np.dtype[np.number] | None = None
         if self.scan is not None and t in _SCAN_TYPES:
             self.view = np.dtype(_SCAN_TYPES[t])
             if op in ("min", "max") and t[0] == "f":

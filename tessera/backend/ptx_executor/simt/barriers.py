@@ -8,17 +8,15 @@ for.
 Source: PTX ISA 9.0, section 9.7.14 (bar, barrier.cluster).
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.backend.ptx_executor.simt.faults import Fault
 from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
@@ -26,10 +24,17 @@ NAMED = 16
 OPERATIONS = ("popc", "and", "or")
 
 
+class CtaRows(Protocol):
+    """The threads of some CTAs side by side, as a chunk has them."""
+
+    ctas: int
+    threads: int
+
+
 class Barriers:
     """The sixteen barriers of every CTA of a chunk."""
 
-    def __init__(self, chunk: Any) -> None:
+    def __init__(self, chunk: CtaRows) -> None:
         self.chunk = chunk
         count = chunk.ctas * chunk.threads
         self.resume = np.zeros(count, dtype=np.int64)
@@ -97,7 +102,7 @@ class Barriers:
         complete = (arrived >= needed) & waiting
         if not complete.any():
             return None
-        free = parked & np.repeat(complete, chunk.threads)
+        free: Array = parked & np.repeat(complete, chunk.threads)
         parked &= ~free
         if not parked.any():
             del self.parked[number]
@@ -120,7 +125,8 @@ class Barriers:
         votes = self.votes[number].reshape(shape)
         inside = lanes.reshape(shape)
         if op == "popc":
-            return (votes & inside).sum(axis=1, keepdims=True).astype(np.uint32)
+            result: Array = (votes & inside).sum(axis=1, keepdims=True).astype(np.uint32)
+            return result
         if op == "and":
             return np.logical_and.reduce(votes | ~inside, axis=1, keepdims=True)
         return np.logical_or.reduce(votes & inside, axis=1, keepdims=True)
@@ -135,14 +141,14 @@ def check_barrier(number: int, count: int, site: int) -> None:
         raise Fault("TSR5023", reason, site)
 
 
-def warp_counts(chunk: Any, lanes: Array, alive: Array) -> Array:
+def warp_counts(chunk: CtaRows, lanes: Array, alive: Array) -> Array:
     """Arrived threads per CTA and warp; a warp that is complete counts as 32."""
     inside = _by_warp(chunk, lanes).sum(axis=2)
     living = _by_warp(chunk, alive).sum(axis=2)
     return np.where((inside > 0) & (inside >= living), WARP, inside)
 
 
-def _by_warp(chunk: Any, flags: Array) -> Array:
+def _by_warp(chunk: CtaRows, flags: Array) -> Array:
     """Flags as (CTAs, warps, 32), padded with false."""
     warps = -(-chunk.threads // WARP)
     grid = flags.reshape(chunk.ctas, chunk.threads)
@@ -156,7 +162,7 @@ def _by_warp(chunk: Any, flags: Array) -> Array:
 class ClusterBarrier:
     """`barrier.cluster`: a lane may pass a wait once all live lanes have arrived as often."""
 
-    def __init__(self, chunk: Any) -> None:
+    def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
         count = chunk.ctas * chunk.threads
         self.arrivals = np.zeros(count, dtype=np.int64)
@@ -188,7 +194,9 @@ class ClusterBarrier:
         return free
 
 
-def split_members(chunk: Any, lanes: Array, alive: Array, members: Any) -> Array:
+def split_members(
+    chunk: CtaRows, lanes: Array, alive: Array, members: int | str | Array | None
+) -> Array:
     """The lanes among `lanes` whose warp (or group of four warps) is complete, as flags.
 
     `members` is a mask for all, an array of masks per lane of the chunk, or "group".
@@ -207,12 +215,14 @@ def split_members(chunk: Any, lanes: Array, alive: Array, members: Any) -> Array
         ready = (absent & np.uint32(members)) == 0
     else:
         per_lane = np.repeat(absent, WARP, axis=1)[:, : chunk.threads].reshape(-1)
-        return lanes & ((per_lane & members) == 0)
+        result: Array = lanes & ((per_lane & members) == 0)
+        return result
     spread = np.repeat(ready, WARP, axis=1)[:, : chunk.threads].reshape(-1)
-    return lanes & spread
+    result = lanes & spread
+    return result
 
 
-def covers_whole_ctas(chunk: Any, lanes: LaneSet, alive: Array | None) -> bool:
+def covers_whole_ctas(chunk: CtaRows, lanes: LaneSet, alive: Array | None) -> bool:
     """Whether the lanes are all the live lanes of every CTA that they touch."""
     if lanes.kind == "full":
         return True

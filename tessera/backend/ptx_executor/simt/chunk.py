@@ -8,9 +8,6 @@ Time is virtual: the clock counts executed instructions, `nanosleep` moves it fo
 `%globaltimer` is derived from it, so that a launch gives the same bytes every time.
 """
 
-# NumPy's operators on arrays of unknown element type give Any.
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -173,7 +170,8 @@ def _of_launch(what: str, axis: int) -> Callable[[Chunk], Array]:
 def _cluster_rank(chunk: Chunk) -> Array:
     x, y, z = (_in_cluster(axis)(chunk) for axis in range(3))
     width, height, _ = chunk.launch.cluster
-    return x + np.uint32(width) * (y + np.uint32(height) * z)
+    result: Array = x + np.uint32(width) * (y + np.uint32(height) * z)
+    return result
 
 
 def _lane_id(chunk: Chunk) -> Array:
@@ -194,7 +192,7 @@ def _lane_mask(shape: Callable[[Array], Array]) -> Callable[[Chunk], Array]:
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFFFFFF)
 
-_SPECIAL: dict[str, Callable[[Any], Array]] = {
+_SPECIAL: dict[str, Callable[[Chunk], Array]] = {
     "%laneid": _lane_id,
     "%warpid": _warp_id,
     "%nwarpid": lambda chunk: _scalar(-(-chunk.threads // WARP)),

@@ -9,7 +9,6 @@ fragments. How products are summed is `numerics.matrix.accumulate` alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -35,6 +34,7 @@ _MANY = 96
 _COLUMNS = 8
 _KEPT = 24
 _KEPT_SUMS = 64
+Key = tuple[object, ...]
 
 
 class Fragments:
@@ -43,8 +43,8 @@ class Fragments:
     __slots__ = ("factors", "sums")
 
     def __init__(self) -> None:
-        self.factors: dict[Any, tuple[Any, list[Factor]]] = {}
-        self.sums: dict[Any, tuple[Any, Array]] = {}
+        self.factors: dict[Key, tuple[object, list[Factor]]] = {}
+        self.sums: dict[Key, tuple[object, Array]] = {}
 
     def clear(self) -> None:
         """Forget all."""
@@ -86,7 +86,7 @@ def multiply(
 
 def _accumulator(cx: LaneSet, t: str, registers: Sequence[Array], rows: int) -> Array:
     """The bits of C [row, column, warp]; a sum is usually added to once, by the next product."""
-    sums: dict[Any, tuple[Any, Array]] = cx.chunk.fragments.sums
+    sums: dict[Key, tuple[object, Array]] = cx.chunk.fragments.sums
     kept = sums.pop((t, rows, id(cx), *map(id, registers)), None)
     if kept is not None:
         return kept[1]
@@ -100,7 +100,7 @@ def _remembered(
     prepare: Callable[[list[Array]], list[Factor]],
 ) -> list[Factor]:
     """The prepared form of a fragment."""
-    kept: dict[Any, tuple[Any, list[Factor]]] = cx.chunk.fragments.factors
+    kept: dict[Key, tuple[object, list[Factor]]] = cx.chunk.fragments.factors
     key = (kind, id(cx), *map(id, registers))
     fragment = kept.get(key)
     if fragment is not None:

@@ -7,8 +7,7 @@ file brings registers into (warps, 32), gathers what lies in memory, and spreads
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,12 +28,14 @@ _ROW = 16
 # The NumPy types of the registers of each fragment.
 Kinds = tuple[tuple[str, ...], ...]
 
-_MMA: Any = matrix.mma
-_MMA_SPARSE: Any = matrix.mma_sp
-_WMMA: Any = wmma.mma
+_MMA: Callable[..., Sequence[Array]] = matrix.mma
+_MMA_SPARSE: Callable[..., Sequence[Array]] = matrix.mma_sp
+_WMMA: Callable[..., Sequence[Array]] = wmma.mma
 
 
-def try_on_zeros(function: Any, static: tuple[str, ...], parts: Kinds, **rest: Any) -> None:
+def try_on_zeros(
+    function: Callable[..., object], static: tuple[str, ...], parts: Kinds, **rest: object
+) -> None:
     """Refuse a form that `numerics` does not have, before anything runs."""
     zeros = [[np.zeros((1, WARP), dtype=kind) for kind in part] for part in parts]
     try:
@@ -68,7 +69,7 @@ def check_sparse(static: tuple[str, ...], parts: Kinds, selector: int) -> None:
     """Whether `mma.sp` has this form."""
     metadata = np.full((1, WARP), 0x44444444, dtype=np.uint32)
 
-    def with_metadata(*given: Any) -> Any:
+    def with_metadata(*given: object) -> object:
         return _MMA_SPARSE(*given, metadata, selector)
 
     try_on_zeros(with_metadata, static, parts)
@@ -86,7 +87,7 @@ def check_wgmma(
     lane = np.zeros((4, WARP), dtype=np.uint32)
     kind = {1: np.uint32, 8: np.uint8, 16: np.uint16, 32: np.uint32}[_ELEMENT_BITS[at]]
     depth = k // 32 if at == "b1" else k
-    left: Any = np.zeros((1, 64, depth), dtype=kind)
+    left: Array | list[Array] = np.zeros((1, 64, depth), dtype=kind)
     if a_registers is not None:
         left = [lane] * a_registers
     right = np.zeros((1, n, depth), dtype=kind)
@@ -334,13 +335,13 @@ def wgmma_mma(
     _, n, k = parse_shape(shape)
     if cx.warp_count % 4 or not _is_complete(cx):
         raise Fault("TSR5023", "wgmma needs complete groups of four warps", site)
-    left: Any
+    left: Array | list[Array]
     if isinstance(a, np.ndarray):
         left = operand_tile(cx, site, a, at, 64, k, bool(transposes[0]))
     else:
         left = to_warps(cx, a)
     right = operand_tile(cx, site, b, bt, n, k, bool(transposes[1]))
-    keep: Any = scale_d
+    keep: Array | bool = scale_d
     if isinstance(scale_d, np.ndarray):
         is_uniform = scale_d.size == 1
         keep = bool(scale_d.item()) if is_uniform else cx.to_warps(scale_d).reshape(-1)

@@ -12,7 +12,7 @@ A step is one instruction of one group of lanes; a chunk may make a limited numb
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -37,6 +37,11 @@ YIELDED = "yielded"
 
 _POLLS_BEFORE_STEPPING_BACK = 16
 _ROUNDS_BEFORE_YIELDING = 64
+
+
+# What a barrier instruction gives: what is done, the barrier, how many threads, and for `bar.red`
+# the votes, their operation and the register of the result.
+BarrierUse = tuple[str, Array, Array | None, Array | None, str, int]
 
 
 class ChunkRunner:
@@ -199,7 +204,7 @@ class ChunkRunner:
             flags = flags | there.flags()
         self.waiting[number] = self._lanes(flags)
 
-    def _go(self, block: CompiledBlock, lanes: LaneSet, value: Any) -> None:
+    def _go(self, block: CompiledBlock, lanes: LaneSet, value: object) -> None:
         self._arrive(block.targets[0], lanes)
 
     def _branch(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
@@ -293,7 +298,7 @@ class ChunkRunner:
             self.joined.add(number)
         return bool(self.waiting)
 
-    def _members(self, number: int) -> Any:
+    def _members(self, number: int) -> int | str | Array | None:
         """Who must be there before a block runs; masks in a register are per lane."""
         members = self.blocks[number].members
         if not isinstance(members, tuple):
@@ -301,7 +306,7 @@ class ChunkRunner:
         shape = (self.chunk.ctas, self.chunk.threads)
         return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
 
-    def _barrier(self, block: CompiledBlock, lanes: LaneSet, value: Any) -> None:
+    def _barrier(self, block: CompiledBlock, lanes: LaneSet, value: BarrierUse) -> None:
         action, number, count, predicate, operation, register = value
         chunk, site = self.chunk, block.site + block.length - 1
         if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
@@ -323,7 +328,13 @@ class ChunkRunner:
             self._meet(block, flags, int(name), int(wanted), value, lanes)
 
     def _meet(
-        self, block: CompiledBlock, flags: Array, name: int, count: int, value: Any, lanes: LaneSet
+        self,
+        block: CompiledBlock,
+        flags: Array,
+        name: int,
+        count: int,
+        value: BarrierUse,
+        lanes: LaneSet,
     ) -> None:
         action, _, _, predicate, operation, register = value
         alive = self._living()
@@ -364,7 +375,12 @@ class ChunkRunner:
             self.chunk.epochs[rows] += 1
 
     def _pass_barrier(
-        self, block: CompiledBlock, lanes: LaneSet, predicate: Any, operation: str, register: int
+        self,
+        block: CompiledBlock,
+        lanes: LaneSet,
+        predicate: Array | None,
+        operation: str,
+        register: int,
     ) -> None:
         """Everyone of the CTAs is here: no waiting."""
         self._count_barrier(lanes.flags())
@@ -393,7 +409,7 @@ class ChunkRunner:
             self.chunk.launch.watch.synchronised()
 
 
-_ENDS: dict[str, Any] = {
+_ENDS: dict[str, Callable[..., None]] = {
     "goto": ChunkRunner._go,
     "exit": ChunkRunner._go,
     "call": ChunkRunner._go,

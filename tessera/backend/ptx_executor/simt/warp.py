@@ -10,7 +10,6 @@ Source: PTX ISA 9.0, sections 9.7.9 (shfl.sync), 9.7.14 (vote, match, activemask
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -136,7 +135,7 @@ def match_all(cx: LaneSet, value: Array, mask: Array) -> tuple[Array, Array]:
     return cx.from_warps(result), cx.from_warps(every)
 
 
-_REDUCTIONS: dict[str, Any] = {
+_REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,
@@ -160,7 +159,7 @@ def redux(cx: LaneSet, op: str, value: Array, mask: Array) -> Array:
     return cx.from_warps(function.reduce(filled, axis=2, dtype=wide.dtype))
 
 
-def _identity(op: str, dtype: Any) -> Any:
+def _identity(op: str, dtype: np.dtype[np.integer]) -> np.integer:
     info = np.iinfo(dtype)
     if op == "min":
         return dtype.type(info.max)

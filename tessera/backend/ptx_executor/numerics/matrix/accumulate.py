@@ -23,20 +23,16 @@ Operands are arrays [k, ...] whose slices broadcast against the accumulator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics import float64
 from tessera.backend.ptx_executor.numerics.bits import Bits, unsigned
 from tessera.backend.ptx_executor.numerics.bitwise import popc
 from tessera.backend.ptx_executor.numerics.formats import finish, widen
 from tessera.backend.ptx_executor.numerics.matrix.cut_sum import Rule, factor, sum_of_products
+from tessera.backend.ptx_executor.numerics.matrix.elements import Values
 from tessera.backend.ptx_executor.numerics.rounding import F64, narrow_half
-
-Values = NDArray[Any]
-
 
 _LOWEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}
 
@@ -107,7 +103,7 @@ def bit_product(a: Bits, b: Bits, c: Bits, op: str) -> Bits:
 
 def fused_product(a: F64, b: F64, c: F64, rounding: str = "rn") -> Bits:
     """f64: a chain of fused multiply-adds by rising k."""
-    total = c.view(np.uint64)
+    total: Bits = c.view(np.uint64)
     for x, y in zip(a, b, strict=True):
         left, right = (np.broadcast_to(v, c.shape).copy().view(np.uint64) for v in (x, y))
         total = float64.fma(left, right, total, rounding)

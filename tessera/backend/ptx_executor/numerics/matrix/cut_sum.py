@@ -23,7 +23,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +30,9 @@ from numpy.typing import NDArray
 from tessera.backend.ptx_executor.numerics import aligned
 from tessera.backend.ptx_executor.numerics.bits import Bits
 from tessera.backend.ptx_executor.numerics.formats import finish
+from tessera.backend.ptx_executor.numerics.matrix.elements import Values
 from tessera.backend.ptx_executor.numerics.rounding import F64, narrow, narrow_half, odd_f32
 
-Values = NDArray[Any]
 Where = tuple[slice, ...]
 
 _ALL = slice(None)

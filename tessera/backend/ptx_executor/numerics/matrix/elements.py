@@ -132,7 +132,7 @@ def accumulator_of(t: str, registers: Sequence[Operand], rows: int) -> Bits:
     halves, warps = rows // 8, turned.shape[2]
     if t == "f16":
         pairs = np.stack([turned.astype(np.uint16), (turned >> np.uint32(16)).astype(np.uint16)])
-        split = pairs.reshape(2, halves, 8, 4, warps).transpose(1, 2, 3, 0, 4)
+        split: Bits = pairs.reshape(2, halves, 8, 4, warps).transpose(1, 2, 3, 0, 4)
     else:
         split = turned.reshape(halves, 2, 8, 4, warps).transpose(0, 2, 3, 1, 4)
     return split.reshape(rows, 8, warps)

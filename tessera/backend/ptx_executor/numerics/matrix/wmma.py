@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
+from tessera.backend.ptx_executor.numerics.bits import Bits, Numbers, Operand, bits
 from tessera.backend.ptx_executor.numerics.matrix.elements import (
     ELEMENT_BITS,
     element_bits,
@@ -83,7 +82,7 @@ def _accumulator_positions(rows: int, lane: Index, item: Index) -> tuple[Index, 
     return row + 16 * tile, column - 8 * tile
 
 
-def pack(which: str, t: str, items: NDArray[Any]) -> list[Bits]:
+def pack(which: str, t: str, items: Numbers) -> list[Bits]:
     """Registers, [warps, 32] each, from loaded elements [warps, 32, elements]."""
     width = 64 if item_bits(which, t) == 64 else 32
     words = np.ascontiguousarray(items).view(f"uint{width}")
@@ -138,7 +137,7 @@ def mma(
     return scatter(wide[0::2] | (wide[1::2] << np.uint32(16)), out)
 
 
-def _factor(which: str, shape: str, t: str, fragment: Sequence[Operand]) -> NDArray[Any]:
+def _factor(which: str, shape: str, t: str, fragment: Sequence[Operand]) -> Numbers:
     """Values [row, column, warp] of A or B (b1: words along k)."""
     turned = gather(fragment, 64 if t == "f64" else 32)
     warps = turned.shape[2]
