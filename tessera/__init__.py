@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tessera.driver.load import load
     from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
     from tessera.driver.profile import ProfileOptions, profile
-    from tessera.driver.run.run_plan import PlanRunOptions, run_plan
+    from tessera.driver.run.options import PlanRunOptions
+    from tessera.driver.run.run_plan import run_plan
     from tessera.driver.run.runtime import Runtime
     from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace, write_trace
     from tessera.ir.plan.plan import Plan
@@ -59,7 +60,7 @@ _HOMES = {
     "Plan": "tessera.ir.plan.plan",
     "PlanOptions": "tessera.driver.plan.make_plan",
     "PlanReport": "tessera.driver.plan.make_plan",
-    "PlanRunOptions": "tessera.driver.run.run_plan",
+    "PlanRunOptions": "tessera.driver.run.options",
     "ProfileOptions": "tessera.driver.profile",
     "Program": "tessera.ir.program.program",
     "Report": "tessera.driver.analyze",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
-from tessera.cli.given import Given, reads_options
+from tessera.cli.given import Typed, reads_options
 from tessera.diagnostics import ExitCode, Severity, TesseraError
 from tessera.report.diagnostics import safe
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @data_root_option
 @form_option
 @reads_options
-def check(messages: Messages, given: Given) -> int:
+def check(messages: Messages, given: Typed) -> int:
     """Check FILE: a plan (`.tsp`), or a trace or PTX file; `-` reads a trace or PTX.
 
     The traces inside a plan are analysed again, and its launch programs are proved against them by

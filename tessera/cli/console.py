@@ -144,14 +144,6 @@ def sequences_options(
     return add
 
 
-def sequences_of(given: dict[str, Any]) -> int | None:
-    """What `--sequences` says, or `--lanes`."""
-    if given["sequences"] is not None and given["lanes"] is not None:
-        raise click.UsageError("`--lanes` is the old name of `--sequences`: give one of them")
-    number: int | None = given["lanes"] if given["sequences"] is None else given["sequences"]
-    return number
-
-
 class ReaderGone(Exception):
     """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
 

@@ -1,13 +1,13 @@
 """What was typed, as records: the one way from click's parameters to options.
 
-In: a command's parameters. Out: `Given`, which makes records of them: a field takes the parameter
+In: a command's parameters. Out: `Typed`, which makes records of them: a field takes the parameter
 of its name. What was not typed is left out, so that defaults stand in the records alone.
 
     @click.command()
     @click.option(...)
     @form_option
     @reads_options
-    def plan(messages: Messages, given: Given) -> int:
+    def plan(messages: Messages, given: Typed) -> int:
         options = given.record(PlanOptions)
 
 `reads_options` also shows what a command refuses, and gives back its exit code.
@@ -31,7 +31,7 @@ _Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Typed:
     """The parameters of a command, and how its options are spelled."""
 
     values: dict[str, object]
@@ -61,7 +61,7 @@ def names_of(kind: type) -> set[str]:
     return names | {"lanes"} if "sequences" in names else names
 
 
-def reads_options(command: Callable[[Messages, Given], int]) -> Callable[..., int]:
+def reads_options(command: Callable[[Messages, Typed], int]) -> Callable[..., int]:
     """A command that is handed what was typed, and may raise what is wrong with it."""
 
     @click.pass_context
@@ -74,7 +74,7 @@ def reads_options(command: Callable[[Messages, Given], int]) -> Callable[..., in
             if isinstance(parameter, click.Option)
         }
         try:
-            return command(messages, Given(values, spelled))
+            return command(messages, Typed(values, spelled))
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             return failure.exit_code

@@ -17,7 +17,7 @@ from tessera.cli.console import (
     sequences_options,
     write_data,
 )
-from tessera.cli.given import Given, reads_options
+from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import PlanWatch
 from tessera.diagnostics import ExitCode
 from tessera.driver.options import WrongOption
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
 @data_root_option
 @form_option
 @reads_options
-def plan(messages: Messages, given: Given) -> int:
+def plan(messages: Messages, given: Typed) -> int:
     """Place the steps of TRACEs on GPUs, within their memory.
 
     Prints the plan beside what one GPU, data parallelism and other splits would give, with a bound

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
-from tessera.cli.given import Given, reads_options
+from tessera.cli.given import Typed, reads_options
 from tessera.cli.run import progress
+from tessera.cli.types import finite
 from tessera.output import Kind, check_output, write_file
 from tessera.report.diagnostics import safe
 from tessera.report.table import fitted
@@ -45,12 +46,13 @@ from tessera.report.table import fitted
     "--time-limit",
     "limit_s",
     type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
     metavar="SECONDS",
     help="Give up when a step does not end for so long; 60 unless given.",
 )
 @form_option
 @reads_options
-def profile(messages: Messages, given: Given) -> int:
+def profile(messages: Messages, given: Typed) -> int:
     """Measure every step of the trace FILE on GPUs and slices of GPUs.
 
     Each step is timed with its data in the caches and not, and on a slice also beside work that

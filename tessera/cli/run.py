@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from math import isfinite
+from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -25,17 +25,16 @@ from tessera.cli.console import (
     data_root_option,
     form_option,
     page_width,
-    sequences_of,
     sequences_options,
     silence,
     write_data,
 )
-from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.output import Kind, check_output, is_same_place
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.types import finite, speed
 
 if TYPE_CHECKING:
-    from tessera.driver.run.outcome import Outcome
-    from tessera.driver.run.run_plan import PlanRunOptions
+    from tessera.driver.run.options import KeepOptions, PlanRunOptions
+    from tessera.driver.run.run_trace import RunOptions
 
 _ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _SAME_WISH_S = 2.0
@@ -86,7 +85,7 @@ _SAME_WISH_S = 2.0
 )
 @click.option(
     "--map",
-    "mapping",
+    "targets",
     metavar="MAP",
     help="What stands for the devices of a plan: `a100=cuda:0,l40s=cuda:1:48sm` or `a100=cpu`.",
 )
@@ -107,25 +106,30 @@ _SAME_WISH_S = 2.0
 @click.option("--policy", metavar="NAME", help="Which of the policies of a plan to serve with.")
 @click.option(
     "--timeline",
+    "timeline_file",
     type=click.Path(),
     metavar="PATH",
     help="Write what every device did when, as a file that Perfetto opens.",
 )
 @click.option(
     "--throttle",
+    "throttle_bytes_per_s",
+    callback=speed,
     metavar="SPEED",
     help="Slow transfers between devices down to this speed, such as 12.5GB/s.",
 )
 @click.option(
     "--time-limit",
+    "limit_s",
     type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
     metavar="SECONDS",
     help="Give up when no device does anything for a request for so long; 60 unless given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @form_option
-@click.pass_obj
-def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any) -> int:
+@reads_options
+def run(messages: Messages, given: Typed) -> int:
     """Run FILE, a trace or a plan (`.tsp`); `-` reads a trace from standard input.
 
     A trace runs on one virtual device of the CPU backend: launches, memsets and memcpys in file
@@ -141,154 +145,75 @@ def run(messages: Messages, /, file: str, form: str, as_json: bool, **given: Any
       tessc run plan.tsp --requests 32 --verify
       tessc run plan.tsp --map a100=cuda:0:84sm,l40s=cuda:0:48sm --timeline run.json
     """
-    messages = replace(messages, form=form)
     from tessera.driver.run.open_plan import is_plan
+    from tessera.driver.run.options import KeepOptions, PlanRunOptions
+    from tessera.driver.run.run_trace import RunOptions
 
-    try:
-        with terminable():
-            if file != "-" and (is_plan(file) or file.endswith(".tsp")):
-                _refuse(given, ("arch",), "traces")
-                return _run_plan(messages, file, as_json, given)
-            if file == "-" or os.path.exists(file):
-                _refuse(given, _ONLY_PLANS, "plans")
-            return _run_trace(messages, file, as_json, given)
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
-
-
-_ONLY_PLANS = (
-    "requests",
-    "backend",
-    "mapping",
-    "verify",
-    "inputs",
-    "slots",
-    "sequences",
-    "lanes",
-    "policy",
-    "timeline",
-    "throttle",
-    "time_limit",
-)
+    command = given.record(RunCommand)
+    with terminable():
+        if command.file != "-" and (is_plan(command.file) or command.file.endswith(".tsp")):
+            given.refuse_others("traces", RunCommand, PlanRunOptions, KeepOptions)
+            return _run_plan(
+                messages, command, given.record(PlanRunOptions), given.record(KeepOptions)
+            )
+        if command.file == "-" or os.path.exists(command.file):
+            make = "; `tessc plan` makes a plan of a trace"
+            given.refuse_others("plans", RunCommand, RunOptions, hint=make)
+        return _run_trace(messages, command, given.record(RunOptions))
 
 
-def _refuse(given: dict[str, object], names: tuple[str, ...], kind: str) -> None:
-    """An option that would have no effect is more likely a slip than a wish."""
-    for name in names:
-        if given[name]:
-            option = "map" if name == "mapping" else name.replace("_", "-")
-            make = "; `tessc plan` makes a plan of a trace" if kind == "plans" else ""
-            message = f"`--{option}` is for {kind} only{make}"
-            raise click.UsageError(message, click.get_current_context())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """What `tessc run` reads, where results go, and how the report is shown."""
+
+    file: str
+    outputs: str | None = None
+    as_json: bool = False
 
 
-# --- traces ------------------------------------------------------------------------------------
-
-
-def _run_trace(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
-    from tessera.driver.run.run_trace import RunOptions, run_trace, write_outputs
-    from tessera.frontend.contents.write import check_format
+def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> int:
+    from tessera.driver.run.run_trace import check_outputs, run_trace, write_outputs
     from tessera.report.trace_run import ran_json, ran_text
 
-    outputs, data = given["outputs"], given["data"]
-    if len(data) > 1:
-        raise click.UsageError("a trace has one file of contents: give `--data` once")
-    if outputs is not None:
-        check_format(outputs)
-        check_output(outputs, Kind.RESULTS, (file, *data))
-    options = RunOptions(
-        arch=given["arch"],
-        seed=given["seed"],
-        max_steps=given["max_steps"],
-        data=data[0] if data else None,
-        data_root=given["data_root"],
-    )
+    if command.outputs is not None:
+        check_outputs(command.file, options, command.outputs)
     with progress(messages, "steps") as on_step:
-        report = run_trace(file, options, on_step)
-    if outputs is not None:
-        if report.program.resident is not None:
-            resident = os.path.join(os.path.dirname(file), report.program.resident)
-            check_output(outputs, Kind.RESULTS, [resident])
-        write_outputs(report, outputs)
+        report = run_trace(command.file, options, on_step)
+    if command.outputs is not None:
+        write_outputs(report, command.outputs)
     messages.show(report.diagnostics)
-    if as_json:
+    if command.as_json:
         text = ran_json(report)
     else:
-        text = report.result.output + ran_text(report, outputs, page_width())
+        text = report.result.output + ran_text(report, command.outputs, page_width())
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
-# --- plans -------------------------------------------------------------------------------------
+def _run_plan(
+    messages: Messages, command: RunCommand, options: PlanRunOptions, keep: KeepOptions
+) -> int:
+    from tessera.driver.run.keep_run import prepare_kept, run_kept
+    from tessera.report.run import run_json, run_text
 
-
-def _run_plan(messages: Messages, file: str, as_json: bool, given: dict[str, Any]) -> int:
-    from tessera.driver.run.data_files import data_paths
-    from tessera.driver.run.recorded import check_recorded, files_of
-    from tessera.driver.run.run_plan import prepare_run, run_prepared
-    from tessera.driver.run.verify import verify_run
-    from tessera.report import run as report_run
-
-    if given["timeline"] == "-":
-        raise click.UsageError("`--timeline` names a file: the report is on standard output")
-    targets = _targets(given, (file, *data_paths(given["data"]), given["inputs"]))
-    with messages.waiting(file):
-        prepared = prepare_run(file, _plan_options(given))
-        for path, kind in targets:
-            check_output(path, kind, files_of(prepared))
-        if given["verify"]:
-            check_recorded(prepared)
+    with messages.waiting(command.file):
+        prepared = prepare_kept(command.file, options, keep)
     messages.show(prepared.notes)
-    with progress(messages, "requests") as on_progress:
-        outcome = run_prepared(prepared, on_progress)
-    verdict, code, written = None, outcome.exit_code, []
-    for write, path in ((_write_outputs, given["outputs"]), (_write_timeline, given["timeline"])):
-        try:
-            if path is not None:
-                write(outcome, path)
-                written.append(path)
-        except TesseraError as failure:
-            messages.show(failure.diagnostics)
-            code = code or failure.exit_code
-    if given["verify"] and outcome.done and code != ExitCode.INTERRUPTED:
-        try:
-            with progress(messages, "requests verified") as on_progress:
-                verdict = verify_run(outcome, prepared, on_progress)
-        except KeyboardInterrupt:
-            messages.show([error("TSR5056", "interrupted before all requests were verified")])
-            code = ExitCode.INTERRUPTED
-        except TesseraError as failure:
-            messages.show(failure.diagnostics)
-            code = code or failure.exit_code
-    if as_json:
-        text = report_run.run_json(outcome, verdict)
+    kept = run_kept(prepared, keep, partial(progress, messages))
+    messages.show(kept.problems)
+    if command.as_json:
+        text = run_json(kept.outcome, kept.verdict)
     else:
-        printed = "".join(done.printed for done in outcome.done.values())
-        text = printed + report_run.run_text(outcome, verdict, written, page_width())
-    messages.show(outcome.fault)
+        printed = "".join(done.printed for done in kept.outcome.done.values())
+        text = printed + run_text(kept.outcome, kept.verdict, kept.written, page_width())
+    messages.show(kept.outcome.fault)
     try:
         write_data(text.encode(errors="replace"), "-")
     except (OSError, ReaderGone):
-        if not code:
+        if not kept.exit_code:
             raise
         silence(sys.stdout)  # how the run ended counts for more
-    return code
-
-
-def _targets(given: dict[str, Any], inputs: tuple[str | None, ...]) -> list[tuple[str, Kind]]:
-    """The files that a run is to write, once they may be written."""
-    from tessera.frontend.contents.write import check_format
-
-    kinds = (("outputs", Kind.RESULTS), ("timeline", Kind.TIMELINE))
-    targets = [(given[name], kind) for name, kind in kinds if given[name] is not None]
-    if given["outputs"] is not None:
-        check_format(given["outputs"])
-    for path, kind in targets:
-        check_output(path, kind, inputs)
-    if len(targets) > 1 and is_same_place(targets[0][0], targets[1][0]):
-        raise click.UsageError("`--outputs` and `--timeline` name the same file")
-    return targets
+    return kept.exit_code
 
 
 @contextmanager
@@ -316,49 +241,6 @@ def terminable() -> Iterator[None]:
     finally:
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
-
-
-def _plan_options(given: dict[str, Any]) -> PlanRunOptions:
-    from tessera.backend.service import DEFAULT_LIMIT_S
-    from tessera.driver.run.backends import parse_map
-    from tessera.driver.run.run_plan import PlanRunOptions
-    from tessera.frontend.machine.quantities import parse_bandwidth
-
-    throttle = None if given["throttle"] is None else parse_bandwidth(given["throttle"])
-    if given["throttle"] is not None and not throttle:
-        raise click.UsageError("`--throttle` takes a speed, such as 12.5GB/s")
-    if not isfinite(given["time_limit"] or 0.0):
-        raise click.UsageError("`--time-limit` must be a finite number of seconds")
-    return PlanRunOptions(
-        requests=given["requests"],
-        backend=given["backend"] or "auto",
-        targets=parse_map(given["mapping"]),
-        slots=given["slots"],
-        sequences=sequences_of(given),
-        policy=given["policy"],
-        inputs=given["inputs"],
-        data=given["data"] or None,
-        data_root=given["data_root"],
-        seed=given["seed"],
-        max_steps=given["max_steps"],
-        limit_s=given["time_limit"] or DEFAULT_LIMIT_S,
-        throttle_bytes_per_s=throttle,
-    )
-
-
-def _write_outputs(outcome: Outcome, path: str) -> None:
-    """What has finished, also of a run that ended early."""
-    from tessera.driver.run.results import write_results
-
-    write_results(outcome, path)
-
-
-def _write_timeline(outcome: Outcome, path: str) -> None:
-    from tessera.driver.run.timeline import timeline_json
-
-    replicas = outcome.opened.replicas
-    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
-    write_data(timeline_json(outcome.events(), devices).encode(), path, Kind.TIMELINE)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ In: a path. Out: a `Report`. The stages, in order:
    contents of weights where they decide that.
 3. `Dependences`: which step has to wait for which: the kernel graph.
 4. `stored_addresses`, `layout_findings`: warnings of what no graph shows.
-5. `summarise_program`: parameters, registers and instructions of every kernel.
+5. `summarise_program`: parameters, registers and instructions of every kernel;
+   `select_kernels`: of those that were asked for.
 
 Raises `TesseraError` where the file cannot be used; findings that are no errors are in the report.
 """
@@ -23,6 +24,7 @@ from tessera.driver.analyses import analysis_manager, layout_findings
 from tessera.driver.load import load, read_program
 from tessera.driver.run.run_trace import RunOptions, RunReport, write_outputs
 from tessera.driver.run.run_trace import run_trace as run
+from tessera.driver.select_kernels import select_kernels
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import STDIN_NAME, read_source
 from tessera.ir.program.program import Program
@@ -48,8 +50,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeOptions:
-    """How to analyse. A trace's file of contents may be a link to a file below `data_root`."""
+    """How to analyse. A trace's file of contents may be a link to a file below `data_root`.
 
+    `kernels` are patterns: the report then has only kernels and functions of such names, no graph.
+    """
+
+    kernels: tuple[str, ...] = ()
     data_root: str | None = None
 
 
@@ -79,7 +85,10 @@ def analyze(
             graph = dependences.graph
             diagnostics += (*dependences.diagnostics, *stored_addresses(program, graph))
     diagnostics += layout_findings(program)
-    return Report(source.name, program, summarise_program(program), diagnostics, graph)
+    summary = summarise_program(program)
+    if options.kernels:
+        summary, graph = select_kernels(summary, options.kernels), None
+    return Report(source.name, program, summary, diagnostics, graph)
 
 
 @dataclass(frozen=True, slots=True)

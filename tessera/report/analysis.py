@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.analyze import Report
@@ -35,39 +33,6 @@ SCHEMA = "tessera-analyze/1"
 _FIELDS = (Column(least=14), Column(fit=Fit.WRAP))
 _LAUNCHES = (Column(right=True, least=6), Column(), Column(fit=Fit.WRAP))
 _PARAMETERS = (Column(), Column())
-
-
-# --- which functions ---------------------------------------------------------------------------
-
-
-def function_names(report: Report) -> tuple[str, ...]:
-    """The names of all kernels and functions, each once."""
-    names = (
-        function.name
-        for variant in report.summary.variants
-        for function in (*variant.summary.kernels, *variant.summary.functions)
-    )
-    return tuple(dict.fromkeys(names))
-
-
-def only(report: Report, patterns: tuple[str, ...]) -> Report:
-    """The report with only the kernels and functions whose name matches, and without a graph."""
-
-    def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:
-        return tuple(f for f in functions if any(fnmatchcase(f.name, p) for p in patterns))
-
-    variants = tuple(
-        replace(
-            variant,
-            summary=replace(
-                variant.summary,
-                kernels=kept(variant.summary.kernels),
-                functions=kept(variant.summary.functions),
-            ),
-        )
-        for variant in report.summary.variants
-    )
-    return replace(report, summary=replace(report.summary, variants=variants), graph=None)
 
 
 # --- text --------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import SupportsFloat, SupportsIndex, cast
 
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.plan.plan import Plan
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TesseraError:
@@ -23,17 +22,17 @@ def wrong_type(name: str, value: object, wanted: str) -> TesseraError:
     return TesseraError(error("TSR5053", f"`{name}` must be {wanted}, not {kind}{shown:.80}"))
 
 
-def check_number(name: str, value: Any) -> int:
+def check_number(name: str, value: object) -> int:
     """A whole number."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise TypeError
         return operator.index(value)
     except TypeError:
         raise wrong_type(name, value, "a whole number") from None
 
 
-def check_counts(counts: Mapping[str, Any], *, least: int, optional: bool = True) -> None:
+def check_counts(counts: Mapping[str, object], *, least: int, optional: bool = True) -> None:
     """Whole numbers that are not too small."""
     for name, given in counts.items():
         if given is None and optional:
@@ -42,13 +41,13 @@ def check_counts(counts: Mapping[str, Any], *, least: int, optional: bool = True
             raise TesseraError(error("TSR5053", f"`{name}` must be {least} or more, not {given}"))
 
 
-def check_amounts(amounts: Mapping[str, Any], *, optional: bool = True) -> None:
+def check_amounts(amounts: Mapping[str, object], *, optional: bool = True) -> None:
     """Finite numbers above zero."""
     for name, given in amounts.items():
         if given is None and optional:
             continue
         try:
-            if isinstance(given, str | bytes | bool):
+            if isinstance(given, bool) or not isinstance(given, SupportsFloat | SupportsIndex):
                 raise TypeError
             amount = float(given)
         except (TypeError, ValueError, OverflowError):
@@ -57,41 +56,45 @@ def check_amounts(amounts: Mapping[str, Any], *, optional: bool = True) -> None:
             raise TesseraError(error("TSR5053", f"`{name}` must be above 0, not {given}"))
 
 
-def check_texts(texts: Mapping[str, Any], *, optional: bool = True) -> None:
+def check_texts(texts: Mapping[str, object], *, optional: bool = True) -> None:
     """Texts, or nothing."""
     for name, given in texts.items():
         if not isinstance(given, str) and not (given is None and optional):
             raise wrong_type(name, given, "a text")
 
 
-def check_flags(flags: Mapping[str, Any]) -> None:
+def check_flags(flags: Mapping[str, object]) -> None:
     """Truth values: a text such as "no" would be a true one."""
     for name, given in flags.items():
         if not isinstance(given, bool):
             raise wrong_type(name, given, "True or False")
 
 
-def check_paths(paths: Mapping[str, Any]) -> None:
+def check_paths(paths: Mapping[str, object]) -> None:
     """Paths, lists of paths, or nothing."""
     for name, given in paths.items():
-        listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-        for path in given if listed else [given]:
+        is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+        for path in cast("Sequence[object]", given) if is_list else [given]:
             if path is not None and not isinstance(path, str | os.PathLike):
                 raise wrong_type(name, path, "a path")
 
 
-def check_targets(targets: Any) -> None:
+def check_targets(targets: object) -> None:
     """What stands for devices, by name."""
-    if targets is not None and not isinstance(targets, Mapping):
+    if targets is None:
+        return
+    if not isinstance(targets, Mapping):
         raise wrong_type("targets", targets, "a mapping of devices to targets")
-    for device, target in (targets or {}).items():
+    for device, target in targets.items():
         for value in (device, target):
             if not isinstance(value, str):
                 raise wrong_type("targets", value, "a mapping of texts to texts")
 
 
-def check_plan_given(plan: Any) -> None:
+def check_plan_given(plan: object) -> None:
     """A plan or the path of one."""
+    from tessera.ir.plan.plan import Plan  # who runs a trace does without plans
+
     if not isinstance(plan, str | os.PathLike | Plan):
         hint = " (the `plan` of a report is one)" if hasattr(plan, "plan") else ""
         raise wrong_type("plan", plan, f"a path or a `Plan`{hint}")

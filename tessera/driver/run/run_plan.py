@@ -16,23 +16,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
-from tessera.driver.run.data_files import Data
 from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.materials import Materials, read_materials
 from tessera.driver.run.open_plan import OpenPlan, open_plan
+from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.schedule import Turn, first_sequences, schedule
-from tessera.driver.run.serving import Serving, ServingOptions
-from tessera.driver.spellings import lanes_are_sequences
+from tessera.driver.run.serving import Serving
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Role
@@ -49,26 +47,6 @@ def run_plan(
 ) -> Outcome:
     """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
     return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
-
-
-@lanes_are_sequences
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRunOptions:
-    """What to run and how; `targets` says what stands for devices of the plan."""
-
-    requests: int | None = None
-    backend: str = BackendName.AUTO
-    targets: Mapping[str, str] = field(default_factory=dict)
-    slots: int | None = None
-    sequences: int | None = None
-    policy: str | None = None
-    inputs: str | None = None
-    data: Data | None = None
-    data_root: str | None = None
-    seed: int = 0
-    max_steps: int | None = None
-    limit_s: float = DEFAULT_LIMIT_S
-    throttle_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +71,7 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         data=options.data,
         data_root=options.data_root,
     )
-    choice = choose_backend(opened, options.backend, options.targets)
+    choice = choose_backend(opened, options.backend, options.find_targets())
     sequences = sum(replica.lowered.lanes for replica in opened.replicas)
     materials = read_materials(
         opened,
@@ -138,14 +116,8 @@ def run_prepared(
     """Start the devices, run the requests, give the devices back."""
     report = on_progress or (lambda done, total: None)
     report(0, len(prepared.turns))
-    options = prepared.options
-    serving_options = ServingOptions(
-        max_steps=options.max_steps,
-        limit_s=options.limit_s,
-        throttle_bytes_per_s=options.throttle_bytes_per_s,
-    )
     try:
-        serving = Serving(prepared.opened, prepared.materials, prepared.choice, serving_options)
+        serving = Serving(prepared.opened, prepared.materials, prepared.choice, prepared.options)
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
     feeder = Feeder(serving, prepared.turns, prepared.materials)

@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, error
 from tessera.driver.analyses import layout_findings
 from tessera.driver.load import read_program
+from tessera.driver.options import WrongOption
+from tessera.driver.run.arguments import check_counts
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.program.program import Buffer, Program, Role
+from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.run import RunResult
@@ -71,8 +74,18 @@ class RunOptions:
     arch: str | None = None
     seed: int = 0
     max_steps: int | None = None
-    data: str | None = None
+    data: str | tuple[str, ...] | None = None
     data_root: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, tuple) and len(self.data) > 1:
+            raise WrongOption("a trace has one file of contents: give {data} once")
+        check_counts({"seed": self.seed}, least=0, optional=False)
+        check_counts({"max_steps": self.max_steps}, least=1)
+
+    def data_file(self) -> str | None:
+        """The file of contents, in place of the one that the trace names."""
+        return next(iter(self.data), None) if isinstance(self.data, tuple) else self.data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +105,21 @@ class RunReport:
                 yield buffer, self.result.buffers[buffer.name]
 
 
+def check_outputs(path: str, options: RunOptions, outputs: str) -> None:
+    """Refuse, before anything runs, to write where nothing can be written or over an input."""
+    from tessera.frontend.contents.write import check_format
+
+    check_format(outputs)
+    check_output(outputs, Kind.RESULTS, (path, options.data_file()))
+
+
 def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
     """Write outputs and states by buffer name, to a `.npz` or `.safetensors` file."""
     from tessera.frontend.contents.write import write_contents
 
+    if report.program.resident is not None:
+        resident = os.path.join(os.path.dirname(report.name), report.program.resident)
+        check_output(os.fspath(path), Kind.RESULTS, [resident])
     write_contents(path, report.kept())
 
 
@@ -112,8 +136,8 @@ def _given_contents(program: Program, source: Source, options: RunOptions) -> di
 def _open_data(program: Program, source: Source, options: RunOptions) -> Contents:
     from tessera.frontend.contents.open_contents import open_contents, open_contents_file
 
-    if options.data is not None:
-        return open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
+    if (data := options.data_file()) is not None:
+        return open_contents_file(program, data, seed=options.seed, root=options.data_root)
     folder = os.path.dirname(source.name) or "."
     return open_contents(program, folder, seed=options.seed, root=options.data_root)
 

@@ -26,22 +26,13 @@ from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S, Bytes, Completion, DeviceBytes, TimelineEvent
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.run.arguments import (
-    check_amounts,
-    check_counts,
-    check_flags,
-    check_number,
-    check_paths,
-    check_plan_given,
-    check_targets,
-    check_texts,
-    wrong_type,
-)
-from tessera.driver.run.backends import check_asked, choose_backend
+from tessera.driver.run.arguments import check_number, check_plan_given, wrong_type
+from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.materials import read_materials
 from tessera.driver.run.open_plan import open_plan
-from tessera.driver.run.serving import Serving, ServingOptions
+from tessera.driver.run.options import ServingOptions
+from tessera.driver.run.serving import Serving
 from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.frontend.contents.write import as_array, numpy_type
 from tessera.ir.plan.plan import Plan
@@ -133,21 +124,26 @@ class Runtime:
         check_plan_given(plan)
         given = ABSENT if sequences is None else sequences
         name, count = _spelled("sequences", given, "lanes", lanes)
-        check_counts({"slots": slots, name: count, "max_steps": max_steps}, least=1)
-        check_counts({"seed": seed}, least=0, optional=False)
-        check_amounts({"time_limit_s": time_limit_s}, optional=False)
-        check_amounts({"throttle_bytes_per_s": throttle_bytes_per_s})
-        check_texts({"policy": policy})
-        check_texts({"backend": backend}, optional=False)
-        check_flags({"timeline": timeline})
-        check_targets(targets)
-        check_paths({"data": data, "data_root": data_root})
-        check_asked(backend, targets or {})
-        root = None if data_root is None else os.fspath(data_root)
+        root = os.fspath(data_root) if isinstance(data_root, os.PathLike) else data_root
+        options = ServingOptions(
+            backend=backend,
+            targets=targets,
+            slots=slots,
+            sequences=count,
+            policy=policy,
+            data=data,
+            data_root=root,
+            seed=seed,
+            max_steps=max_steps,
+            limit_s=time_limit_s,
+            throttle_bytes_per_s=throttle_bytes_per_s,
+            timeline=timeline,
+            spelled={"sequences": name, "limit_s": "time_limit_s"},
+        )
         opened = open_plan(
             plan, slots=slots, sequences=count, policy=policy, data=data, data_root=root
         )
-        choice = choose_backend(opened, backend, targets or {})
+        choice = choose_backend(opened, backend, options.find_targets())
         count = sum(replica.lowered.lanes for replica in opened.replicas)
         materials = read_materials(opened, sequences=count, seed=seed, data=data, data_root=root)
         self.plan = opened.plan
@@ -159,17 +155,7 @@ class Runtime:
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()
-        self._serving = Serving(
-            opened,
-            materials,
-            choice,
-            ServingOptions(
-                max_steps=max_steps,
-                limit_s=time_limit_s,
-                timeline=timeline,
-                throttle_bytes_per_s=throttle_bytes_per_s,
-            ),
-        )
+        self._serving = Serving(opened, materials, choice, options)
         self.capacity = self._serving.capacity
 
     def submit(

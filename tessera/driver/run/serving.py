@@ -7,13 +7,11 @@ all replicas: those of the first come first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import (
-    DEFAULT_LIMIT_S,
     BackendOptions,
     Bytes,
     Completion,
@@ -23,16 +21,7 @@ from tessera.backend.service import (
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingOptions:
-    """How to serve, whatever is served."""
-
-    max_steps: int | None = None
-    limit_s: float = DEFAULT_LIMIT_S
-    throttle_bytes_per_s: float | None = None
-    timeline: bool = True
+from tessera.driver.run.options import ServingOptions
 
 
 class Serving:

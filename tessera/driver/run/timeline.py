@@ -1,26 +1,34 @@
 """A run as a timeline that Perfetto and Chrome open: a row per device and queue.
 
-In: events. Out: JSON of the trace event format. A device is a process there, a queue a thread;
-where operations of one queue overlap (queues of different slots), the queue has further rows.
-Times are microseconds from the first event.
+In: events, or an outcome. Out: JSON of the trace event format, or a file of it. A device is
+a process there, a queue a thread; where operations of one queue overlap (queues of different
+slots), the queue has further rows. Times are microseconds from the first event.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from tessera.backend.service import TimelineEvent
+from tessera.driver.run.outcome import Outcome
 from tessera.ir.plan.launch_program import Queue
-from tessera.output import Kind, mark
+from tessera.output import Kind, mark, write_file
 
 _ROWS_PER_QUEUE = 100
+_Row = dict[str, object]
+
+
+def write_timeline(outcome: Outcome, path: str) -> None:
+    """Write what every device did when, of the requests that finished."""
+    replicas = outcome.opened.replicas
+    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
+    write_file(path, timeline_json(outcome.events(), devices).encode(), Kind.TIMELINE)
 
 
 def timeline_json(events: Sequence[TimelineEvent], devices: Sequence[str]) -> str:
     """The text of a timeline file."""
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     origin = min((event.start_ns for event in events), default=0)
     for index, device in enumerate(devices):
         process = index + 1
@@ -37,7 +45,7 @@ def timeline_json(events: Sequence[TimelineEvent], devices: Sequence[str]) -> st
 
 def _queue_rows(
     events: Sequence[TimelineEvent], process: int, first: int, queue: Queue, origin: int
-) -> list[dict[str, Any]]:
+) -> list[_Row]:
     ends: list[int] = [0]
     rows = []
     for event in sorted(events, key=lambda event_given: (event_given.start_ns, event_given.end_ns)):
@@ -52,8 +60,8 @@ def _queue_rows(
     return names + rows
 
 
-def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> dict[str, Any]:
-    about: dict[str, Any] = {"request": event.request, "slot": event.slot}
+def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> _Row:
+    about: _Row = {"request": event.request, "slot": event.slot}
     if event.step is not None:
         about["step"] = int(event.step)
     if event.bytes:
@@ -70,5 +78,5 @@ def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> dict
     }
 
 
-def _meta(kind: str, process: int, thread: int, **about: Any) -> dict[str, Any]:
+def _meta(kind: str, process: int, thread: int, **about: object) -> _Row:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": about}

@@ -18,9 +18,10 @@ from tessera.backend.service import Bytes, Model, ServedTrace
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches
+from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
-from tessera.driver.run.serving import ServingOptions, backend_options
+from tessera.driver.run.serving import backend_options
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import DeviceProgram, Run
 from tessera.ir.program import program as ir

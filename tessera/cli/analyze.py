@@ -1,0 +1,206 @@
+"""`tessc analyze`: what kernels do, and which step of a trace needs which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.given import Typed, reads_options
+from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError
+from tessera.driver.options import WrongOption
+from tessera.output import Kind, check_apart, check_output
+from tessera.report.diagnostics import safe
+
+if TYPE_CHECKING:
+    from tessera.driver.analyze import Report
+
+_KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
+
+
+@click.command(short_help="Summarise a PTX file or a trace.")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option(
+    "-k",
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only kernels and functions of that name, with their accesses in terms of parameters; "
+    "`*` and `?` match. May be repeated.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["ptx", "graph", "dot", "html"]),
+    help="Print PTX, or the kernel graph (as .tsg, for Graphviz, as a page), not the report.",
+)
+@click.option("--dot", is_flag=True, help="The same as `--emit dot`.")
+@click.option(
+    "--why",
+    metavar="A:B",
+    help="Explain why step B depends on step A, by numbers as the report shows them.",
+)
+@data_root_option
+@form_option
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(allow_dash=True),
+    default="-",
+    metavar="PATH",
+    help="Write there instead of standard output; all of it or nothing. Replaces only what it has "
+    "written itself.",
+)
+@reads_options
+def analyze(messages: Messages, given: Typed) -> int:
+    """Summarise FILE, a PTX file or a trace; `-` reads standard input.
+
+    Per kernel: parameters, registers, shared and local memory, instructions by class, calls.
+    For a trace also its buffers and launches, the bytes that each step reads and writes, and
+    which steps depend on which; this graph is also written to the current folder, as FILE's
+    name with the ending .tsg, for `tessc plan`. The last line says so. Where it cannot be written,
+    or a file that is no graph has that name, a warning says so instead.
+
+    \b
+    Examples:
+      tessc analyze kernel.ptx
+      tessc analyze trace.ptx --json -o report.json
+      tessc analyze trace.ptx --why 3:9
+      tessc analyze trace.ptx --emit html -o graph.html
+      tessc analyze kernel.ptx --emit ptx | ptxas -arch=sm_80 -o /dev/null -
+      nvcc -ptx -o /dev/stdout kernel.cu | tessc analyze -
+    """
+    from tessera.driver.analyze import AnalyzeOptions
+    from tessera.driver.analyze import analyze as find_report
+    from tessera.driver.keep_graph import keep_graph
+
+    command, options = given.record(AnalyzeCommand), given.record(AnalyzeOptions)
+    try:
+        graph_file = None if options.kernels else command.graph_file()
+        command.check_places(graph_file)
+        with messages.waiting(command.file):
+            report = find_report(command.file, options)
+        report, written = keep_graph(report, graph_file)
+        _write(command, report, written, described=bool(options.kernels))
+    except TesseraError as failure:
+        if command.as_json and command.output == "-":
+            from tessera.report.analysis import failure_json
+
+            write_data(failure_json(command.file, failure.diagnostics).encode(), "-")
+        raise
+    messages.show(report.diagnostics)
+    return _exit_code(report.diagnostics, command.strict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeCommand:
+    """What `tessc analyze` reads, and what it shows of a report, and where."""
+
+    file: str
+    as_json: bool = False
+    emit: str | None = None
+    dot: bool = False
+    why: str | None = None
+    strict: bool = False
+    output: str = "-"
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.form, self.as_json, self.why))) > 1:
+            raise WrongOption("only one of {emit}, {dot}, {as_json} and {why} can be given")
+
+    @property
+    def form(self) -> str | None:
+        """What to print in place of the report."""
+        return "dot" if self.dot and self.emit is None else self.emit
+
+    @property
+    def kind(self) -> Kind:
+        """What is written."""
+        return _KINDS.get(self.form or "", Kind.REPORT)
+
+    def graph_file(self) -> str | None:
+        """Where the kernel graph goes beside a report."""
+        from tessera.driver.keep_graph import graph_file_of
+
+        return None if self.form or self.why else graph_file_of(self.file)
+
+    def check_places(self, graph_file: str | None) -> None:
+        """Refuse to write where nothing can be written, over an input, or two things to one."""
+        if self.output == "-":
+            return
+        check_output(self.output, self.kind, (self.file,))
+        if graph_file is not None:
+            check_apart(
+                self.output,
+                graph_file,
+                "this command writes its kernel graph there",
+                "choose another name; `--emit graph -o FILE` writes the graph alone",
+            )
+
+
+def _write(
+    command: AnalyzeCommand, report: Report, graph_file: str | None, described: bool
+) -> None:
+    """The report, or what was asked for in its place."""
+    if command.form == "ptx":
+        from tessera.report.emitted import emit_ptx
+
+        data = emit_ptx(report.program)
+    elif command.form or command.why:
+        data = _graph_data(report, command)
+    else:
+        width = page_width(command.output)
+        data = _report_data(report, graph_file, command.as_json, width, described=described)
+        if graph_file is not None and command.output != "-":
+            write_data(f"{_wrote(graph_file)}\n".encode(errors="replace"), "-")
+    write_data(data, command.output, command.kind)
+
+
+def _report_data(
+    report: Report, written: str | None, as_json: bool, width: int | None, *, described: bool
+) -> bytes:
+    """The report with, as its last line, where the kernel graph is."""
+    from tessera.report import analysis as texts
+
+    if as_json:
+        return texts.report_json(report, written).encode()
+    text = texts.report_text(report, width)
+    if described:
+        from tessera.report import emitted
+
+        text += emitted.describe_kernels(report, width)
+    if written is not None:
+        text += f"\n{_wrote(written)}\n"
+    return text.encode(errors="replace")
+
+
+def _wrote(graph_file: str) -> str:
+    return f"wrote {safe(graph_file)}, the kernel graph"
+
+
+def _graph_data(report: Report, command: AnalyzeCommand) -> bytes:
+    """The kernel graph in a form, or why one step depends on another."""
+    from tessera.driver.analyze import with_trace
+    from tessera.report import emitted
+
+    if report.graph is None:
+        raise click.UsageError(f"`{safe(report.name)}` has no steps, so there is no graph")
+    if command.form:
+        return emitted.emit_graph(with_trace(report), command.form, report.name)
+    first, _, second = (command.why or "").partition(":")
+    count = len(report.graph.nodes)
+    steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]
+    if len(steps) != 2 or max(steps) >= count:
+        wanted = f"`--why {command.why}`: give two steps of 0 to {count - 1}, such as `--why 0:1`"
+        raise click.UsageError(safe(wanted))
+    return emitted.explain_edge(report.graph, steps[0], steps[1])
+
+
+def _exit_code(diagnostics: Iterable[Diagnostic], strict: bool) -> int:
+    failing = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+    return ExitCode.ERRORS if any(d.severity in failing for d in diagnostics) else 0

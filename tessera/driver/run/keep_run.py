@@ -1,0 +1,110 @@
+"""`tessc run plan.tsp`: run requests of a plan, keep what they compute, compare it.
+
+In: a path, `PlanRunOptions` and `KeepOptions`. Out: a `KeptRun`. The stages, in order:
+
+1. `prepare_kept`: all that `run_plan.prepare_run` reads and checks, and the files to be written.
+2. `run_prepared`: the requests, on the devices.
+3. `_write_files`: results and timeline, also of a run that ended early.
+4. `verify_run`: the same requests on one device, and what PyTorch recorded.
+
+What goes wrong from the second stage on does not undo what is done: it is in the `KeptRun`, with
+the exit code of the first that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.run.compare_runs import Verdict
+from tessera.driver.run.data_files import data_paths
+from tessera.driver.run.options import KeepOptions, PlanRunOptions
+from tessera.driver.run.outcome import Outcome
+from tessera.driver.run.recorded import check_recorded, files_of
+from tessera.driver.run.results import write_results
+from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
+from tessera.driver.run.timeline import write_timeline
+from tessera.frontend.contents.write import check_format
+from tessera.output import Kind, check_output
+
+OnProgress = Callable[[int, int], None]
+Stage = Callable[[str], AbstractContextManager[OnProgress | None]]
+"""Shows how far a stage is; its text says what is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRun:
+    """A run, what was written of it, and what one device says to it.
+
+    `problems` are those of writing and comparing, in order; what ended the run is in its outcome.
+    """
+
+    outcome: Outcome
+    written: tuple[str, ...]
+    verdict: Verdict | None
+    problems: tuple[Diagnostic, ...]
+    exit_code: int
+
+
+def prepare_kept(path: str, options: PlanRunOptions, keep: KeepOptions) -> Prepared:
+    """Read and check all that a run needs, and where its results go; no device is touched."""
+    if keep.outputs is not None:
+        check_format(keep.outputs)
+    _check_files(keep, (path, *data_paths(options.data), options.inputs))
+    prepared = prepare_run(path, options)
+    _check_files(keep, tuple(files_of(prepared)))
+    if keep.verify:
+        check_recorded(prepared)
+    return prepared
+
+
+def run_kept(
+    prepared: Prepared, keep: KeepOptions, stage: Stage = lambda what: nullcontext()
+) -> KeptRun:
+    """Run the requests, write what is to be kept, and compare."""
+    from tessera.driver.run.verify import verify_run
+
+    with stage("requests") as on_progress:
+        outcome = run_prepared(prepared, on_progress)
+    written, problems, code = _write_files(outcome, keep)
+    verdict = None
+    if keep.verify and outcome.done and code != ExitCode.INTERRUPTED:
+        try:
+            with stage("requests verified") as on_progress:
+                verdict = verify_run(outcome, prepared, on_progress)
+        except KeyboardInterrupt:
+            problems += (error("TSR5056", "interrupted before all requests were verified"),)
+            code = ExitCode.INTERRUPTED
+        except TesseraError as failure:
+            problems += failure.diagnostics
+            code = code or failure.exit_code
+    return KeptRun(
+        outcome=outcome, written=written, verdict=verdict, problems=problems, exit_code=code
+    )
+
+
+def _check_files(keep: KeepOptions, inputs: tuple[str | None, ...]) -> None:
+    """Refuse to write where nothing can be written, or over what the run reads."""
+    for path, kind in ((keep.outputs, Kind.RESULTS), (keep.timeline_file, Kind.TIMELINE)):
+        if path is not None:
+            check_output(path, kind, inputs)
+
+
+def _write_files(
+    outcome: Outcome, keep: KeepOptions
+) -> tuple[tuple[str, ...], tuple[Diagnostic, ...], int]:
+    """What has finished, as files; a file that fails does not keep the other from being written."""
+    written: tuple[str, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+    code = outcome.exit_code
+    for write, path in ((write_results, keep.outputs), (write_timeline, keep.timeline_file)):
+        try:
+            if path is not None:
+                write(outcome, path)
+                written += (path,)
+        except TesseraError as failure:
+            problems += failure.diagnostics
+            code = code or failure.exit_code
+    return written, problems, code

@@ -1,0 +1,102 @@
+"""What a run is asked for: records that check themselves, for `tessc run` and for programs.
+
+`ServingOptions` are for a plan that serves requests (`tessera.Runtime`); `PlanRunOptions` for a
+plan that runs some requests (`tessera.run_plan`), and `KeepOptions` say what becomes of their
+results. `run_trace.RunOptions` are for a trace on one device. Raises TSR5053 and TSR5055 for
+values that there cannot be, on whatever machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass
+
+from tessera.backend.known_backends import BackendName
+from tessera.backend.service import DEFAULT_LIMIT_S
+from tessera.driver.options import WrongOption
+from tessera.driver.run.arguments import (
+    check_amounts,
+    check_counts,
+    check_flags,
+    check_paths,
+    check_targets,
+    check_texts,
+)
+from tessera.driver.run.backends import check_asked, parse_map
+from tessera.driver.run.data_files import Data
+from tessera.driver.spellings import lanes_are_sequences
+from tessera.output import is_same_place
+
+
+@lanes_are_sequences
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """How to serve a plan. `targets` say what stands for its devices, as a mapping or as `--map`.
+
+    `spelled` has names of fields as the caller has them, for what is said of wrong ones.
+    """
+
+    backend: str = BackendName.AUTO
+    targets: Mapping[str, str] | str | None = None
+    slots: int | None = None
+    sequences: int | None = None
+    policy: str | None = None
+    data: Data | None = None
+    data_root: str | None = None
+    seed: int = 0
+    max_steps: int | None = None
+    limit_s: float = DEFAULT_LIMIT_S
+    throttle_bytes_per_s: float | None = None
+    timeline: bool = True
+    spelled: InitVar[Mapping[str, str] | None] = None
+
+    def __post_init__(self, spelled: Mapping[str, str] | None) -> None:
+        names = spelled or {}
+        sequences, limit = names.get("sequences", "sequences"), names.get("limit_s", "limit_s")
+        counts = {"slots": self.slots, sequences: self.sequences, "max_steps": self.max_steps}
+        check_counts(counts, least=1)
+        check_counts({"seed": self.seed}, least=0, optional=False)
+        check_amounts({limit: self.limit_s}, optional=False)
+        check_amounts({"throttle_bytes_per_s": self.throttle_bytes_per_s})
+        check_texts({"policy": self.policy})
+        check_texts({"backend": self.backend}, optional=False)
+        check_flags({"timeline": self.timeline})
+        check_paths({"data": self.data, "data_root": self.data_root})
+        check_asked(self.backend, self.find_targets())
+
+    def find_targets(self) -> Mapping[str, str]:
+        """What stands for devices, by name."""
+        if isinstance(self.targets, str):
+            return parse_map(self.targets)
+        check_targets(self.targets)
+        return self.targets or {}
+
+
+@lanes_are_sequences
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRunOptions(ServingOptions):
+    """How to run requests of a plan; `inputs` is a file of theirs."""
+
+    requests: int | None = None
+    inputs: str | None = None
+
+    def __post_init__(self, spelled: Mapping[str, str] | None) -> None:
+        ServingOptions.__post_init__(self, spelled)
+        check_counts({"requests": self.requests}, least=1)
+        check_paths({"inputs": self.inputs})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepOptions:
+    """What becomes of a run: files of its results and of its timeline, and a comparison."""
+
+    outputs: str | None = None
+    timeline_file: str | None = None
+    verify: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeline_file == "-":
+            raise WrongOption("{timeline_file} names a file: the report is on standard output")
+        both = self.outputs is not None and self.timeline_file is not None
+        if both and is_same_place(self.outputs or "", self.timeline_file or ""):
+            raise WrongOption("{outputs} and {timeline_file} name the same file")
