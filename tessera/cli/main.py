@@ -71,6 +71,9 @@ def cli(context: click.Context, color: str) -> None:
     context.obj = Messages(color)
 
 
+cli.add_command(cli_analyze.analyze)
+
+
 def _complete_code(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -124,7 +127,6 @@ def completion(shell: str) -> int:
     return 0
 
 
-cli.add_command(cli_analyze.analyze)
 cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
