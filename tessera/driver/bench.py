@@ -30,7 +30,7 @@ from tessera.passes.lowering.plan import lower_replica
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
     from tessera.backend.cuda.backend import CudaBackend
-    from tessera.backend.cuda.measure.profile import DeviceTimes
+    from tessera.backend.cuda.measure.times import DeviceTimes
     from tessera.backend.service import Model
 
 _DEVICE, _BESIDE = "measured", "beside"

@@ -38,7 +38,7 @@ from tessera.ir.text_digest import text_digest
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.measure.profile import DeviceTimes
+    from tessera.backend.cuda.measure.times import DeviceTimes
 
 __all__ = [
     "Bench",

@@ -19,20 +19,21 @@ from tessera.backend.cuda.enqueue import Enqueuer, Parts
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
-from tessera.backend.cuda.issue_order import Action, Do, Move, issue_order
+from tessera.backend.cuda.issue_order import issue_order
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
+from tessera.backend.cuda.refusals import refusal
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
-from tessera.backend.cuda.trail import MARK_EVERY, Trail, step_name
+from tessera.backend.cuda.trail import MARK_EVERY, Trail
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.plan.launch_program import AreaKind, Queue, Run
-from tessera.ir.program.program import BufferId, Launch, LaunchId, LibraryCall, Work, for_arch
+from tessera.ir.plan.launch_program import AreaKind, Queue
+from tessera.ir.program.program import BufferId, Launch, LibraryCall
 from tessera.settings import read_settings
 
 MOST_GRAPHS = 256
@@ -338,20 +339,7 @@ class CudaReplica:
 
     def refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
         """The driver does not take a launch or a copy."""
-        work = tuple(self.model.traces[trace].program.work())
-        device, step = _place_of(refused.action, work)
-        if step is None:
-            return run_fault(refused.problem, device=device, request=request)
-        size = _sizes(step, self.model.traces[trace].arches[step.id])
-        diagnostic = error(
-            "TSR5108",
-            f"the driver refuses the launch of `{step_name(step)}`: {refused.problem.name}",
-            step.span,
-            notes=(size,) if size else (),
-        )
-        return ServiceFault(
-            diagnostic, device=device, request=request, step=LaunchId(step.id), name=step_name(step)
-        )
+        return refusal(refused, self.model.traces[trace], request)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -375,28 +363,3 @@ class CudaReplica:
             if ready.graph is not None:
                 self.driver.destroy_graph(ready.graph)
         self.ready.clear()
-
-
-def _place_of(action: Action | None, work: tuple[Work, ...]) -> tuple[str | None, Work | None]:
-    match action:
-        case Do(device, Run(step)):
-            return device, work[step]
-        case Do(device, _):
-            return device, None
-        case Move(transfer):
-            return transfer.source, None
-        case None:
-            return None, None
-        case _:
-            return action.device, None
-
-
-def _sizes(step: Work, arch: str) -> str:
-    if not isinstance(step, Launch):
-        return ""
-    launch = for_arch(step, arch)
-    grid, block = (",".join(map(str, size)) for size in (launch.grid, launch.block))
-    text = f"grid {grid}, block {block}, {launch.shared_bytes} bytes of dynamic shared memory"
-    if launch.cluster is not None:
-        text += f", cluster {','.join(map(str, launch.cluster))}"
-    return text + (", cooperative" if launch.cooperative else "")

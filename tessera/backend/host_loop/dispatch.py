@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from tessera.backend.host_loop.collector import closed, keep_collecting
 from tessera.backend.host_loop.request_handle import RequestHandle, fail_all
 from tessera.backend.host_loop.slot_book import SlotBook
 from tessera.backend.host_loop.watchdog import LOOK_S, Watchdog
@@ -42,7 +43,6 @@ from tessera.backend.service import (
     PatientBackend,
     Request,
 )
-from tessera.diagnostics import TesseraError, error
 
 NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
 
@@ -75,7 +75,7 @@ class Dispatcher:
         self._relying = 0 if self._patient else 1
         self._called = threading.Event()
         self._collector = threading.Thread(
-            target=_collect, args=(weakref.ref(self),), name="tessera-collect", daemon=True
+            target=keep_collecting, args=(weakref.ref(self),), name="tessera-collect", daemon=True
         )
         self._collector.start()
 
@@ -392,17 +392,3 @@ class Dispatcher:
     def _close_backend(self) -> None:
         with self._collecting, self._beginning:
             self.backend.close()
-
-
-def closed() -> TesseraError:
-    """The error of a request to a runtime that has been closed."""
-    return TesseraError(error("TSR5050", "the runtime has been closed"))
-
-
-def _collect(dispatcher: weakref.ref[Dispatcher]) -> None:
-    """The collector's loop; it ends with the dispatcher, also when nobody closes that."""
-    while True:
-        target = dispatcher()
-        if target is None or not target.step():
-            return
-        del target

@@ -15,13 +15,14 @@ import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import numpy as np
 
+from tessera.backend.processes.device_part import part_of, refuse_library_calls
 from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.exchange import MemoryExchange, Regions
 from tessera.backend.processes.host import HostSide
@@ -59,7 +60,6 @@ from tessera.backend.service import (
     ServiceFault,
 )
 from tessera.diagnostics import error
-from tessera.ir.program import program as ir
 from tessera.ir.program.program import LaunchId
 
 _SILENT_S = 2.0
@@ -157,7 +157,7 @@ class CpuBackend:
                     process = start_process(there, ends[name], memory)
                 self._devices[name] = DeviceProcess(name, process, here, status)
             for index, device in enumerate(self._devices.values()):
-                setup = Setup(device.name, index, _only(self.model, device.name), self._options)
+                setup = Setup(device.name, index, part_of(self.model, device.name), self._options)
                 self._send(device, setup)
         finally:
             for peers in ends.values():
@@ -378,14 +378,6 @@ class CpuBackend:
         self._stop()
 
 
-def refuse_library_calls(model: Model) -> None:
-    """`op` records need a library that the CPU backend does not have."""
-    from tessera.backend.ptx_executor.run import refuse_library_calls as refuse
-
-    for lowered in model.lowered.traces:
-        refuse(model.traces[lowered.trace].program)
-
-
 def _not_started(problem: OSError) -> ServiceFault:
     """The system refuses memory, files or processes."""
     reason = (problem.strerror or str(problem)).lower()
@@ -397,23 +389,6 @@ def _not_started(problem: OSError) -> ServiceFault:
             hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
             "devices",
         )
-    )
-
-
-def _only(model: Model, device: str) -> Model:
-    """The model with the contents that one device holds."""
-    buffers = [
-        (place.trace, model.traces[place.trace].program.buffers[place.buffer])
-        for place in model.lowered.places
-        if place.device == device
-    ]
-    names = {buffer.name for _, buffer in buffers if buffer.role is ir.Role.WEIGHT}
-    kept = {buffer.name for _, buffer in buffers if buffer.role is ir.Role.STATE}
-    return replace(
-        model,
-        weights={name: np.array(model.weights[name]) for name in sorted(names)},
-        states=[{n: np.array(lane[n]) for n in sorted(kept)} for lane in model.states],
-        fillings=[{n: np.array(v) for n, v in given.items()} for given in model.fillings],
     )
 
 

@@ -25,6 +25,7 @@ from tessera.backend.cuda.held_memory import Held
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Move
 from tessera.backend.cuda.measure.neighbours import Load, Neighbours
 from tessera.backend.cuda.measure.stopwatch import Stopwatch
+from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes, TimePair, TransferTime
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.trail import step_name
 from tessera.ir.graph.graph import KernelGraph
@@ -44,49 +45,6 @@ _SIZES = tuple(1 << n for n in range(12, 29, 2))
 _UNTIMED = 2
 _MOST_PAUSE_NS = 50_000_000
 _PAUSE_NS = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimePair:
-    """Medians in nanoseconds; `spread` is the mean distance from the median, as a fraction."""
-
-    warm_ns: float
-    cold_ns: float
-    spread: float = 0.0
-
-    def at(self, share: float) -> float:
-        """The time that far from warm to cold."""
-        return self.warm_ns + share * (self.cold_ns - self.warm_ns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """A step alone, and beside neighbours where there are any that were busy long enough."""
-
-    step: int
-    alone: TimePair
-    beside_compute: TimePair | None = None
-    beside_memory: TimePair | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferTime:
-    """Copies of one size: `kind` is device, in (from pinned memory) or out."""
-
-    kind: str
-    bytes: int
-    ns: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTimes:
-    """Everything about one device; `whole_ns` is all steps, one after the other in one graph."""
-
-    sms: int
-    clock_mhz: int
-    whole_ns: float
-    steps: tuple[StepTimes, ...]
-    transfers: tuple[TransferTime, ...]
 
 
 @dataclass(frozen=True, slots=True)
