@@ -128,7 +128,7 @@ class _Walker:
         return tuple(ContentsDigest(b, self.known[b].sha256) for b in sorted(self.looked_up))
 
     def wanted(self) -> tuple[ir.BufferId, ...]:
-        """The weights that values of slices are loaded from without being known."""
+        """The weights that values of excerpts are loaded from without being known."""
         weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
         return tuple(b for b in weights if b not in self.known)
 

@@ -1,4 +1,4 @@
-"""Calls that stay calls, in a slice: functions of the driver, and those that cannot be followed.
+"""Calls that stay calls, in an excerpt: functions of the driver, and those that cannot be followed.
 
 - A failed assertion ends the launch; launches end normally, so it never happens.
 - `vprintf` reads its format and the values in local memory. Where the format is a literal of the
@@ -17,7 +17,7 @@ import numpy as np
 from tessera.ir.arrays import Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
-from tessera.passes.footprint.slice_state import SliceState
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.zones import LOCAL
 from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
 from tessera.passes.kernel_facts.inline_calls import call_parts

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from tessera.ir.arrays import Ranges
+from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
 from tessera.passes.footprint.recorder import Key, Recorder
@@ -22,7 +23,6 @@ from tessera.passes.footprint.scene import Scene, boxes
 from tessera.passes.footprint.shared import SharedFollower
 from tessera.passes.footprint.shared_phases import SharedTrouble
 from tessera.passes.footprint.shared_roots import SharedRoots
-from tessera.passes.footprint.slice_state import Follower
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 
@@ -78,7 +78,7 @@ def find_footprint(
     exact_budget: int = EXACT_BUDGET,
     coarse_budget: int = COARSE_BUDGET,
 ) -> Footprint:
-    """Run the slice of a kernel for a launch."""
+    """Run the excerpt of a kernel for a launch."""
     try:
         return _LaunchWalk(code, scene, exact_budget, is_coarse=False).footprint()
     except OverBudget:

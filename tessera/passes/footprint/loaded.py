@@ -1,4 +1,4 @@
-"""What a load from memory that outlives a CTA gives, in a slice.
+"""What a load from memory that outlives a CTA gives, in an excerpt.
 
 In: a load and its addresses. Out: its results: pointers from an intact table, words of a weight
 whose contents are known, else anything. An address that is one of several gives one of what is
@@ -11,8 +11,8 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.contents import contents_value
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
-from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.table_words import table_word
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes

@@ -1,4 +1,4 @@
-"""Local memory and parameters in a slice.
+"""Local memory and parameters in an excerpt.
 
 Local memory and the parameters of inlined calls are kept word by word, under (offset, width). A
 store where every thread uses the same address keeps its word; one to different words of one width
@@ -18,9 +18,9 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.pointer_steps import BITS
 from tessera.passes.footprint.scene import parameter_bytes
-from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes

@@ -1,4 +1,4 @@
-"""Runs the slice of a kernel over all threads of some CTAs at once.
+"""Runs the excerpt of a kernel over all threads of some CTAs at once.
 
 In: a `KernelCode` and a `Scene`. Out: the accesses, in a `Recorder`, and what could not be
 followed (`pins`).
@@ -32,10 +32,10 @@ from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import Flow
 from tessera.ir.ptx.control_flow import EXIT, branch_targets
 from tessera.passes.footprint.both_ways import Side
+from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Box, Scene
-from tessera.passes.footprint.slice_state import Follower
 from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes

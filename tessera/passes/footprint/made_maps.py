@@ -21,7 +21,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.footprint.slice_state import SliceState
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes

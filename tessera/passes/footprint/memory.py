@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.ir.opcodes import Bytes, Matrix, MemoryAction, MemoryEffect, OperandRole, SizeOperand
-from tessera.passes.footprint.slice_state import SliceState
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes

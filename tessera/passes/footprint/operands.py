@@ -1,4 +1,4 @@
-"""Operands of a slice's instructions as `Lanes`: registers, special registers, symbols, numbers.
+"""Operands of an excerpt's instructions as `Lanes`: registers, special registers, symbols, numbers.
 
 A register that nothing wrote, and a name that stands for nothing known, can hold anything.
 """

@@ -1,4 +1,4 @@
-"""Instructions on addresses, in a slice: what their results may be, wherever objects lie.
+"""Instructions on addresses, in an excerpt: what their results may be, wherever objects lie.
 
 In: an instruction that computes, with operands of which one is made of addresses (`lane_kinds`) or
 is one of several values. Out: its results.

@@ -73,7 +73,7 @@ class Recorder:
         self.touched: dict[Key, TouchedBytes] = {}
         self.unresolved: dict[tuple[int, int], int] = {}
         self.nulls: dict[int, bool] = {}
-        # Zones that values of the slice are loaded from: with known contents, and without.
+        # Zones that values of the excerpt are loaded from: with known contents, and without.
         self.looked_up: set[int] = set()
         self.asked: set[int] = set()
         # Who copied a tensor map to an address, and the bytes of maps that copies used.

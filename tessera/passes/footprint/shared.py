@@ -1,6 +1,6 @@
-"""Shared memory in a slice: exact, as long as it can be followed.
+"""Shared memory in an excerpt: exact, as long as it can be followed.
 
-In: the instructions of `SharedUse` as the slice runs them. Out: what loads from shared memory give.
+In: the instructions of `SharedUse` as the excerpt runs them. Out: what loads from it give.
 `SharedTrouble` is raised where something is left open about a word that may be an address: then
 the launch is run again with `SharedRoots`, which only knows which objects the addresses in shared
 memory point into.
@@ -29,6 +29,7 @@ from tessera.ir.opcodes import (
     type_bits,
 )
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.pointer_steps import settled
 from tessera.passes.footprint.scene import Scene
@@ -41,7 +42,6 @@ from tessera.passes.footprint.shared_access import (
 )
 from tessera.passes.footprint.shared_image import CELL, SharedImage
 from tessera.passes.footprint.shared_phases import SharedTrouble
-from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import SharedUse, is_barrier, is_copy_wait
 from tessera.passes.lane_values import lanes

@@ -1,4 +1,4 @@
-"""Addresses in shared memory, and the instructions of a slice that use them.
+"""Addresses in shared memory, and the instructions of an excerpt that use them.
 
 In: an instruction that loads or stores, and the registers of a run. Out: where in shared memory,
 what is stored, and to whom (`Follower`) it is told. A generic address of shared memory is in the
@@ -14,9 +14,9 @@ from tessera.ir.opcodes import MemoryEffect, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.footprint.excerpt_state import Follower, SliceState
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_image import CELL
-from tessera.passes.footprint.slice_state import Follower, SliceState
 from tessera.passes.footprint.zones import SHARED, may_be_shared
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse

@@ -1,13 +1,13 @@
-"""What is in the shared memory of each CTA, cell by cell, while a slice runs.
+"""What is in the shared memory of each CTA, cell by cell, while an excerpt runs.
 
-In: stores and loads of exact addresses, in the order in which the slice runs them, and barriers.
+In: stores and loads of exact addresses, in the order in which the excerpt runs them, and barriers.
 Out: what a load gives; or `SharedTrouble`, after which nothing that was loaded counts.
 
 A *cell* is 4 bytes. It names a lane of a value that was stored, so values that differ from CTA to
 CTA are kept once, as the registers have them. A store that may happen, or that some CTAs make, or
 that two threads make at once, puts a join of old and new there.
 
-The threads of a CTA run in any order between two barriers; the slice runs them in one. So the
+The threads of a CTA run in any order between two barriers; the excerpt runs them in one. So the
 threads that wrote and that read a cell since the last barrier are known (`shared_phases`):
 - a load of a cell that another thread wrote since is not followed;
 - a store to a cell that another thread read since is trouble: that load may have seen it;

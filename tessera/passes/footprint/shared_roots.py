@@ -3,7 +3,7 @@
 In: every store to shared memory of a run, wherever and whenever it happens, and the loads of 8
 bytes. Out: per load the objects that any store may have put an address of where it loads, or None
 where something else may be there. This is what is left when shared memory cannot be followed cell
-by cell (`slices.shared`): threads without barriers between them, stores at unknown places, loops
+by cell (`footprint.shared`): threads without barriers between them, stores at unknown places, loops
 that data ends.
 
 During the run the result of each load is in a zone of its own (`zones.LOADED`); afterwards what was
@@ -22,6 +22,7 @@ from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import MemoryEffect, UnknownExtent, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_access import (
@@ -31,7 +32,6 @@ from tessera.passes.footprint.shared_access import (
     words_of_store,
     write_address,
 )
-from tessera.passes.footprint.slice_state import SliceState
 from tessera.passes.footprint.zones import END, FIRST, LOADED, SHARED, Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
@@ -76,7 +76,7 @@ class SharedRoots:
         """This one, for every run of the launch."""
         return self
 
-    # --- as the slice runs -----------------------------------------------------------------
+    # --- as the excerpt runs -----------------------------------------------------------------
 
     def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """Note what an instruction may store."""

@@ -1,6 +1,6 @@
-"""One step of a slice: registers and local words in, registers and accesses out.
+"""One step of an excerpt: registers and local words in, registers and accesses out.
 
-Registers are kept by name, local words (`slices.local`) by offset and width.
+Registers are kept by name, local words (`footprint.local`) by offset and width.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.calls import run_call
+from tessera.passes.footprint.excerpt_state import Follower, SliceState
 from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
@@ -19,7 +20,6 @@ from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results,
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Box, Scene
 from tessera.passes.footprint.shared_access import convert_shared, in_shared
-from tessera.passes.footprint.slice_state import Follower, SliceState
 from tessera.passes.footprint.tensor import tensor_access
 from tessera.passes.footprint.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step

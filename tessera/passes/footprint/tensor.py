@@ -1,4 +1,4 @@
-"""Tensor copies (`cp.async.bulk.tensor`) in a slice: from a map and coordinates to bytes.
+"""Tensor copies (`cp.async.bulk.tensor`) in an excerpt: from a map and coordinates to bytes.
 
 A map that is a parameter is decoded (`ir.program.tensor_map`, the layout that the CUDA driver
 writes). In tile mode a copy then touches the box at its coordinates, clipped to the tensor; where a
@@ -22,7 +22,7 @@ from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.footprint.slice_state import SliceState
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.footprint.zones import PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step

@@ -2,7 +2,7 @@
 
 In: a module and one of its kernels. Out: a `KernelCode`: the blocks of the kernel, calls
 followed, each with only the instructions that addresses, guards of accesses, sizes and branches
-are computed from (a backward slice, blind to the order of definitions), and the accesses.
+are computed from (an excerpt, blind to the order of definitions), and the accesses.
 
 What floating-point or matrix code computes is not followed: a register that it writes can hold
 anything. So most instructions of a kernel drop out.

@@ -1,8 +1,8 @@
 """What a kernel does with shared memory, as far as its addresses and branches hang on it.
 
-In: the instructions of a kernel and the registers that its slice needs. Out: a `SharedUse`, or None
-where nothing that the slice needs is loaded from shared memory: then no instruction on shared
-memory is part of the slice.
+In: the instructions of a kernel and the registers that its excerpt needs. Out: a `SharedUse`, or
+None where nothing that the excerpt needs is loaded from shared memory: then no instruction on shared
+memory is part of the excerpt.
 
 Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address says which
 variable it points into. A kernel can tell a made-up address from a real one only by doing more
@@ -42,8 +42,8 @@ class SharedVariable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedUse:
     """The instructions that matter: `steps` may write shared memory or wait for others, `loads`
-    give what the slice needs; `has_addresses`: one of them gives words of 8 bytes. `opaque` stores
-    write an address of shared memory, which counts as unknown. Without `is_plain`, addresses of
+    give what the excerpt needs; `has_addresses`: one of them gives words of 8 bytes. `opaque`
+    stores write an address of shared memory, which counts as unknown. Without `is_plain`, addresses of
     shared memory are unknown."""
 
     steps: frozenset[int]
@@ -127,7 +127,7 @@ def shared_use(
     needed: set[str],
     steps: frozenset[int],
 ) -> SharedUse:
-    """The whole account, given what the slice needs once `steps` are part of it."""
+    """The whole account, given what the excerpt needs once `steps` are part of it."""
     declared = [v for v in (*module.variables(), *flat.variables) if v.space == "shared"]
     variables = _place(declared)
     # Variables of a function that is inlined twice are one variable under two names.
@@ -162,7 +162,7 @@ def _odd_uses(
     needed: set[str],
     declared: Iterable[ptx.Variable],
 ) -> tuple[bool, frozenset[int]]:
-    """Whether the slice does more with shared addresses than adding to them, and the stores to
+    """Whether the excerpt does more with shared addresses than adding to them, and the stores to
     shared memory that store one."""
     aligned = {variable.name: alignment(variable) for variable in declared}
     carries: dict[str, int] = dict(aligned)

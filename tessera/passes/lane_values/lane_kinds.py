@@ -1,6 +1,6 @@
 """What numbers a value is made of: none of them an address, one, or several.
 
-Objects lie at multiples of 256, and nothing else is known of where they lie. The slice runs on
+Objects lie at multiples of 256, and nothing else is known of where they lie. The excerpt runs on
 made-up addresses, so what it computes counts only as far as it does not hang on those. The kind of
 a value says how it may:
 - NUMBER: on no address. So are small distances in one object, and the low bits of addresses.

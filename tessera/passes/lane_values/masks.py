@@ -15,7 +15,7 @@ NONE: Flags = np.zeros((1, 1), dtype=np.bool_)
 
 
 class Mask:
-    """The threads at a place; see `slices.machine` for what the three sets mean."""
+    """The threads at a place; see `footprint.machine` for what the three sets mean."""
 
     __slots__ = ("_everybody", "elected", "election", "may", "strong", "sure")
 

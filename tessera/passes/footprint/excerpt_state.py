@@ -1,4 +1,4 @@
-"""The state of a slice in the middle of a run, as the parts that run instructions see it.
+"""The state of an excerpt in the middle of a run, as the parts that run instructions see it.
 
 Registers and local words, the threads at hand, and where accesses go. `steps` runs instructions
 on it; calls, local memory, loads, tensor copies, made maps and shared memory have files of their
@@ -26,7 +26,7 @@ from tessera.passes.lane_values.masks import ALL, NONE, Mask
 
 
 class Follower(Protocol):
-    """Who is told what a slice does with shared memory."""
+    """Who is told what an excerpt does with shared memory."""
 
     def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """An instruction that may write shared memory, or order what threads do with it."""
