@@ -1,8 +1,8 @@
 """Launches that compute addresses from several, run with more than one draw of addresses.
 
 In: a launch whose footprint was found with one draw of made-up addresses (`footprint.zones`), and
-how to find it with another. Out: the footprint, if it is the same with all; where it is not, what hangs
-on where buffers lie in memory, and the instructions are pinned.
+how to find it with another. Out: the footprint, if it is the same with all; where it is not,
+what hangs on where buffers lie in memory, and the instructions are pinned.
 
 Why this suffices: what a thread touches is a sum `c1 * A1 + ... + cn * An + offset` of the objects'
 addresses, with whole numbers `c`, wherever only sums, differences, products by numbers, copies and

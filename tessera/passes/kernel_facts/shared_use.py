@@ -1,8 +1,8 @@
 """What a kernel does with shared memory, as far as its addresses and branches hang on it.
 
 In: the instructions of a kernel and the registers that its excerpt needs. Out: a `SharedUse`, or
-None where nothing that the excerpt needs is loaded from shared memory: then no instruction on shared
-memory is part of the excerpt.
+None where nothing that the excerpt needs is loaded from shared memory: then no instruction on
+shared memory is part of the excerpt.
 
 Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address says which
 variable it points into. A kernel can tell a made-up address from a real one only by doing more
@@ -43,8 +43,8 @@ class SharedVariable:
 class SharedUse:
     """The instructions that matter: `steps` may write shared memory or wait for others, `loads`
     give what the excerpt needs; `has_addresses`: one of them gives words of 8 bytes. `opaque`
-    stores write an address of shared memory, which counts as unknown. Without `is_plain`, addresses of
-    shared memory are unknown."""
+    stores write an address of shared memory, which counts as unknown. Without `is_plain`, addresses
+    of shared memory are unknown."""
 
     steps: frozenset[int]
     loads: frozenset[int]
