@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tessera.cli.console import Messages, form_option, page_width, write_data
+from tessera.cli.given import Typed, reads_options
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
@@ -74,8 +75,8 @@ _WORDS = {"true": True, "false": False}
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
 @click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
 @form_option
-@click.pass_obj
-def trace(messages: Messages, /, form: str, **given: Any) -> int:
+@reads_options
+def trace(messages: Messages, given: Typed) -> int:
     """Run FUNCTION of FILE.py on the GPU and write what it launches as a trace.
 
     FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
@@ -86,50 +87,57 @@ def trace(messages: Messages, /, form: str, **given: Any) -> int:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
     """
-    messages = replace(messages, form=form)
-    try:
-        text = _trace(messages, **given)
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
+    text = _trace(messages, given.record(TraceCommand))
     write_data(fitted(text, page_width()).encode(errors="replace"), "-")
     return 0
 
 
-def _trace(
-    messages: Messages,
-    *,
-    model: str,
-    output: str,
-    route: str,
-    gpus: str,
-    archs: str,
-    sizes: tuple[str, ...],
-    texts: tuple[str, ...],
-    contents: str,
-    no_data: bool,
-    dry_run: bool,
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCommand:
+    """What `tessc trace` captures, how, and where it goes."""
+
+    model: str
+    output: str
+    route: str = Route.PTX
+    gpus: str = ""
+    archs: str = ""
+    sizes: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    contents: str = "npz"
+    no_data: bool = False
+    dry_run: bool = False
+
+    def options(self) -> TraceOptions:
+        """What the library takes."""
+        from tessera.driver.trace.capture_trace import TraceOptions
+
+        return TraceOptions(
+            route=self.route,
+            archs=_archs(self.gpus, self.archs),
+            ptx=tuple(map(_text, self.texts)),
+            data=not self.no_data,
+        )
+
+
+def _trace(messages: Messages, command: TraceCommand) -> str:
     from tessera.driver.trace import capture_trace as tracing
     from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model
 
-    place = find_model(model)
-    arguments = dict(_size(text) for text in sizes)
-    options = tracing.TraceOptions(
-        route=route, archs=_archs(gpus, archs), ptx=tuple(map(_text, texts)), data=not no_data
-    )
-    suffix = f".{contents}"
-    _check_places(Path(output), (str(place[0]), *texts), suffix, data=not no_data)
-    tracing.check_options(options)
-    if dry_run:
+    place = find_model(command.model)
+    arguments = dict(_size(text) for text in command.sizes)
+    options = command.options()
+    suffix = f".{command.contents}"
+    inputs = (str(place[0]), *command.texts)
+    _check_places(Path(command.output), inputs, suffix, data=options.data)
+    if command.dry_run:
         tracing.require_torch()
         with without_gpu():
             return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
     traced = tracing.trace_call(*load_model(place, arguments), options)
     messages.show(traced.diagnostics)
-    names = tracing.write_trace(traced, output, data=not no_data, suffix=suffix)
+    names = tracing.write_trace(traced, command.output, data=options.data, suffix=suffix)
     program = traced.program
     launches = sum(1 for _ in program.launches())
     others = sum(1 for _ in program.work()) - launches

@@ -4,7 +4,7 @@ In: a callable and example inputs, and `TraceOptions`. Out: a `Trace`: the progr
 its buffers before the call, and what PyTorch computed; `write_trace` makes files of it. The stages,
 in order:
 
-1. `check_options`, `require_gpu`: refuse what cannot work.
+1. `TraceOptions`, `require_gpu`: refuse what cannot work.
 2. `_capture`: compile the callable by its route and capture one call as a CUDA graph
    (`frontend.capture`).
 3. `draft_program`: launches, copies and library calls of that graph, as a program (`build`).
@@ -60,7 +60,6 @@ def trace_call(function: Callable[..., object], inputs: Inputs, options: TraceOp
     """Capture one call of a function with these inputs, whatever their names."""
     from tessera.frontend.capture.session import on_one_gpu
 
-    check_options(options)
     require_gpu()
     with on_one_gpu(function, inputs):
         return _trace(function, inputs, options)
@@ -104,6 +103,21 @@ class TraceOptions:
     ptx: tuple[tuple[str, str], ...] = ()
     data: bool = True
 
+    def __post_init__(self) -> None:
+        if self.route not in [*Route]:
+            raise TesseraError(
+                error("TSR6007", f"`{self.route}` is no route", hint=f"one of {', '.join(Route)}")
+            )
+        for arch in self.archs:
+            if arch_number(arch) < 10:
+                raise TesseraError(
+                    error(
+                        "TSR6007",
+                        f"`{arch}` is no architecture to compile for",
+                        hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
+                    )
+                )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNodes:
@@ -128,23 +142,6 @@ class Trace:
     reference: dict[str, Bytes]
     diagnostics: tuple[Diagnostic, ...]
     nodes: GraphNodes
-
-
-def check_options(options: TraceOptions) -> None:
-    """Refuse a route or an architecture that there is not."""
-    if options.route not in [*Route]:
-        raise TesseraError(
-            error("TSR6007", f"`{options.route}` is no route", hint=f"one of {', '.join(Route)}")
-        )
-    for arch in options.archs:
-        if arch_number(arch) < 10:
-            raise TesseraError(
-                error(
-                    "TSR6007",
-                    f"`{arch}` is no architecture to compile for",
-                    hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
-                )
-            )
 
 
 def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Call:

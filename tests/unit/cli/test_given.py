@@ -15,6 +15,7 @@ from tessera.cli.main import cli
 from tessera.cli.plan import PlanCommand
 from tessera.cli.profile import ProfileCommand
 from tessera.cli.run import RunCommand
+from tessera.cli.trace import TraceCommand
 from tessera.driver.analyze import AnalyzeOptions
 from tessera.driver.options import WrongOption
 from tessera.driver.profile import ProfileOptions
@@ -29,6 +30,7 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "plan": (PlanCommand, PlanOptions),
     "profile": (ProfileCommand, ProfileOptions),
     "run": (RunCommand, RunOptions, PlanRunOptions, KeepOptions),
+    "trace": (TraceCommand,),
 }
 
 
