@@ -5,9 +5,10 @@ stages, in order:
 
 1. `load_traces`: read the traces and find their kernel graphs (`traces`).
 2. `find_costs`: how long every step takes on every device, measured or estimated (`durations`).
-3. `find_plan`: for so many slots and sequences, choose placements (`passes.placement`), lower them
-   to launch programs (`passes.lowering`), prove these (`passes.checker`); the best that is proved
-   (`search`). `find_pair` is the same for two policies at once (`pair`).
+3. `find_plan`: for so many slots and sequences, gather candidates (`passes.placement`) and rank
+   them (`choose_best`), lower the best to launch programs (`passes.lowering`), prove these
+   (`passes.checker`); the first that is proved (`search`). `find_pair` is the same for two
+   policies at once (`pair`).
 4. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for (`whole`).
 5. `find_insight`: what limits the plan, and what would help (`insight`).
 6. `alone`, `frontier`: what other GPUs and other plans would give (`alternatives`).

@@ -1,8 +1,9 @@
-"""Find a plan: solve, lower, prove; with fewer slots where memory is short.
+"""Find a plan: gather candidates, rank them, lower and prove; fewer slots where memory is short.
 
-In: a `PlanSetting`. Out: a `Decision`. A candidate becomes a plan only if its launch programs fit
-the memory and `passes.checker.check_plan` proves them; otherwise the next best is taken, and that
-is said. So nothing leaves here that is not proved.
+In: a `PlanSetting`. Out: a `Decision`. `find_plan` is the loop, `choose_best` gathers and ranks. A
+candidate becomes a plan only if its launch programs fit the memory and `passes.checker.check_plan`
+proves them; otherwise the next best is taken, and that is said. So nothing leaves here that is not
+proved.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
-from tessera.driver.plan.contention import has_neighbours, settle, settle_all
+from tessera.driver.plan.contention import Search, has_neighbours, settle, settle_all
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.refusals import no_plan
@@ -173,9 +174,22 @@ def runs_alone(setting: PlanSetting) -> str:
 def choose_best(
     setting: PlanSetting, attempt: Attempt, objective: str, watch: Watch
 ) -> Choice | None:
-    """The best plans for an objective, best first, or the one that the user asks for."""
-    # Requests that run one at a time follow each other as fast as each is done.
+    """The candidates for an objective: gathered, then ranked, the best first.
+
+    This is the one place that puts candidates in order. What is taken later is the first of them
+    that is proved.
+    """
     alone = bool(runs_alone(setting))
+    search = _search_for(setting, objective, watch, alone=alone)
+    gathered = _gather_candidates(setting, attempt, objective, search, alone=alone)
+    if gathered is None:
+        return None
+    return _rank_candidates(setting, attempt, objective, gathered, search, alone=alone)
+
+
+def _search_for(setting: PlanSetting, objective: str, watch: Watch, *, alone: bool) -> Search:
+    """The search of `passes.placement`, with the limits of this plan."""
+    # Requests that run one at a time follow each other as fast as each is done.
     sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
 
     def search(problem: Problem) -> Choice | None:
@@ -187,21 +201,40 @@ def choose_best(
             should_stop=watch.should_stop,
         )
 
-    choice = given_choice(setting, attempt)
-    given = choice is not None
-    if choice is None or setting.options.strategy is not None:
-        searched = search(attempt.planning.problem)
-        if alone and searched is not None:
-            lone = tuple(
-                candidate for candidate in searched.candidates if len(candidate.replicas) == 1
-            )
-            searched = replace(searched, candidates=lone, objective=objective) if lone else None
-        choice = searched if choice is None else _beside(choice, searched)
-    if choice is not None and objective == Objective.THROUGHPUT and has_neighbours(setting):
-        return settle_all(setting, attempt, choice, None if given or alone else search)
-    if choice is None:
-        return None
-    return replace(choice, candidates=first_of_names(choice.candidates))
+    return search
+
+
+def _gather_candidates(
+    setting: PlanSetting, attempt: Attempt, objective: str, search: Search, *, alone: bool
+) -> Choice | None:
+    """What the user asks for, or what a search finds; beside a strategy also the latter."""
+    given = given_choice(setting, attempt)
+    if given is not None and setting.options.strategy is None:
+        return given
+    searched = search(attempt.planning.problem)
+    if alone and searched is not None:
+        lone = tuple(candidate for candidate in searched.candidates if len(candidate.replicas) == 1)
+        searched = replace(searched, candidates=lone, objective=objective) if lone else None
+    return searched if given is None else _beside(given, searched)
+
+
+def _rank_candidates(
+    setting: PlanSetting,
+    attempt: Attempt,
+    objective: str,
+    gathered: Choice,
+    search: Search,
+    *,
+    alone: bool,
+) -> Choice:
+    """Of each name the best, in order; with the times that neighbours leave, where these are known.
+
+    What the user asks for stays first.
+    """
+    if objective == Objective.THROUGHPUT and has_neighbours(setting):
+        fixed = alone or gathered.ended == Ending.GIVEN
+        return settle_all(setting, attempt, gathered, None if fixed else search)
+    return replace(gathered, candidates=first_of_names(gathered.candidates))
 
 
 def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
