@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.frontend.trace.fields import OPTIONAL_KEYS, REQUIRED_KEYS
 from tessera.frontend.trace.read_trace import parse_trace
-from tessera.frontend.trace.split import RECORD_KINDS
+from tessera.frontend.trace.records import RECORDS
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Role
@@ -31,10 +30,9 @@ def test_there_are_examples() -> None:
 def test_the_table_of_records() -> None:
     rows = re.findall(r"^\| `([a-z.]+)[^|]*` \| ?([^|]*)\| ?([^|]*)\|$", PAGE, re.MULTILINE)
     table = {kind: tuple(_words(cell) for cell in cells) for kind, *cells in rows}
-    assert set(RECORD_KINDS) <= set(table)
-    for kind in RECORD_KINDS:
-        wanted = (set(REQUIRED_KEYS.get(kind, ())), set(OPTIONAL_KEYS.get(kind, ())))
-        assert table[kind] == wanted
+    assert set(RECORDS) <= set(table)
+    for word, kind in RECORDS.items():
+        assert table[word] == (set(kind.required_keys), set(kind.optional_keys))
 
 
 def test_every_type_and_role_is_named() -> None:

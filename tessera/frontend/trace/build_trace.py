@@ -1,33 +1,27 @@
 """Trace records to a `Program`, record by record, in file order.
 
-In: the parts of a trace (`trace_split`). Out: program records; faults go to `TraceFindings`, and
-the record at hand is then left out. Names must be declared above their use. A launch stays open
-until a record other than `variant` follows, because its variants decide how it is checked.
+In: the parts of a trace (`split`). Out: program records; faults go to `TraceFindings`, and the
+record at hand is then left out. Names must be declared above their use. Every record is read the
+same way: its names and keys as the table `RECORDS` has them, each value by the type of its field.
+Values that mean more than that have a reader of their own, here or in `steps`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NoReturn
 
 from tessera.diagnostics import Label, Span
-from tessera.frontend.trace.fields import Fields, read_fields
 from tessera.frontend.trace.findings import RecordAbandoned, TraceFindings, did_you_mean
-from tessera.frontend.trace.launches import Launches
-from tessera.frontend.trace.modules import (
-    ModuleRecord,
-    Modules,
-    OpenModule,
-    ParsePtx,
-    variable_buffers,
-)
+from tessera.frontend.trace.modules import Modules, OpenModule, ParsePtx, variable_buffers
 from tessera.frontend.trace.parse_record import parse_record
-from tessera.frontend.trace.split import MARK, RECORD_KINDS, Indented, Line, Part, Segment
-from tessera.frontend.trace.steps import TraceSteps
-from tessera.frontend.trace.syntax import SyntaxFault, Token
-from tessera.frontend.trace.values import MAX_BYTES, Values
+from tessera.frontend.trace.records import RECORDS, ModuleRecord, OpenRecord, RecordKey, open_record
+from tessera.frontend.trace.split import MARK, Indented, Line, Part, Segment
+from tessera.frontend.trace.steps import ReadSpecial, Take, TraceSteps
+from tessera.frontend.trace.syntax import SyntaxFault
+from tessera.frontend.trace.values import ReadValue, Values
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.print_trace import VERSION
 from tessera.ir.program.program import (
@@ -41,7 +35,6 @@ from tessera.ir.program.program import (
     Role,
 )
 
-_ROLES = {role.value: role for role in Role if role is not Role.VARIABLE}
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+-]*\.(?:npz|safetensors)")
 _ARCH = re.compile(r"sm_[0-9]+[a-z]?")
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -59,8 +52,7 @@ class ProgramBuilder:
         self.findings = findings
         self.values = Values(findings)
         self.modules = Modules(findings, parse_ptx)
-        self.steps = TraceSteps(findings, self.values)
-        self.launches = Launches(self.values, self.modules, self.steps)
+        self.steps = TraceSteps(self.values, self.modules)
         self._declared = declared
         self._buffers: list[Buffer] = []
         self._variables: list[Buffer] = []
@@ -70,18 +62,33 @@ class ProgramBuilder:
         self._resident_span: Span | None = None
         self._pending_module: ModuleRecord | None = None
         self._has_version = False
-        self._readers: dict[str, Callable[[Fields, Sequence[Token]], None]] = {
-            "buffer": self._buffer,
-            "resident": self._read_resident,
-            "module": self._module,
-            "launch": self.launches.launch,
-            "variant": self.launches.variant,
-            "memset": self.steps.memset,
-            "memcpy": self.steps.memcpy,
-            "op": self.steps.library_call,
-            "event": self.steps.event,
-            "wait": self.steps.wait,
+        readers: dict[tuple[str, str], ReadSpecial] = {
+            ("tessera.trace", "version"): self._version,
+            ("buffer", "name"): self._buffer_name,
+            ("resident", "data"): self._contents,
+            ("module", "arch"): self._arch,
+            ("pointers", "words"): self._words,
+            **self.steps.readers,
         }
+        self._readers = {word: self._readers_of(word, readers) for word in RECORDS}
+        self._takers: dict[str, Take] = {
+            "tessera.trace": lambda record: None,
+            "buffer": self._take_buffer,
+            "resident": self._take_resident,
+            "module": self._take_module,
+            "pointers": self._take_pointers,
+            **self.steps.takers,
+        }
+
+    def _readers_of(
+        self, word: str, special: dict[tuple[str, str], ReadSpecial]
+    ) -> list[tuple[RecordKey, ReadSpecial | None, ReadValue]]:
+        """How each name and key of a kind is read, in order: by a rule of its own or its type."""
+        kind = RECORDS[word]
+        return [
+            (key, special.get((word, key.name)), self.values.by_type.get(key.type, _unreadable))
+            for key in (*kind.names, *kind.keys)
+        ]
 
     def program(self) -> Program:
         """The whole, once every part was added and nothing was wrong."""
@@ -116,35 +123,36 @@ class ProgramBuilder:
 
     def finish(self) -> None:
         """Close what is still open at the end of the file."""
-        self.launches.close()
+        self.steps.close()
 
     # --- records ---------------------------------------------------------------------------
 
     def _record(self, line: Line) -> None:
         if line.kind != "variant":
-            self.launches.close()
+            self.steps.close()
         base = line.start + len(MARK)
         text = self.findings.source.text[base : line.end]
         self._check_text(line, text, base)
         try:
-            names, given = parse_record(text)
+            syntax = parse_record(text)
         except SyntaxFault as fault:
             self._forgive_module(line, text)
             place = (base + fault.start, base + fault.end)
             self.findings.fail("TSR1103", fault.message, place, fault.label)
-        if line.kind == "tessera.trace":
-            self._version(line, base, names[0])
-            return
-        self._check_version(line)
-        if line.kind == "pointers":
-            self._pointers(line, base, names)
-            return
+        if line.kind != "tessera.trace":
+            self._check_version(line)
         try:
-            fields = read_fields(line, base, names, given, self.findings)
+            record = open_record(line.kind, (line.start, line.end), base, syntax, self.findings)
         except RecordAbandoned:
             self._forgive_module(line, text)
             raise
-        self._readers[line.kind](fields, names)
+        given, row = record.given, record.row
+        for key, special, by_type in self._readers[line.kind]:
+            value = given.get(key.name)
+            if value is None:
+                continue
+            row[key.field] = special(record, *value) if special else by_type(*value, key.name)
+        self._takers[line.kind](record)
 
     def _check_text(self, line: Line, text: str, base: int) -> None:
         if undecoded := _UNDECODED.search(text):
@@ -155,15 +163,15 @@ class ProgramBuilder:
                 f"byte 0x{ord(undecoded[0]) - 0xDC00:02x}",
                 hint="save the trace as UTF-8",
             )
-        if line.kind in RECORD_KINDS:
+        if line.kind in RECORDS:
             return
         start = base + len(text) - len(text.lstrip())
         self.findings.fail(
             "TSR1102",
             f"unknown record `{line.kind[:40]}`" if line.kind else "a record has no kind",
             (start, start + len(line.kind)),
-            notes=("records: " + ", ".join(RECORD_KINDS),),
-            hint=did_you_mean(line.kind, RECORD_KINDS) or "a comment starts with `//` and no `!`",
+            notes=("records: " + ", ".join(RECORDS),),
+            hint=did_you_mean(line.kind, RECORDS) or "a comment starts with `//` and no `!`",
         )
 
     def _forgive_module(self, line: Line, text: str) -> None:
@@ -172,21 +180,20 @@ class ProgramBuilder:
         if line.kind == "module" and match:
             self.modules.mark_broken(match[1])
 
-    def _version(self, line: Line, base: int, token: Token) -> None:
-        place = (base + (token.start_pos or 0), base + (token.end_pos or 0))
+    def _version(self, record: OpenRecord, text: str, at: int) -> str:
         if self._has_version:
-            self.findings.fail(
-                "TSR1109", "the version of the trace is given twice", (line.start, line.end)
-            )
+            message = "the version of the trace is given twice"
+            self.findings.fail("TSR1109", message, (record.start, record.end))
         self._has_version = True
-        if token != str(VERSION):
+        if text != str(VERSION):
             self.findings.error(
                 "TSR1101",
-                f"unknown trace version: {token[:20]}",
-                place,
+                f"unknown trace version: {text[:20]}",
+                (at, at + len(text)),
                 hint=f"this release of Tessera reads version {VERSION}",
             )
             raise StopReading
+        return text
 
     def _check_version(self, line: Line) -> None:
         if self._has_version:
@@ -202,85 +209,61 @@ class ProgramBuilder:
 
     # --- buffers ---------------------------------------------------------------------------
 
-    def _buffer(self, fields: Fields, names: Sequence[Token]) -> None:
-        name, place = self._name(fields, names)
+    def _buffer_name(self, record: OpenRecord, name: str, at: int) -> str:
         if known := self.values.buffers.get(name):
-            self._duplicate_buffer(known, place)
-        size = self.values.integer(*fields.value("bytes"), "`bytes`", 1, MAX_BYTES)
-        role = self._role(*fields.value("role"))
-        dtype = self.values.data_type(*fields.value("dtype")) if "dtype" in fields else None
-        shape = self.values.shape(*fields.value("shape")) if "shape" in fields else None
-        self._check_size(fields, size, dtype, shape)
-        buffer = Buffer(
-            id=BufferId(len(self._buffers)),
-            name=name,
-            bytes=size,
-            role=role,
-            dtype=dtype,
-            shape=shape,
-            span=self._span(fields),
-        )
+            variable = known.role is Role.VARIABLE
+            what = "a variable of its module" if variable else "first declared here"
+            self.findings.fail(
+                "TSR1110",
+                f"buffer `{name}` is declared twice",
+                (at, at + len(name)),
+                secondary=(Label(known.span, what),) if known.span else (),
+            )
+        return name
+
+    def _take_buffer(self, record: OpenRecord) -> None:
+        buffer = record.make(self.findings, id=BufferId(len(self._buffers)))
+        self._check_size(record, buffer.bytes, buffer.dtype, buffer.shape)
         self._buffers.append(buffer)
         self.values.declare(buffer)
 
-    def _duplicate_buffer(self, known: Buffer, place: tuple[int, int]) -> None:
-        what = "a variable of its module" if known.role is Role.VARIABLE else "first declared here"
-        self.findings.fail(
-            "TSR1110",
-            f"buffer `{known.name}` is declared twice",
-            place,
-            secondary=(Label(known.span, what),) if known.span else (),
-        )
-
-    def _role(self, text: str, at: int) -> Role:
-        role = _ROLES.get(text)
-        if role is None:
-            self.findings.fail(
-                "TSR1123",
-                f"unknown role `{text[:40]}`",
-                (at, at + len(text)),
-                notes=("roles: " + ", ".join(_ROLES),),
-                hint=did_you_mean(text, _ROLES),
-            )
-        return role
-
     def _check_size(
-        self, fields: Fields, size: int, dtype: DataType | None, shape: tuple[int, ...] | None
+        self, record: OpenRecord, size: int, dtype: DataType | None, shape: tuple[int, ...] | None
     ) -> None:
         if dtype is not None and shape is not None and prod(shape) * dtype.bytes != size:
             self.findings.fail(
                 "TSR1121",
                 f"{'x'.join(map(str, shape))} elements of `{dtype.value}` are "
                 f"{prod(shape) * dtype.bytes} bytes, not {size}",
-                fields.place("shape"),
+                record.place("shape"),
             )
         if dtype is not None and size % dtype.bytes:
             self.findings.fail(
                 "TSR1121",
                 f"{size} bytes are no whole number of elements of `{dtype.value}`",
-                fields.place("dtype"),
+                record.place("dtype"),
                 f"{dtype.bytes} bytes each",
             )
         if shape is not None and dtype is None:
             self.findings.fail(
                 "TSR1121",
                 "a buffer with a shape needs a type",
-                fields.place("shape"),
+                record.place("shape"),
                 hint="add `dtype=`",
             )
 
-    def _pointers(self, line: Line, base: int, names: Sequence[Token]) -> None:
-        name, text = names
-        at = base + (text.start_pos or 0)
-        buffer = self.values.buffer(str(name), base + (name.start_pos or 0))
-        words = self.values.pointer_words(str(text), at)
+    def _words(self, record: OpenRecord, text: str, at: int) -> tuple[PointerWord, ...]:
+        buffer = self.values.by_id(record.row["buffer"])
+        words = self.values.pointer_words(text, at)
         for word, place in words:
             self._check_word(buffer, word, (place, place + len(str(word.offset))))
-        span = self.findings.span(line.start, line.end)
-        known = self._tables.setdefault(buffer.id, PointerTable(buffer.id, (), span))
-        every = [*known.words, *(word for word, _ in words)]
-        every.sort(key=lambda word: word.offset)
-        self._tables[buffer.id] = replace(known, words=tuple(every))
+        return tuple(word for word, _ in words)
+
+    def _take_pointers(self, record: OpenRecord) -> None:
+        table: PointerTable = record.make(self.findings)
+        known = self._tables.get(table.buffer, replace(table, words=()))
+        every = sorted([*known.words, *table.words], key=lambda word: word.offset)
+        self._tables[table.buffer] = replace(known, words=tuple(every))
 
     def _check_word(self, buffer: Buffer, word: PointerWord, place: tuple[int, int]) -> None:
         if word.offset % POINTER_BYTES:
@@ -304,39 +287,45 @@ class ProgramBuilder:
                 secondary=(Label(known, "first given here"),),
             )
 
-    def _read_resident(self, fields: Fields, names: Sequence[Token]) -> None:
-        text, at = fields.value("data")
+    def _contents(self, record: OpenRecord, text: str, at: int) -> str:
+        place = (at, at + len(text))
         if self._resident_span is not None:
             self.findings.fail(
                 "TSR1110",
                 "the file of contents is given twice",
-                (at, at + len(text)),
+                place,
                 secondary=(Label(self._resident_span, "first given here"),),
             )
         if not _PLAIN_FILE.fullmatch(text):
             self.findings.fail(
                 "TSR1180",
                 f"`{text[:80]}` is not a plain file name ending in `.npz` or `.safetensors`",
-                (at, at + len(text)),
+                place,
                 "contents stand in the trace's own folder",
             )
-        self._resident, self._resident_span = text, self.findings.span(at, at + len(text))
+        return text
+
+    def _take_resident(self, record: OpenRecord) -> None:
+        self._resident = record.row["data"]
+        self._resident_span = self.findings.span(*record.place("data"))
 
     # --- modules ---------------------------------------------------------------------------
 
-    def _module(self, fields: Fields, names: Sequence[Token]) -> None:
-        name, place = self._name(fields, names)
-        arch = fields.value("arch")[0] if "arch" in fields else None
-        if arch is not None and not _ARCH.fullmatch(arch):
-            self.modules.mark_broken(name)
+    def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
+        if not _ARCH.fullmatch(arch):
+            self.modules.mark_broken(record.row["name"])
             self.findings.fail(
                 "TSR1154",
                 f"`{arch[:40]}` is not an architecture",
-                fields.place("arch"),
+                (at, at + len(arch)),
                 hint="write it as PTX does: `sm_80`, `sm_90a`",
             )
-        span = self._span(fields)
-        self._pending_module = ModuleRecord(name, place, arch, fields.place("arch"), span)
+        return arch
+
+    def _take_module(self, record: OpenRecord) -> None:
+        self._pending_module = record.make(
+            self.findings, name_place=record.place("name"), arch_place=record.place("arch")
+        )
 
     def _segment(self, segment: Segment) -> None:
         record, self._pending_module = self._pending_module, None
@@ -369,11 +358,6 @@ class ProgramBuilder:
             else "start the module with `//! module NAME`",
         )
 
-    # --- parts -----------------------------------------------------------------------------
 
-    def _name(self, fields: Fields, names: Sequence[Token]) -> tuple[str, tuple[int, int]]:
-        start = fields.base + (names[0].start_pos or 0)
-        return str(names[0]), (start, start + len(names[0]))
-
-    def _span(self, fields: Fields) -> Span:
-        return self.findings.span(fields.line.start, fields.line.end)
+def _unreadable(text: str, at: int, key: str) -> NoReturn:
+    raise AssertionError(f"nothing reads the key {key}")

@@ -8,14 +8,14 @@ Compute Capability"; PTX ISA 9.0, sections 11.4 (`.reqntid`, `.maxntid`) and 11.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from math import prod
 
-from tessera.frontend.trace.fields import Fields
 from tessera.frontend.trace.findings import TraceFindings
 from tessera.frontend.trace.kernels import Kernel, Parameter
 from tessera.frontend.trace.modules import OpenModule, code_for
-from tessera.frontend.trace.values import Values
+from tessera.frontend.trace.records import OpenRecord
 from tessera.ir.program.program import (
     POINTER_BYTES,
     Argument,
@@ -27,12 +27,8 @@ from tessera.ir.program.program import (
     Triple,
 )
 
-MAX_GRID: Triple = (2**31 - 1, 65535, 65535)
-MAX_BLOCK: Triple = (1024, 1024, 64)
-MAX_CLUSTER: Triple = (16, 16, 16)
 MAX_THREADS = 1024
 MAX_CLUSTER_BLOCKS = 16
-MAX_SHARED_BYTES = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -40,52 +36,56 @@ class OpenLaunch:
     """A launch whose variants are still being read."""
 
     launch: Launch
-    fields: Fields
+    record: OpenRecord
     module: OpenModule
-    variants: list[tuple[LaunchVariant, Fields]] = field(default_factory=list)
+    variants: list[tuple[LaunchVariant, OpenRecord]] = field(default_factory=list)
 
 
-def check_launch(opened: OpenLaunch, values: Values) -> None:
+def check_launch(opened: OpenLaunch, findings: TraceFindings) -> None:
     """Report what is wrong with a launch for the code of any architecture."""
     module, launch = opened.module, opened.launch
     kernel = module.kernels[module.variants[0].arch][launch.kernel]
     # Variants of a module agree on parameters, so any kernel serves to check the arguments.
-    _check_arguments(launch.arguments, kernel, opened.fields, values)
-    _check_cluster(launch.grid, launch.cluster, opened.fields, values.findings)
-    blocks = {code.arch: (launch.block, opened.fields) for code in module.variants}
-    for variant, fields in opened.variants:
-        _check_variant(launch, variant, kernel, fields, values)
-        block = (launch.block, opened.fields) if variant.block is None else (variant.block, fields)
+    _check_arguments(launch.arguments, kernel, opened.record, findings)
+    _check_cluster(launch.grid, launch.cluster, opened.record, findings)
+    blocks = {code.arch: (launch.block, opened.record) for code in module.variants}
+    for variant, record in opened.variants:
+        _check_variant(launch, variant, kernel, record, findings)
+        block = (launch.block, opened.record) if variant.block is None else (variant.block, record)
         blocks[variant.arch] = block
-    for arch, (block_of_arch, fields) in blocks.items():
+    for arch, (block_of_arch, record) in blocks.items():
         code = module.kernels[code_for(module, arch) or module.variants[0].arch]
         own_kernel = code.get(launch.kernel, kernel)
-        if not _block_fits(block_of_arch, own_kernel, fields, arch, values.findings):
+        if not _block_fits(block_of_arch, own_kernel, record, arch, findings):
             return
 
 
-def check_block(block: Triple, fields: Fields, findings: TraceFindings) -> None:
+def check_block(block: Triple, record: OpenRecord, findings: TraceFindings) -> None:
     """The limit on the threads of any block."""
     if prod(block) > MAX_THREADS:
         findings.fail(
             "TSR1125",
             f"a block has at most {MAX_THREADS} threads, not {prod(block)}",
-            fields.place("block"),
+            record.place("block"),
         )
 
 
 def _check_variant(
-    launch: Launch, variant: LaunchVariant, kernel: Kernel, fields: Fields, values: Values
+    launch: Launch,
+    variant: LaunchVariant,
+    kernel: Kernel,
+    record: OpenRecord,
+    findings: TraceFindings,
 ) -> None:
     if variant.arguments is not None:
-        _check_arguments(variant.arguments, kernel, fields, values)
+        _check_arguments(variant.arguments, kernel, record, findings)
     if variant.grid is not None or variant.cluster is not None:
         grid, cluster = variant.grid or launch.grid, variant.cluster or launch.cluster
-        _check_cluster(grid, cluster, fields, values.findings)
+        _check_cluster(grid, cluster, record, findings)
 
 
 def _block_fits(
-    block: Triple, kernel: Kernel, fields: Fields, arch: str, findings: TraceFindings
+    block: Triple, kernel: Kernel, record: OpenRecord, arch: str, findings: TraceFindings
 ) -> bool:
     """Whether a block obeys the kernel's `.reqntid` and `.maxntid`; reports it if not."""
     required, threads = kernel.required_block, prod(block)
@@ -94,7 +94,7 @@ def _block_fits(
         findings.error(
             "TSR1127",
             f"kernel `{kernel.name}` for `{arch}` requires a block of {x},{y},{z}",
-            fields.place("block"),
+            record.place("block"),
             f"`.reqntid {x}, {y}, {z}`",
             hint=f"give `block={x},{y},{z}`, or `//! variant {arch} block={x},{y},{z}` below it",
         )
@@ -104,7 +104,7 @@ def _block_fits(
             "TSR1127",
             f"kernel `{kernel.name}` for `{arch}` takes {kernel.max_threads} threads per block "
             f"at most, not {threads}",
-            fields.place("block"),
+            record.place("block"),
             "its `.maxntid` is smaller",
         )
         return False
@@ -112,7 +112,7 @@ def _block_fits(
 
 
 def _check_cluster(
-    grid: Triple, cluster: Triple | None, fields: Fields, findings: TraceFindings
+    grid: Triple, cluster: Triple | None, record: OpenRecord, findings: TraceFindings
 ) -> None:
     if cluster is None:
         return
@@ -120,37 +120,37 @@ def _check_cluster(
         findings.error(
             "TSR1126",
             f"a cluster has at most {MAX_CLUSTER_BLOCKS} blocks, not {prod(cluster)}",
-            fields.place("cluster"),
+            record.place("cluster"),
         )
     elif any(blocks % size for blocks, size in zip(grid, cluster, strict=True)):
         findings.error(
             "TSR1126",
             "the grid is not a multiple of the cluster in every dimension",
-            fields.place("cluster"),
+            record.place("cluster"),
             "grid={},{},{}".format(*grid),
         )
 
 
 def _check_arguments(
-    arguments: tuple[Argument, ...], kernel: Kernel, fields: Fields, values: Values
+    arguments: tuple[Argument, ...], kernel: Kernel, record: OpenRecord, findings: TraceFindings
 ) -> None:
     if len(arguments) != len(kernel.parameters):
-        values.findings.error(
+        findings.error(
             "TSR1130",
             f"kernel `{kernel.name}` takes {_count(len(kernel.parameters), 'argument')}, "
             f"but {len(arguments)} {'is' if len(arguments) == 1 else 'are'} given",
-            fields.place("args"),
+            record.place("args"),
             notes=(f"parameters: {', '.join(map(_described, kernel.parameters)) or 'none'}",),
         )
         return
     for index, (argument, parameter) in enumerate(zip(arguments, kernel.parameters, strict=True)):
         if not _fits(argument, parameter):
-            _report_mismatch(argument, parameter, index, fields, values)
+            _report_mismatch(argument, parameter, index, record, findings)
         elif parameter.is_pointer and isinstance(argument, Scalar) and argument.bits:
-            values.findings.warning(
+            findings.warning(
                 "TSR1135",
                 f"a number is passed for the pointer parameter `{parameter.name}`",
-                values.argument_places(*fields.value("args"))[index],
+                _argument_places(*record.given["args"])[index],
                 "not an address of any buffer",
                 about=(kernel.name, parameter.name),
                 hint="pass `BUFFER+OFFSET`, or `u64:0` for a null pointer",
@@ -172,15 +172,19 @@ def _fits(argument: Argument, parameter: Parameter) -> bool:
 
 
 def _report_mismatch(
-    argument: Argument, parameter: Parameter, index: int, fields: Fields, values: Values
+    argument: Argument,
+    parameter: Parameter,
+    index: int,
+    record: OpenRecord,
+    findings: TraceFindings,
 ) -> None:
-    place = values.argument_places(*fields.value("args"))[index]
+    place = _argument_places(*record.given["args"])[index]
     given = "an address (8 bytes)"
     if isinstance(argument, Scalar):
         given = f"`{argument.type.value}` ({_count(argument.type.bytes, 'byte')})"
     elif isinstance(argument, ByValue):
         given = f"a struct of {_count(len(argument.content), 'byte')}"
-    values.findings.error(
+    findings.error(
         "TSR1131",
         f"argument {index + 1} is {given}, but the parameter is `{parameter}` "
         f"({_count(parameter.bytes, 'byte')})",
@@ -207,3 +211,24 @@ def _described(parameter: Parameter) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _argument_places(text: str, at: int) -> list[tuple[int, int]]:
+    """Where each argument of a list that was read stands, for a diagnostic."""
+    places, start, depth = [], 1, 0
+    for sign in re.finditer(r"[\[\]{},]", text[:-1]):
+        if sign.start() and sign[0] in "[{":
+            depth += 1
+        elif sign[0] in "]}":
+            depth -= 1
+        elif sign[0] == "," and depth == 0:
+            places.append((start, sign.start()))
+            start = sign.end()
+    places.append((start, len(text) - 1))
+    return [_trimmed(text, at, *place) for place in places]
+
+
+def _trimmed(text: str, at: int, start: int, end: int) -> tuple[int, int]:
+    bare = text[start:end]
+    left = start + len(bare) - len(bare.lstrip())
+    return (at + left, at + left + len(bare.strip()))

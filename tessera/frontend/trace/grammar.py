@@ -8,9 +8,9 @@ imports this module: importing Lark and building its tables costs more than a sm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import lark
 from lark import Lark, Transformer, UnexpectedInput, v_args
@@ -18,7 +18,6 @@ from lark import Lark, Transformer, UnexpectedInput, v_args
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.trace.syntax import (
     AddressSyntax,
-    ArgumentSyntax,
     AttributeSyntax,
     ByValueSyntax,
     OperandSyntax,
@@ -107,60 +106,37 @@ def _own(token: lark.Token) -> Token:
 class _Build(Transformer[Token, Any]):
     """One method per rule: what the LALR parser keeps when it reduces."""
 
-    def record(self, children: list[Token]) -> list[Token]:
+    def record(self, children: Sequence[Token]) -> Sequence[Token]:
         return children
 
-    def integer(self, children: list[Token]) -> Token:
+    def integer(self, children: Sequence[Any]) -> object:
         return children[0]
 
-    def triple(self, children: list[Token]) -> tuple[Token, ...]:
-        return tuple(children)
+    pointer = integer
 
-    def shape(self, children: list[Token]) -> tuple[Token, ...]:
-        return tuple(children)
+    def triple(self, children: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(child for child in children if child is not None)
 
-    def address(self, children: list[Token | None]) -> AddressSyntax:
-        return AddressSyntax(cast(Token, children[0]), children[1])
+    shape = pointers = arguments = operands = dimensions = strides = attributes = list = triple
 
-    def word(self, children: list[Any]) -> WordSyntax:
+    def address(self, children: Sequence[Any]) -> AddressSyntax:
+        return AddressSyntax(*children)
+
+    def word(self, children: Sequence[Any]) -> WordSyntax:
         return WordSyntax(*children)
 
-    def pointers(self, children: list[WordSyntax | None]) -> tuple[WordSyntax, ...]:
-        return tuple(word for word in children if word is not None)
-
-    def pointer(self, children: list[AddressSyntax]) -> AddressSyntax:
-        return children[0]
-
-    def scalar(self, children: list[Token]) -> ScalarSyntax:
+    def scalar(self, children: Sequence[Any]) -> ScalarSyntax:
         return ScalarSyntax(*children)
 
-    def by_value(self, children: list[Any]) -> ByValueSyntax:
+    def by_value(self, children: Sequence[Any]) -> ByValueSyntax:
         kind, count, digits, words = children
         return ByValueSyntax(kind, count, digits, words or ())
 
-    def arguments(self, children: list[ArgumentSyntax | None]) -> tuple[ArgumentSyntax, ...]:
-        return tuple(argument for argument in children if argument is not None)
-
-    def operands(self, children: list[OperandSyntax | None]) -> tuple[OperandSyntax, ...]:
-        return tuple(operand for operand in children if operand is not None)
-
-    def operand(self, children: list[Any]) -> OperandSyntax:
+    def operand(self, children: Sequence[Any]) -> OperandSyntax:
         return OperandSyntax(*children)
 
-    def dimensions(self, children: list[Token | None]) -> tuple[Token, ...]:
-        return tuple(token for token in children if token is not None)
-
-    def strides(self, children: list[Token | None]) -> tuple[Token, ...]:
-        return tuple(token for token in children if token is not None)
-
-    def attributes(self, children: list[AttributeSyntax | None]) -> tuple[AttributeSyntax, ...]:
-        return tuple(entry for entry in children if entry is not None)
-
-    def attribute(self, children: list[Any]) -> AttributeSyntax:
+    def attribute(self, children: Sequence[Any]) -> AttributeSyntax:
         return AttributeSyntax(*children)
-
-    def list(self, children: list[Any]) -> tuple[Any, ...]:
-        return tuple(child for child in children if child is not None)
 
 
 def _fault(text: str, problem: UnexpectedInput) -> SyntaxFault:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from tessera.diagnostics import Label, Source, Span, TesseraError, error
 from tessera.frontend.trace.findings import TraceFindings
 from tessera.frontend.trace.kernels import Kernel, ModuleVariable, kernels_of, variables_of
+from tessera.frontend.trace.records import ModuleRecord
 from tessera.frontend.trace.split import Segment
 from tessera.ir.program.program import Buffer, BufferId, ModuleId, ModuleVariant, Role
 from tessera.ir.ptx import syntax as ptx
@@ -57,17 +58,6 @@ def _number(arch: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleRecord:
-    """A `module` record whose PTX is still to come. `arch` is None where it is not given."""
-
-    name: str
-    name_place: tuple[int, int]
-    arch: str | None
-    arch_place: tuple[int, int]
-    span: Span
-
-
 def variable_buffers(module: OpenModule, first: int) -> list[Buffer]:
     """A buffer for each variable of a module that takes memory, numbered from an id on."""
     used = [(v, v.bytes) for v in module.variables.values() if v.bytes]
@@ -85,8 +75,11 @@ def variable_buffers(module: OpenModule, first: int) -> list[Buffer]:
 
 def plain_module(source: Source, modules: Modules) -> OpenModule:
     """A whole PTX file as the only module."""
-    span = Span(source, 0, 1)
-    return modules.add(ModuleRecord(PLAIN_MODULE, (0, 1), None, (0, 1), span), Segment(source))
+    place = (0, 1)
+    record = ModuleRecord(
+        name=PLAIN_MODULE, name_place=place, arch_place=place, span=Span(source, *place)
+    )
+    return modules.add(record, Segment(source))
 
 
 class Modules:

@@ -11,28 +11,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.trace.syntax import AddressSyntax, Field, SyntaxFault, Token
 
 _MAX_LIST_DEPTH = 8
-# The names that follow the first word of a record; then come its fields.
-_RECORD_NAMES = {
-    "tessera.trace": ("VERSION",),
-    "buffer": ("NAME",),
-    "resident": (),
-    "module": ("NAME",),
-    "launch": ("KERNEL",),
-    "variant": ("ARCH",),
-    "memset": ("ADDRESS",),
-    "memcpy": ("ADDRESS", "ADDRESS"),
-    "op": ("OPERATOR",),
-    "pointers": ("NAME", "POINTERS"),
-    "event": ("NAME",),
-    "wait": ("NAME",),
-}
-_WITHOUT_FIELDS = ("tessera.trace", "pointers")
 _ADDRESS = r"(?P<buffer><BUFFER>)(?:\+(?P<offset><INTEGER>))?"
 _PLAIN_VALUES = {
     "address": _ADDRESS,
@@ -41,6 +25,7 @@ _PLAIN_VALUES = {
     "shape": "<EXTENT>(?:x<EXTENT>)*",
 }
 _TERMINAL = re.compile(r"^([A-Z]+): /(.*)/$", re.MULTILINE)
+_FORM = re.compile(r'^(?:record:|      \|) "([a-z.]+)"((?: [A-Z]+)*?)( FIELD\*)?$', re.MULTILINE)
 
 
 def parse_record(text: str) -> tuple[list[Token], list[Field]]:
@@ -77,22 +62,38 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"<([A-Z]+)>", lambda name: f"(?:{terminals()[name[1]]})", form))
 
 
+class RecordForm(NamedTuple):
+    """How the grammar writes a kind of record: the terminals of its names, and whether it has keys.
+
+    `start` matches its first word and names, `rest` its keys.
+    """
+
+    names: tuple[str, ...]
+    start: re.Pattern[str]
+    rest: re.Pattern[str]
+
+
 @cache
-def _record_start(word: str) -> re.Pattern[str]:
-    kinds = enumerate(_RECORD_NAMES[word])
-    names = "".join(rf"[ \t]+(?P<n{place}><{kind}>)" for place, kind in kinds)
-    return _pattern(rf"[ \t]*{re.escape(word)}{names}")
+def record_forms() -> dict[str, RecordForm]:
+    """The kinds of records in the grammar's rule `record`, by first word."""
+    forms = {}
+    for word, names, fields in _FORM.findall(grammar_text("trace")):
+        kinds = tuple(names.split())
+        groups = "".join(rf"[ \t]+(?P<n{place}><{kind}>)" for place, kind in enumerate(kinds))
+        start = _pattern(rf"[ \t]*{re.escape(word)}{groups}")
+        rest = _pattern(r"(?:[ \t]+<FIELD>)*[ \t\r]*" if fields else r"[ \t\r]*")
+        forms[word] = RecordForm(kinds, start, rest)
+    return forms
 
 
 def _plain_record(text: str) -> tuple[list[Token], list[Field]] | None:
     """A common record without comments: what the grammar would give, at a tenth of the cost."""
-    word = next(iter(text.split(None, 1)), "")
-    if word not in _RECORD_NAMES or not (start := _record_start(word).match(text)):
+    form = record_forms().get(next(iter(text.split(None, 1)), ""))
+    if form is None or not (start := form.start.match(text)):
         return None
-    fields = r"[ \t\r]*" if word in _WITHOUT_FIELDS else r"(?:[ \t]+<FIELD>)*[ \t\r]*"
-    if not _pattern(fields).fullmatch(text, start.end()):
+    if not form.rest.fullmatch(text, start.end()):
         return None
-    names = [_token(start, f"n{place}", kind) for place, kind in enumerate(_RECORD_NAMES[word])]
+    names = [_token(start, f"n{place}", kind) for place, kind in enumerate(form.names)]
     matches = _pattern("<FIELD>").finditer(text, start.end())
     return names, [_field(match[0], match.start()) for match in matches]
 
@@ -130,7 +131,7 @@ def _token(match: re.Match[str], place: int | str, kind: str) -> Token:
 
 def _field(text: str, at: int) -> Field:
     key, _, value = text.partition("=")
-    return Field(key, value, at, at + len(key) + 1)
+    return Field(key, value, at)
 
 
 # --- the grammar ---------------------------------------------------------------------------

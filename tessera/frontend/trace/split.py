@@ -14,32 +14,17 @@ import re
 from dataclasses import dataclass
 
 from tessera.diagnostics import Source
+from tessera.frontend.trace.records import RECORDS
 
-RECORD_KINDS = (
-    "tessera.trace",
-    "buffer",
-    "resident",
-    "module",
-    "launch",
-    "variant",
-    "memset",
-    "memcpy",
-    "op",
-    "pointers",
-    "event",
-    "wait",
-)
-
-VERSION_KIND = "tessera.trace"
 MARK = "//!"
 
 _RECORD = re.compile(r"^//![^\n]*", re.MULTILINE)
 _FIRST_WORD = re.compile(r"//![ \t]*([^\s=\[\]{}]*)")
 _INDENTED = re.compile(
-    r"^[ \t]+(//![ \t]*(?:" + "|".join(map(re.escape, RECORD_KINDS)) + r")(?=\s|$))", re.MULTILINE
+    r"^[ \t]+(//![ \t]*(?:" + "|".join(map(re.escape, RECORDS)) + r")(?=\s|$))", re.MULTILINE
 )
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_ENDS_MODULE = frozenset(("module", "launch", "memset", "memcpy", "op"))
+_ENDS_MODULE = frozenset(word for word, kind in RECORDS.items() if kind.ends_module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +66,7 @@ def is_trace(text: str) -> bool:
     """Whether any record is in a text; a `//!` comment of some other kind does not count."""
     if MARK not in text:
         return False
-    return any(_kind(text, record.start()) in RECORD_KINDS for record in _RECORD.finditer(text))
+    return any(_kind(text, record.start()) in RECORDS for record in _RECORD.finditer(text))
 
 
 def split_trace(source: Source) -> list[Part]:

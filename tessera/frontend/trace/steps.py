@@ -1,153 +1,272 @@
-"""The steps of a trace that launch no kernel: memsets, copies, library calls, events, waits.
+"""The steps of a trace: what is special about the records that make them.
 
-In: the fields of a record. Out: steps in file order, with `LaunchId` and `EventId` counted up.
-Ranges lie inside their buffers, copies do not overlap themselves, weights are never written.
+In: records as they are read (`build_trace`). Out: steps in file order, with `LaunchId` and
+`EventId` counted up. `readers` are for values that mean more than their type says: ranges lie
+inside their buffers, copies do not overlap themselves, weights are never written. `takers` put a
+record among the steps. A launch is checked against its kernel when the first record that is not
+one of its variants arrives, because these decide how it is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
 
-from tessera.diagnostics import Label, Span
-from tessera.frontend.trace.fields import Fields, read_stream
-from tessera.frontend.trace.findings import TraceFindings, did_you_mean
-from tessera.frontend.trace.syntax import Token
-from tessera.frontend.trace.values import MAX_BYTES, Values
+from tessera.diagnostics import Label
+from tessera.frontend.trace.check import OpenLaunch, check_block, check_launch
+from tessera.frontend.trace.findings import RecordAbandoned, did_you_mean
+from tessera.frontend.trace.modules import Modules, OpenModule, code_for
+from tessera.frontend.trace.records import RECORDS, OpenRecord
+from tessera.frontend.trace.values import Values
 from tessera.ir.program.program import (
-    Buffer,
     Event,
     EventId,
     LaunchId,
     LibraryCall,
-    Memcpy,
-    Memset,
     Pointer,
     Role,
     Step,
-    Wait,
+    Triple,
 )
 
-Place = tuple[int, int]
+_STREAM = re.compile(r"[A-Za-z0-9_$.]+")
+
+# Reads a value of a record: its text, and where that stands.
+ReadSpecial = Callable[[OpenRecord, str, int], Any]
+Take = Callable[[OpenRecord], None]
 
 
 class TraceSteps:
     """The steps so far."""
 
-    def __init__(self, findings: TraceFindings, values: Values) -> None:
-        self.findings = findings
+    def __init__(self, values: Values, modules: Modules) -> None:
         self.values = values
+        self.findings = values.findings
+        self.modules = modules
         self.steps: list[Step] = []
         self._work = 0
-        self._events: dict[str, Event] = {}
         self._event_count = 0
+        self._events: dict[str, Event] = {}
+        self._module: OpenModule | None = None  # of the launch that is being read
+        self._open: OpenLaunch | None = None
+        # After a launch with a fault, its variants are passed over in silence.
+        self._skip_variants = False
+        self.readers: dict[tuple[str, str], ReadSpecial] = {
+            ("launch", "kernel"): self._kernel,
+            ("launch", "block"): self._block,
+            ("variant", "arch"): self._arch,
+            ("variant", "block"): self._block,
+            ("memset", "bytes"): self._memset_bytes,
+            ("memset", "element_bytes"): self._element_bytes,
+            ("memset", "value"): self._memset_value,
+            ("memcpy", "bytes"): self._memcpy_bytes,
+            ("op", "writes"): self._writes,
+            ("wait", "event"): self._event_above,
+            **{(word, "stream"): self._stream for word in RECORDS},
+        }
+        self.takers: dict[str, Take] = {
+            "launch": self._take_launch,
+            "variant": self._take_variant,
+            "memset": self._take_work,
+            "memcpy": self._take_work,
+            "op": self._take_call,
+            "event": self._take_event,
+            "wait": self._take_wait,
+        }
 
-    def next_id(self) -> LaunchId:
+    def close(self) -> None:
+        """Check the open launch and put it among the steps."""
+        opened, self._open = self._open, None
+        self._skip_variants = False
+        if opened is None:
+            return
+        if not opened.module.broken:
+            check_launch(opened, self.findings)
+        launch = opened.launch
+        if opened.variants:
+            launch = replace(launch, variants=tuple(variant for variant, _ in opened.variants))
+        self.steps.append(launch)
+
+    # --- whole records ---------------------------------------------------------------------
+
+    def _next_id(self) -> LaunchId:
         """The id of the next launch, memset, memcpy or library call."""
         self._work += 1
         return LaunchId(self._work - 1)
 
-    def memset(self, fields: Fields, names: Sequence[Token]) -> None:
-        """`memset y+0 bytes=4096 value=0x00`."""
-        target, place = self._address(fields, names[0])
-        size = self._range(fields, target, place)
-        self._check_written(target, place, "memset")
-        width = 1
-        if "element_bytes" in fields:
-            text, at = fields.value("element_bytes")
-            width = self.values.integer(text, at, "`element_bytes`", 1, 4)
-            if width == 3 or size % width:
-                message = "`element_bytes` must be 1, 2 or 4, and divide `bytes`"
-                self.findings.fail("TSR1138", message, fields.place("element_bytes"))
-        high = (1 << (8 * width)) - 1
-        value = self.values.integer(*fields.value("value"), "`value`", 0, high)
-        self.steps.append(
-            Memset(
-                id=self.next_id(),
-                target=target,
-                bytes=size,
-                value=value,
-                element_bytes=width,
-                stream=read_stream(fields, self.findings),
-                span=self._span(fields),
-            )
-        )
+    def _take_launch(self, record: OpenRecord) -> None:
+        assert self._module is not None
+        launch = record.make(self.findings, module=self._module.id, id=self._next_id())
+        self._open = OpenLaunch(launch, record, self._module)
 
-    def memcpy(self, fields: Fields, names: Sequence[Token]) -> None:
-        """`memcpy y+0 x+0 bytes=4096`: target, then source."""
-        target, place = self._address(fields, names[0])
-        source, source_place = self._address(fields, names[1])
-        size = self._range(fields, target, place)
-        self._range(fields, source, source_place)
-        self._check_written(target, place, "memcpy")
-        if target.buffer == source.buffer and abs(target.offset - source.offset) < size:
-            self.findings.fail(
-                "TSR1139",
-                "source and target of a copy overlap",
-                source_place,
-                secondary=(Label(self.findings.span(*place), "the target"),),
-                hint="the result would depend on the order in which bytes are copied",
-            )
-        self.steps.append(
-            Memcpy(
-                id=self.next_id(),
-                target=target,
-                source=source,
-                bytes=size,
-                stream=read_stream(fields, self.findings),
-                span=self._span(fields),
-            )
-        )
+    def _take_variant(self, record: OpenRecord) -> None:
+        assert self._open is not None
+        self._open.variants.append((record.make(self.findings), record))
 
-    def library_call(self, fields: Fields, names: Sequence[Token]) -> None:
-        """`op aten::mm.out reads=[...] writes=[...] attrs={...}`."""
-        reads = self.values.operands(*fields.value("reads"))
-        writes = self.values.operands(*fields.value("writes"))
-        for operand in writes:
-            self._check_written(operand.pointer, fields.place("writes"), "op")
-        attributes = self.values.attributes(*fields.value("attrs")) if "attrs" in fields else ()
-        call = LibraryCall(
-            id=self.next_id(),
-            operator=str(names[0]),
-            reads=reads,
-            writes=writes,
-            attributes=attributes,
-            stream=read_stream(fields, self.findings),
-            span=self._span(fields),
-        )
-        self._check_operator(call, fields.base + (names[0].start_pos or 0))
+    def _take_work(self, record: OpenRecord) -> None:
+        self.steps.append(record.make(self.findings, id=self._next_id()))
+
+    def _take_call(self, record: OpenRecord) -> None:
+        call = record.make(self.findings, id=self._next_id())
+        self._check_operator(call, record.place("operator"))
         self.steps.append(call)
 
-    def event(self, fields: Fields, names: Sequence[Token]) -> None:
-        """`event done stream=1`."""
-        stream = read_stream(fields, self.findings)
-        event = Event(EventId(self._event_count), str(names[0]), stream, self._span(fields))
+    def _take_event(self, record: OpenRecord) -> None:
+        event = record.make(self.findings, id=EventId(self._event_count))
         self._event_count += 1
         self._events[event.name] = event
         self.steps.append(event)
 
-    def wait(self, fields: Fields, names: Sequence[Token]) -> None:
-        """`wait done stream=2`: for the last `event done` above."""
-        name = str(names[0])
-        event = self._events.get(name)
-        if event is None:
-            start = fields.base + (names[0].start_pos or 0)
+    def _take_wait(self, record: OpenRecord) -> None:
+        self.steps.append(record.make(self.findings))
+
+    # --- launches --------------------------------------------------------------------------
+
+    def _kernel(self, record: OpenRecord, text: str, at: int) -> str:
+        """`MODULE.KERNEL`."""
+        self._skip_variants = True
+        name, dot, kernel = text.rpartition(".")
+        if not dot or not name or not kernel:
+            message = f"expected `MODULE.KERNEL`, found `{text}`"
+            self.findings.fail("TSR1103", message, (at, at + len(text)))
+        module = self.modules.by_name.get(name)
+        if module is None:
+            self._unknown_module(name, (at, at + len(name)))
+        if not module.broken:
+            self._check_kernel(module, kernel, at + len(name) + 1)
+        module.launched = True
+        self._module = module
+        return kernel
+
+    def _unknown_module(self, name: str, place: tuple[int, int]) -> NoReturn:
+        if later := self.modules.declared_later(name, place[0]):
             self.findings.fail(
-                "TSR1170",
-                f"event `{name}` is waited for, but no record above records it",
-                (start, start + len(name)),
-                hint=did_you_mean(name, self._events)
-                or f"put `//! event {name} stream=S` after the work to wait for",
+                "TSR1114",
+                f"module `{name}` is launched before it is declared",
+                place,
+                secondary=(Label(later, "declared here"),),
+                hint="move the module up",
             )
-        stream = read_stream(fields, self.findings)
-        self.steps.append(Wait(event.id, stream, self._span(fields)))
+        hint = did_you_mean(name, self.modules.by_name)
+        self.findings.fail("TSR1112", f"unknown module `{name}`", place, hint=hint)
 
-    # --- parts -----------------------------------------------------------------------------
+    def _check_kernel(self, module: OpenModule, kernel: str, at: int) -> None:
+        first = module.variants[0]
+        kernels = module.kernels[first.arch]
+        if kernel in kernels:
+            return
+        device = any(f.name == kernel for f in first.ptx.functions())
+        self.findings.fail(
+            "TSR1113",
+            f"`{kernel}` is a function without `.entry` or body, not a kernel"
+            if device
+            else f"module `{module.name}` has no kernel `{kernel}`",
+            (at, at + len(kernel)),
+            notes=("kernels: " + (", ".join(list(kernels)[:10]) or "none"),),
+            hint=did_you_mean(kernel, kernels),
+        )
 
-    def _check_operator(self, call: LibraryCall, start: int) -> None:
+    def _block(self, record: OpenRecord, text: str, at: int) -> Triple:
+        block = self.values.triple(text, at, "block")
+        check_block(block, record, self.findings)
+        return block
+
+    def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
+        """The architecture of a variant, right after a launch or another variant of it."""
+        if self._open is None:
+            if self._skip_variants:
+                raise RecordAbandoned
+            self.findings.fail(
+                "TSR1109",
+                "`variant` does not follow a launch",
+                (record.start, record.end),
+                hint="put it on the line after the launch whose settings it changes",
+            )
+        module, place = self._open.module, (at, at + len(arch))
+        known = [code.arch for code in module.variants]
+        if code_for(module, arch) is None and not module.broken:
+            self.findings.fail(
+                "TSR1152",
+                f"module `{module.name}` has no code for `{arch}`",
+                place,
+                notes=("it has: " + ", ".join(known),),
+                hint=did_you_mean(arch, known),
+            )
+        if any(variant.arch == arch for variant, _ in self._open.variants):
+            self.findings.fail("TSR1155", f"the launch has two variants for `{arch}`", place)
+        return arch
+
+    # --- memsets, copies, library calls ----------------------------------------------------
+
+    def _memset_bytes(self, record: OpenRecord, text: str, at: int) -> int:
+        size = self._range(record, "target", text, at)
+        self._check_written(record.row["target"], record.place("target"), "memset")
+        return size
+
+    def _element_bytes(self, record: OpenRecord, text: str, at: int) -> int:
+        width = self.values.integer(text, at, "element_bytes")
+        if width == 3 or record.row["bytes"] % width:
+            message = "`element_bytes` must be 1, 2 or 4, and divide `bytes`"
+            self.findings.fail("TSR1138", message, (at, at + len(text)))
+        return width
+
+    def _memset_value(self, record: OpenRecord, text: str, at: int) -> int:
+        width = record.row.get("element_bytes", 1)
+        return self.values.integer(text, at, "value", (1 << (8 * width)) - 1)
+
+    def _memcpy_bytes(self, record: OpenRecord, text: str, at: int) -> int:
+        size = self._range(record, "target", text, at)
+        self._range(record, "source", text, at)
+        target, source = record.row["target"], record.row["source"]
+        self._check_written(target, record.place("target"), "memcpy")
+        if target.buffer == source.buffer and abs(target.offset - source.offset) < size:
+            self.findings.fail(
+                "TSR1139",
+                "source and target of a copy overlap",
+                record.place("source"),
+                secondary=(Label(self.findings.span(*record.place("target")), "the target"),),
+                hint="the result would depend on the order in which bytes are copied",
+            )
+        return size
+
+    def _range(self, record: OpenRecord, end: str, text: str, at: int) -> int:
+        """How many bytes are written to or read from one end of a step, inside its buffer."""
+        size = self.values.integer(text, at, "bytes")
+        pointer = record.row[end]
+        buffer = self.values.by_id(pointer.buffer)
+        if pointer.offset + size > buffer.bytes:
+            self.findings.fail(
+                "TSR1137",
+                f"{size} bytes from `{buffer.name}+{pointer.offset}` reach outside the buffer",
+                record.place(end),
+                f"`{buffer.name}` has {buffer.bytes} bytes",
+            )
+        return size
+
+    def _writes(self, record: OpenRecord, text: str, at: int) -> Any:
+        operands = self.values.operands(text, at, "writes")
+        for operand in operands:
+            self._check_written(operand.pointer, record.place("writes"), "op")
+        return operands
+
+    def _check_written(self, target: Pointer, place: tuple[int, int], word: str) -> None:
+        buffer = self.values.by_id(target.buffer)
+        if buffer.role is not Role.WEIGHT:
+            return
+        self.findings.fail(
+            "TSR1143",
+            f"`{word}` writes the weight `{buffer.name}`",
+            place,
+            secondary=(Label(buffer.span, "declared here"),) if buffer.span else (),
+            hint="a weight is shared by all requests; make it a `state` if it changes",
+        )
+
+    def _check_operator(self, call: LibraryCall, place: tuple[int, int]) -> None:
         # Imported here because few traces call a library, and the table is large.
         from tessera.ir.operators import table as operators
 
-        place = (start, start + len(call.operator))
         if call.operator not in operators.table():
             near = " or ".join(f"`{name}`" for name in operators.near_names(call.operator))
             self.findings.fail(
@@ -161,36 +280,27 @@ class TraceSteps:
         except operators.OperatorMismatch as reason:
             self.findings.fail("TSR1164", f"this is no call of `{call.operator}`: {reason}", place)
 
-    def _address(self, fields: Fields, token: Token) -> tuple[Pointer, Place]:
-        start = fields.base + (token.start_pos or 0)
-        return self.values.address(str(token), start), (start, start + len(token))
+    # --- streams ---------------------------------------------------------------------------
 
-    def _range(self, fields: Fields, pointer: Pointer, place: Place) -> int:
-        size = self.values.integer(*fields.value("bytes"), "`bytes`", 1, MAX_BYTES)
-        buffer = self._buffer(pointer)
-        if pointer.offset + size > buffer.bytes:
+    def _stream(self, record: OpenRecord, text: str, at: int) -> str:
+        if not _STREAM.fullmatch(text):
             self.findings.fail(
-                "TSR1137",
-                f"{size} bytes from `{buffer.name}+{pointer.offset}` reach outside the buffer",
-                place,
-                f"`{buffer.name}` has {buffer.bytes} bytes",
+                "TSR1103",
+                f"`{text[:40]}` is not the name of a stream",
+                (at, at + len(text)),
+                "letters, digits, `_`, `$` and `.`",
             )
-        return size
+        return text
 
-    def _check_written(self, target: Pointer, place: Place, kind: str) -> None:
-        buffer = self._buffer(target)
-        if buffer.role is not Role.WEIGHT:
-            return
-        self.findings.fail(
-            "TSR1143",
-            f"`{kind}` writes the weight `{buffer.name}`",
-            place,
-            secondary=(Label(buffer.span, "declared here"),) if buffer.span else (),
-            hint="a weight is shared by all requests; make it a `state` if it changes",
-        )
-
-    def _buffer(self, pointer: Pointer) -> Buffer:
-        return self.values.by_id(pointer.buffer)
-
-    def _span(self, fields: Fields) -> Span:
-        return self.findings.span(fields.line.start, fields.line.end)
+    def _event_above(self, record: OpenRecord, name: str, at: int) -> EventId:
+        """The last `event` of a name."""
+        event = self._events.get(name)
+        if event is None:
+            self.findings.fail(
+                "TSR1170",
+                f"event `{name}` is waited for, but no record above records it",
+                (at, at + len(name)),
+                hint=did_you_mean(name, self._events)
+                or f"put `//! event {name} stream=S` after the work to wait for",
+            )
+        return event.id

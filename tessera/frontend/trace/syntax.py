@@ -6,7 +6,6 @@ that stands. Nothing is resolved here: names stay names and numbers stay digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
@@ -90,11 +89,9 @@ class AttributeSyntax(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """`key=value` of a record: `at` and `value_at` are offsets in the record's text."""
+class Field(NamedTuple):
+    """`key=value` of a record, whose key starts at an offset in the record's text."""
 
     key: str
     value: str
     at: int
-    value_at: int

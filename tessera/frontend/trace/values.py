@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from tessera.diagnostics import Label
 from tessera.frontend.trace.findings import TraceFindings, did_you_mean
 from tessera.frontend.trace.parse_record import parse_value, plain_argument
+from tessera.frontend.trace.records import HIGHEST, LIMITS, MAX_BYTES
 from tessera.frontend.trace.syntax import (
     AddressSyntax,
     ArgumentSyntax,
-    AttributeSyntax,
     ByValueSyntax,
     OperandSyntax,
     ScalarSyntax,
@@ -39,17 +39,22 @@ from tessera.ir.program.program import (
     Operand,
     Pointer,
     PointerWord,
+    Role,
     Scalar,
     Triple,
 )
 from tessera.ir.program.scalar_text import is_scalar_type, scalar_bits
 
-MAX_BYTES = 1 << 48
 MAX_STRUCT_BYTES = 32764
 MAX_RANK = 64
 
 _LONGEST_INTEGER = 40
 _DATA_TYPES = {kind.value: kind for kind in DataType}
+_ROLES = {role.value: role for role in Role if role is not Role.VARIABLE}
+
+N = TypeVar("N")
+# Takes the text of a value, where it stands, and its key.
+ReadValue = Callable[[str, int, str], Any]
 
 
 class Values:
@@ -62,6 +67,21 @@ class Values:
         self._syntax: dict[tuple[str, str], Any] = {}
         self._triples: dict[tuple[str, str], Triple] = {}
         self._arguments: dict[str, Argument] = {}
+        # How the value of a field is read: by its type, as the record's class writes it.
+        self.by_type: dict[str, ReadValue] = {
+            "str": lambda text, at, key: text,
+            "int": self.integer,
+            "bool": lambda text, at, key: bool(self.integer(text, at, key)),
+            "Triple": self.triple,
+            "tuple[int, ...]": self.shape,
+            "Role": self.role,
+            "DataType": self.data_type,
+            "BufferId": lambda text, at, key: self.buffer(text, at).id,
+            "Pointer": self.address,
+            "tuple[Argument, ...]": self.arguments,
+            "tuple[Operand, ...]": self.operands,
+            "tuple[tuple[str, AttributeValue], ...]": self.attributes,
+        }
 
     def declare(self, buffer: Buffer) -> None:
         """Make a buffer known."""
@@ -74,41 +94,51 @@ class Values:
 
     # --- numbers and names -----------------------------------------------------------------
 
-    def integer(self, text: str, at: int, what: str, low: int, high: int) -> int:
-        """An integer from `low` to `high`."""
-        return self._bounded(self._parse("integer", text, at), at, what, low, high)
+    def integer(self, text: str, at: int, key: str, high: int | None = None) -> int:
+        """An integer in the limits of its key; `high` where that depends on other keys."""
+        low, highest = LIMITS[key]
+        token = self._parse("integer", text, at)
+        return self._bounded(token, at, f"`{key}`", low, highest if high is None else high)
 
-    def triple(self, text: str, at: int, what: str, high: Triple) -> Triple:
-        """`X,Y,Z`, each from 1 to its part of `high`."""
-        if known := self._triples.get((what, text)):
+    def triple(self, text: str, at: int, key: str) -> Triple:
+        """`X,Y,Z`, each from 1 to the most for its key."""
+        if known := self._triples.get((key, text)):
             return known
         x, y, z = (
-            self._bounded(token, at, f"{what}.{axis}", 1, limit)
-            for token, axis, limit in zip(self._parse("triple", text, at), "xyz", high, strict=True)
+            self._bounded(token, at, f"`{key}`.{axis}", 1, limit)
+            for token, axis, limit in zip(
+                self._parse("triple", text, at), "xyz", HIGHEST[key], strict=True
+            )
         )
-        return self._triples.setdefault((what, text), (x, y, z))
+        return self._triples.setdefault((key, text), (x, y, z))
 
-    def shape(self, text: str, at: int) -> tuple[int, ...]:
+    def shape(self, text: str, at: int, key: str) -> tuple[int, ...]:
         """`32x32`: extents from 1."""
         tokens = self._parse("shape", text, at)
         if len(tokens) > MAX_RANK:
-            self.findings.fail(
-                "TSR1103", f"a shape has at most {MAX_RANK} dimensions", (at, at + len(text))
-            )
+            message = f"a shape has at most {MAX_RANK} dimensions"
+            self.findings.fail("TSR1103", message, (at, at + len(text)))
         return tuple(self._bounded(token, at, "an extent", 1, MAX_BYTES) for token in tokens)
 
-    def data_type(self, text: str, at: int) -> DataType:
+    def data_type(self, text: str, at: int, key: str = "") -> DataType:
         """An element type by name."""
-        kind = _DATA_TYPES.get(text)
-        if kind is None:
+        return self._named("TSR1122", "type", text, at, _DATA_TYPES)
+
+    def role(self, text: str, at: int, key: str) -> Role:
+        """The role of a buffer by name."""
+        return self._named("TSR1123", "role", text, at, _ROLES)
+
+    def _named(self, code: str, what: str, text: str, at: int, known: dict[str, N]) -> N:
+        value = known.get(text)
+        if value is None:
             self.findings.fail(
-                "TSR1122",
-                f"unknown type `{text[:40]}`",
+                code,
+                f"unknown {what} `{text[:40]}`",
                 (at, at + len(text)),
-                notes=("types: " + ", ".join(_DATA_TYPES),),
-                hint=did_you_mean(text, _DATA_TYPES),
+                notes=(f"{what}s: " + ", ".join(known),),
+                hint=did_you_mean(text, known),
             )
-        return kind
+        return value
 
     # --- addresses -------------------------------------------------------------------------
 
@@ -118,7 +148,7 @@ class Values:
             self._unknown_buffer(name, at)
         return self.buffers[name]
 
-    def address(self, text: str, at: int) -> Pointer:
+    def address(self, text: str, at: int, key: str) -> Pointer:
         """`BUFFER` or `BUFFER+BYTES`, inside the buffer or one past it."""
         return self._pointer(self._parse("address", text, at), at)
 
@@ -129,7 +159,7 @@ class Values:
 
     # --- arguments -------------------------------------------------------------------------
 
-    def arguments(self, text: str, at: int) -> tuple[Argument, ...]:
+    def arguments(self, text: str, at: int, key: str) -> tuple[Argument, ...]:
         """`[x, y+64, u32:7]`."""
         fast = None if "{" in text else self._simple_arguments(text, at)
         if fast is not None:
@@ -137,31 +167,20 @@ class Values:
         syntax = self._parse("arguments", text, at, remember=False)
         return tuple(self._argument(argument, at) for argument in syntax)
 
-    def argument_places(self, text: str, at: int) -> list[tuple[int, int]]:
-        """Where each argument of a list that was read stands, for a diagnostic."""
-        places, start, depth = [], 1, 0
-        for sign in re.finditer(r"[\[\]{},]", text[:-1]):
-            if sign.start() and sign[0] in "[{":
-                depth += 1
-            elif sign[0] in "]}":
-                depth -= 1
-            elif sign[0] == "," and depth == 0:
-                places.append((start, sign.start()))
-                start = sign.end()
-        places.append((start, len(text) - 1))
-        return [_trimmed(text, at, *place) for place in places]
-
-    def operands(self, text: str, at: int) -> tuple[Operand, ...]:
+    def operands(self, text: str, at: int, key: str) -> tuple[Operand, ...]:
         """`[a:f32[64,32], b+128:f32[32,16]{1,32}]`, each inside its buffer."""
         syntax = self._parse("operands", text, at, remember=False)
         return tuple(self._operand(operand, at) for operand in syntax)
 
-    def attributes(self, text: str, at: int) -> tuple[tuple[str, AttributeValue], ...]:
+    def attributes(self, text: str, at: int, key: str) -> tuple[tuple[str, AttributeValue], ...]:
         """`{"key": value}` with JSON scalars and lists."""
         attributes: dict[str, AttributeValue] = {}
         for entry in self._parse("attributes", text, at, remember=False):
-            key = self._attribute_key(entry, attributes, at)
-            attributes[key] = self._attribute_value(entry.value, at)
+            name = str(json.loads(entry.key))
+            if name in attributes:
+                message = f"attribute `{name}` is given twice"
+                self.findings.fail("TSR1105", message, _place(entry.key, at))
+            attributes[name] = self._attribute_value(entry.value, at)
         return tuple(attributes.items())
 
     # --- parts -----------------------------------------------------------------------------
@@ -320,18 +339,14 @@ class Values:
         by_offset: dict[int, PointerWord] = {}
         for entry in syntax:
             word = self._word(entry, at)
+            fault = ""
             if word.offset + POINTER_BYTES > count:
-                self.findings.fail(
-                    "TSR1134",
-                    f"pointer at byte {word.offset} is outside its struct of {count} bytes",
-                    _place(entry.offset, at),
-                )
-            if any(abs(word.offset - other) < POINTER_BYTES for other in by_offset):
-                self.findings.fail(
-                    "TSR1134",
-                    f"pointer at byte {word.offset} overlaps another one",
-                    _place(entry.offset, at),
-                )
+                fault = f"is outside its struct of {count} bytes"
+            elif any(abs(word.offset - other) < POINTER_BYTES for other in by_offset):
+                fault = "overlaps another one"
+            if fault:
+                message = f"pointer at byte {word.offset} {fault}"
+                self.findings.fail("TSR1134", message, _place(entry.offset, at))
             by_offset[word.offset] = word
         return tuple(by_offset[offset] for offset in sorted(by_offset))
 
@@ -364,14 +379,6 @@ class Values:
             self.findings.fail("TSR1161", f"an operand has at most {MAX_RANK} dimensions", place)
         return tuple(self._bounded(token, at, what, 0, MAX_BYTES) for token in tokens)
 
-    def _attribute_key(self, entry: AttributeSyntax, known: dict[str, Any], at: int) -> str:
-        key = str(json.loads(entry.key))
-        if key in known:
-            self.findings.fail(
-                "TSR1105", f"attribute `{key}` is given twice", _place(entry.key, at)
-            )
-        return key
-
     def _attribute_value(self, value: Token | tuple[Any, ...], at: int) -> AttributeValue:
         if isinstance(value, tuple):
             return tuple(self._attribute_value(element, at) for element in value)
@@ -391,9 +398,3 @@ class Values:
 def _place(token: Token, at: int) -> tuple[int, int]:
     start = at + (token.start_pos or 0)
     return (start, start + len(token))
-
-
-def _trimmed(text: str, at: int, start: int, end: int) -> tuple[int, int]:
-    bare = text[start:end]
-    left = start + len(bare) - len(bare.lstrip())
-    return (at + left, at + left + len(bare.strip()))
