@@ -10,6 +10,7 @@ import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
 from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_apart, check_output
@@ -83,7 +84,7 @@ def analyze(messages: Messages, given: Typed) -> int:
     try:
         graph_file = None if options.kernels else command.graph_file()
         command.check_places(graph_file)
-        with messages.waiting(command.file):
+        with Progress(messages, f"analysing {command.file}"):
             report = find_report(command.file, options)
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))

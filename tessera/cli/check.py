@@ -9,6 +9,7 @@ import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
 from tessera.diagnostics import ExitCode, Severity, TesseraError
 from tessera.report.diagnostics import safe
 
@@ -76,7 +77,7 @@ def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions
     from tessera.driver.run.open_plan import check_plan_file
     from tessera.report.check import check_json, check_text
 
-    with messages.waiting(command.file):
+    with Progress(messages, f"proving {command.file}"):
         opened = check_plan_file(command.file, options)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
     text = check_json(opened) if command.as_json else check_text(opened, page_width())
@@ -88,7 +89,7 @@ def _check_trace(messages: Messages, command: CheckCommand, options: AnalyzeOpti
     from tessera.driver import analyze as driver
     from tessera.report import analysis as report
 
-    with messages.waiting(command.file):
+    with Progress(messages, f"analysing {command.file}"):
         analysis = driver.analyze(command.file, options)
     messages.show(analysis.diagnostics)
     counts = {

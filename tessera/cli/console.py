@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,6 @@ from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.output import Kind, write_file
 from tessera.report import diagnostics as render
 from tessera.settings import read_settings
-
-_SLOW_BYTES = 4 << 20  # a file from this size on takes long enough to say so
 
 
 def at_terminal() -> bool:
@@ -90,22 +88,6 @@ class Messages:
         if self.color != "auto":
             return self.color == "always"
         return at_terminal() and read_settings().color is not False
-
-    @contextmanager
-    def waiting(self, path: str) -> Iterator[None]:
-        """Say on a terminal that a large file is being read, and take it back afterwards."""
-        try:
-            size = os.path.getsize(path)
-        except (OSError, ValueError):
-            size = 0
-        if size < _SLOW_BYTES or not at_terminal() or self.form == "json":
-            yield
-            return
-        click.echo(f"reading {render.safe(path)} ({size >> 20} MiB) ...", err=True, nl=False)
-        try:
-            yield
-        finally:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
 
 
 def form_option(command: Callable[..., object]) -> Callable[..., object]:

@@ -10,7 +10,6 @@ import click
 
 from tessera.cli.console import (
     Messages,
-    at_terminal,
     data_root_option,
     form_option,
     page_width,
@@ -18,7 +17,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.progress import PlanWatch
+from tessera.cli.progress import PlanProgress
 from tessera.diagnostics import ExitCode
 from tessera.driver.options import WrongOption
 from tessera.ir.choices import Objective, Strategy
@@ -135,7 +134,7 @@ def plan(messages: Messages, given: Typed) -> int:
     if command.emit == "lp":
         write_data(emit_lp(traces, options).encode(), target, Kind.MODEL)
         return 0
-    with PlanWatch(visible=at_terminal() and messages.form != "json") as watch:
+    with PlanProgress(messages) as watch:
         planned = make_plan(
             traces, options, watch.listen(), compare=command.emit is None, pareto=command.pareto
         )

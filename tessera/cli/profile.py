@@ -9,7 +9,7 @@ import click
 
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.run import progress
+from tessera.cli.progress import Progress
 from tessera.cli.types import finite
 from tessera.output import Kind, check_output, write_file
 from tessera.report.diagnostics import safe
@@ -68,8 +68,8 @@ def profile(messages: Messages, given: Typed) -> int:
 
     command, options = given.record(ProfileCommand), given.record(driver.ProfileOptions)
     check_output(command.output, Kind.PROFILE, (command.file, options.data))
-    with progress(messages, "steps measured") as show:
-        measured = driver.profile(command.file, options, show)
+    with Progress(messages, "measuring", "steps") as shown:
+        measured = driver.profile(command.file, options, shown.count)
     write_file(command.output, driver.profile_text(measured).encode(), Kind.PROFILE)
     text = f"{_text(measured)}wrote {safe(command.output)}\n"
     write_data(text.encode(errors="replace"), "-")

@@ -12,16 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
 from tessera.backend.known_backends import BackendName
 from tessera.cli.console import (
-    Forgiving,
     Messages,
     ReaderGone,
-    at_terminal,
     data_root_option,
     form_option,
     page_width,
@@ -30,6 +28,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress, counted
 from tessera.cli.types import finite, speed
 
 if TYPE_CHECKING:
@@ -177,8 +176,8 @@ def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> 
 
     if command.outputs is not None:
         check_outputs(command.file, options, command.outputs)
-    with progress(messages, "steps") as on_step:
-        report = run_trace(command.file, options, on_step)
+    with Progress(messages, "running", "steps") as shown:
+        report = run_trace(command.file, options, shown.count)
     if command.outputs is not None:
         write_outputs(report, command.outputs)
     messages.show(report.diagnostics)
@@ -196,10 +195,10 @@ def _run_plan(
     from tessera.driver.run.keep_run import prepare_kept, run_kept
     from tessera.report.run import run_json, run_text
 
-    with messages.waiting(command.file):
+    with Progress(messages, f"proving {command.file}"):
         prepared = prepare_kept(command.file, options, keep)
     messages.show(prepared.notes)
-    kept = run_kept(prepared, keep, partial(progress, messages))
+    kept = run_kept(prepared, keep, partial(counted, messages))
     messages.show(kept.problems)
     if command.as_json:
         text = run_json(kept.outcome, kept.verdict)
@@ -241,33 +240,3 @@ def terminable() -> Iterator[None]:
     finally:
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
-
-
-@contextmanager
-def progress(messages: Messages, what: str) -> Iterator[Any]:
-    """A bar on standard error, if that is a terminal."""
-    if not at_terminal() or messages.form == "json":
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        "running",
-        BarColumn(),
-        MofNCompleteColumn(),
-        what,
-        TimeElapsedColumn(),
-        "left",
-        TimeRemainingColumn(),
-    )
-    console = Console(file=cast("IO[str]", Forgiving()))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("run", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -10,6 +10,7 @@ import click
 
 from tessera.cli.console import Messages, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
@@ -135,7 +136,8 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
         with without_gpu():
             return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
-    traced = tracing.trace_call(*load_model(place, arguments), options)
+    with Progress(messages, f"capturing {command.model}"):
+        traced = tracing.trace_call(*load_model(place, arguments), options)
     messages.show(traced.diagnostics)
     names = tracing.write_trace(traced, command.output, data=options.data, suffix=suffix)
     program = traced.program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -14,7 +13,6 @@ from unittest import mock
 
 import pytest
 
-from tessera.cli.progress import PlanWatch
 from tessera.diagnostics import TesseraError
 from tessera.driver.analyze import analyze
 from tessera.driver.plan import make_plan as planning
@@ -354,62 +352,6 @@ def test_all_searches_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(given) <= 3  # nothing is compared when the time is up
     assert Watch().seconds_left() is None
     assert not Watch().within(1.0).stopped()
-
-
-def test_the_stage_after_an_interrupt_says_what_another_one_does(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    watch = PlanWatch(visible=True)
-    with watch:
-        heard = watch.listen()
-        assert not heard.stopped()
-        heard.tell("proving")
-        signal.raise_signal(signal.SIGINT)
-        assert heard.stopped()
-        heard.tell("proving")
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    said = capsys.readouterr().err
-    assert said.count("proving ...") == 2
-    assert said.count("Ctrl-C ends without a plan") == 1
-    assert said.endswith("\r\x1b[K")
-
-
-def test_progress_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    watch = PlanWatch(visible=True)
-    with watch:
-        heard = watch.listen().on_progress
-        assert heard is not None
-        heard(0.0, float("inf"))
-        assert "best none yet, bound 0.0 us; Ctrl-C" in capsys.readouterr().err
-        time.sleep(0.12)
-        heard(100_000.0, 120_000.0)
-        heard(100_000.0, 110_000.0)  # too soon after the last
-        shown = capsys.readouterr().err
-        assert "best 120.0 us, bound 100.0 us, gap 20.00%" in shown
-        assert "110.0" not in shown
-    assert capsys.readouterr().err == "\r\x1b[K"
-    silent = PlanWatch(visible=False)
-    with silent:
-        listening = silent.listen().on_progress
-        assert listening is not None
-        listening(1.0, 2.0)
-    assert capsys.readouterr().err == ""
-
-
-def test_ctrl_c_before_the_search_and_twice() -> None:
-    watch = PlanWatch(visible=False)
-    with pytest.raises(KeyboardInterrupt), watch:
-        signal.raise_signal(signal.SIGINT)
-    with watch:
-        heard = watch.listen()
-        assert heard.should_stop is not None
-        assert not heard.should_stop()
-        signal.raise_signal(signal.SIGINT)
-        assert heard.should_stop()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert watch.interrupted
 
 
 # --- reports -----------------------------------------------------------------------------------
