@@ -33,6 +33,7 @@ USED_ELSEWHERE = {
     "not_": "generated code, by the name of the opcode",
     "or_": "generated code, by the name of the opcode",
     "problem_of": "tests of the planning problem",
+    "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
 }
 
