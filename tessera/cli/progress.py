@@ -150,7 +150,14 @@ class PlanProgress(Progress):
 
 def _make_bar(unit: str, *, plain: bool) -> Bar:
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as Bar
     from rich.progress_bar import ProgressBar
     from rich.table import Column
@@ -170,7 +177,7 @@ def _make_bar(unit: str, *, plain: bool) -> Bar:
             known = task.total is not None
             return Text(f"{task.completed:.0f}/{task.total:.0f} {unit}" if known else "")
 
-    columns: tuple[Any, ...] = (
+    columns: tuple[ProgressColumn, ...] = (
         SpinnerColumn(),
         TextColumn(
             "{task.description}",
