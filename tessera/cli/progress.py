@@ -41,7 +41,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._visible:
-            self._timer = threading.Timer(_DELAY_S, self.begin)
+            self._timer = threading.Timer(_DELAY_S, self._begin_aside)
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -58,6 +58,12 @@ class Progress:
             self._ended = True
             if self._bar is not None:
                 self._bar.stop()
+
+    def _begin_aside(self) -> None:
+        """Begin in a thread, which leaves signals to the main one: they have to wake that."""
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self.begin()
 
     def begin(self) -> None:
         """Show the line from now on, if somebody sees it."""
