@@ -63,6 +63,7 @@ def test_the_plan_as_programs(fake: FakeCuda) -> None:
         "device_1_h200_0_1.py",
         "m0.sm_80.ptx",
         "run.py",
+        "serve.py",
         "slices.py",
     ]
     Path("blocked").write_text("")
@@ -112,7 +113,7 @@ def test_programs_take_the_place_of_nothing_else(fake: FakeCuda, kind: str) -> N
     foreign.rmdir() if kind == "folder" else foreign.unlink()
     for _ in range(2):
         assert tessc(*emit).code == 0
-    assert len(list(Path("out").iterdir())) == 6
+    assert len(list(Path("out").iterdir())) == 7
 
 
 def test_programs_are_all_written_or_none(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

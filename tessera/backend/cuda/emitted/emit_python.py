@@ -1,10 +1,10 @@
 """A plan as Python programs that need cuda-python alone: one file per device, to read and to run.
 
 In: a lowered replica and its traces. Out: files by name: a program per device (a function per trace
-and queue), the PTX of every module, `common.py` and `slices.py`, which all share, and `run.py`,
-which starts them in one process. They do what the backend does, call by call, without graphs:
-devices find each other through words in pinned memory that streams write and wait for. Functions
-are generators, so that nothing waits for what is handed over later.
+and queue), the PTX of every module, `common.py`, `serve.py` and `slices.py`, which all share, and
+`run.py`, which starts them in one process. They do what the backend does, call by call, without
+graphs: devices find each other through words in pinned memory that streams write and wait for.
+Functions are generators, so that nothing waits for what is handed over later.
 
 Contents of buffers are not part of it; `run.py --help` says how to give them.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import assert_never
 
 from tessera.backend.cuda.byte_pieces import pieces_of
+from tessera.backend.cuda.emitted.shared_files import shared_files
 from tessera.backend.cuda.queued_work import (
     CopyCall,
     KernelCall,
@@ -58,8 +59,6 @@ from tessera.ir.program.scalar_text import scalar_text
 
 WRITTEN_BY = "Written by `tessc plan --emit cuda-python`, which may replace this file."
 _MARKS = {".py": "#", ".ptx": "//"}
-_COMMON = Path(__file__).with_name("emitted_common.py")
-_SLICES = Path(__file__).parents[1] / "slices.py"
 _FUNCTIONS = {Queue.COMPUTE: "compute", Queue.IN: "copy_in", Queue.OUT: "copy_out"}
 # A stream that waits must not share a hardware queue with the one it waits for.
 _MOST_STREAMS = 32
@@ -89,8 +88,7 @@ class _ScriptEmitter:
         """All files, in the order in which to read them."""
         files = {f"{self.names[d]}.py": self._device(d) for d in self.lowered.devices}
         files["run.py"] = self._run()
-        files["common.py"] = _COMMON.read_text("utf-8")
-        files["slices.py"] = _SLICES.read_text("utf-8")
+        files |= shared_files()
         files |= self.modules
         return {
             name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
@@ -324,7 +322,7 @@ import os
 # and no kernel may be loaded while a stream waits.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-import common  # noqa: E402
+import serve  # noqa: E402
 import slices  # noqa: E402
 {modules}
 
@@ -342,7 +340,7 @@ PLAN = {{
 }}
 
 if __name__ == "__main__":
-    common.main(PLAN, {{{programs}}}, slices.split_gpu)
+    serve.main(PLAN, {{{programs}}}, slices.split_gpu)
 '''
 
 

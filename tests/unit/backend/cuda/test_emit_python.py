@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from tessera.backend.cuda import slices
 from tessera.backend.cuda.api import Driver, DriverError
 from tessera.backend.cuda.emitted.emit_python import emit_python
+from tessera.backend.cuda.emitted.shared_files import shared_files
 from tessera.backend.cuda.slices import split_gpu
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
@@ -125,14 +127,22 @@ def test_the_programs_do_the_same(
 
 
 @pytest.fixture
-def common(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], FakeCuda]:
+def common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[dict[str, Any], FakeCuda]]:
     """What all programs share, and the driver that it calls."""
     fake = FakeCuda()
     bindings = types.ModuleType("cuda.bindings")
     bindings.driver = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    return runpy.run_path(str(Path(slices.__file__).parent / "emitted" / "emitted_common.py")), fake
+    for name, text in shared_files().items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield runpy.run_path(str(tmp_path / "serve.py")), fake
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 def test_the_programs_cut_gpus_as_the_backend_does(common: tuple[dict[str, Any], FakeCuda]) -> None:
@@ -183,6 +193,19 @@ def test_the_programs_say_what_is_no_device(
     shared["Device"]("a", {}, {}, {}, 0, 1)
     with pytest.raises(SystemExit, match=r"is no CUDA device|cannot be cut into 999 SMs"):
         shared["open_devices"]({"a": target}, 0, split_gpu)
+
+
+def test_programs_import_nothing_but_their_folder_and_their_packages() -> None:
+    """The folder stands alone, also on a machine without Tessera."""
+    model = random_model(7)
+    files = emit_python(model.lowered, model.traces, SLICES)
+    names = {Path(name).stem for name in files} | set(sys.stdlib_module_names) | {"numpy", "cuda"}
+    assert {"run.py", "common.py", "serve.py", "slices.py"} <= set(files)
+    for name, text in files.items():
+        nodes = list(ast.walk(ast.parse(text))) if name.endswith(".py") else []
+        plain = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+        parts = [n.module or "." for n in nodes if isinstance(n, ast.ImportFrom)]
+        assert {one.split(".")[0] for one in plain + parts} <= names, name
 
 
 def test_one_readable_program_per_device() -> None:
@@ -248,7 +271,7 @@ def test_no_name_becomes_code() -> None:
     calls = [
         node.func.id
         for name, text in files.items()
-        if name not in ("common.py", "slices.py")
+        if name not in shared_files()
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
