@@ -11,7 +11,7 @@ from pathlib import Path
 import tessera
 
 PACKAGE = Path(tessera.__file__).parent
-MOST_LINES_WITH_ANY = 245
+MOST_LINES_WITH_ANY = 236
 MOST_FILES_WITHOUT_A_CHECK = 0
 _ANY = re.compile(r"\bAny\b")
 _SWITCHED_OFF = re.compile(r"^# mypy: ", re.MULTILINE)

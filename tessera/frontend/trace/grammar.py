@@ -102,6 +102,10 @@ def _own(token: lark.Token) -> Token:
     return Token(token.type, str(token), token.start_pos or 0)
 
 
+# What the parts of a rule have become: of as many types as there are rules.
+Children = Sequence[Any]
+
+
 @v_args(wrapper=_with_own_tokens)
 class _Build(Transformer[Token, Any]):
     """One method per rule: what the LALR parser keeps when it reduces."""
@@ -109,33 +113,33 @@ class _Build(Transformer[Token, Any]):
     def record(self, children: Sequence[Token]) -> Sequence[Token]:
         return children
 
-    def integer(self, children: Sequence[Any]) -> object:
+    def integer(self, children: Children) -> object:
         return children[0]
 
     pointer = integer
 
-    def triple(self, children: Sequence[Any]) -> tuple[Any, ...]:
+    def triple(self, children: Children) -> tuple[object, ...]:
         return tuple(child for child in children if child is not None)
 
     shape = pointers = arguments = operands = dimensions = strides = attributes = list = triple
 
-    def address(self, children: Sequence[Any]) -> AddressSyntax:
+    def address(self, children: Children) -> AddressSyntax:
         return AddressSyntax(*children)
 
-    def word(self, children: Sequence[Any]) -> WordSyntax:
+    def word(self, children: Children) -> WordSyntax:
         return WordSyntax(*children)
 
-    def scalar(self, children: Sequence[Any]) -> ScalarSyntax:
+    def scalar(self, children: Children) -> ScalarSyntax:
         return ScalarSyntax(*children)
 
-    def by_value(self, children: Sequence[Any]) -> ByValueSyntax:
+    def by_value(self, children: Children) -> ByValueSyntax:
         kind, count, digits, words = children
         return ByValueSyntax(kind, count, digits, words or ())
 
-    def operand(self, children: Sequence[Any]) -> OperandSyntax:
+    def operand(self, children: Children) -> OperandSyntax:
         return OperandSyntax(*children)
 
-    def attribute(self, children: Sequence[Any]) -> AttributeSyntax:
+    def attribute(self, children: Children) -> AttributeSyntax:
         return AttributeSyntax(*children)
 
 

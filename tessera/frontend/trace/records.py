@@ -8,6 +8,7 @@ default is a key that may be left out, and the type of a field says how its valu
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ class RecordKind:
         self.ends_module = ends_module
 
 
-def _key(name: str, by_name: dict[str, Any]) -> RecordKey:
+def _key(name: str, by_name: dict[str, dataclasses.Field[object]]) -> RecordKey:
     its_field = by_name[_FIELD_NAMES.get(name, name)]
     kind = str(its_field.type).removesuffix(" | None")
     return RecordKey(name, its_field.name, kind, its_field.default is MISSING)

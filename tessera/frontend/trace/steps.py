@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tessera.diagnostics import Label
 from tessera.frontend.trace.check import OpenLaunch, check_block, check_launch
@@ -25,6 +25,7 @@ from tessera.ir.program.program import (
     EventId,
     LaunchId,
     LibraryCall,
+    Operand,
     Pointer,
     Role,
     Step,
@@ -34,7 +35,7 @@ from tessera.ir.program.program import (
 _STREAM = re.compile(r"[A-Za-z0-9_$.]+")
 
 # Reads a value of a record: its text, and where that stands.
-ReadSpecial = Callable[[OpenRecord, str, int], Any]
+ReadSpecial = Callable[[OpenRecord, str, int], object]
 Take = Callable[[OpenRecord], None]
 
 
@@ -245,7 +246,7 @@ class TraceSteps:
             )
         return size
 
-    def _writes(self, record: OpenRecord, text: str, at: int) -> Any:
+    def _writes(self, record: OpenRecord, text: str, at: int) -> tuple[Operand, ...]:
         operands = self.values.operands(text, at, "writes")
         for operand in operands:
             self._check_written(operand.pointer, record.place("writes"), "op")
