@@ -19,17 +19,12 @@ import numpy as np
 from tessera.backend.ptx_executor.emit.compiled import CompiledBlock
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt import report
-from tessera.backend.ptx_executor.simt.barriers import (
-    Barriers,
-    ClusterBarrier,
-    check_barrier,
-    covers_whole_ctas,
-    split_members,
-)
+from tessera.backend.ptx_executor.simt.barriers import split_members
 from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
+from tessera.backend.ptx_executor.simt.lanes import LaneSet
 from tessera.backend.ptx_executor.simt.livelock import Rounds, Stillness
+from tessera.backend.ptx_executor.simt.meetings import BarrierUse, Meetings
 from tessera.diagnostics import TesseraError
 
 DONE = "done"
@@ -37,11 +32,6 @@ YIELDED = "yielded"
 
 _POLLS_BEFORE_STEPPING_BACK = 16
 _ROUNDS_BEFORE_YIELDING = 64
-
-
-# What a barrier instruction gives: what is done, the barrier, how many threads, and for `bar.red`
-# the votes, their operation and the register of the result.
-BarrierUse = tuple[str, Array, Array | None, Array | None, str, int]
 
 
 class ChunkRunner:
@@ -55,8 +45,7 @@ class ChunkRunner:
         self.alive: Array | None = None
         self.alive_count = chunk.ctas * chunk.threads
         self.parked: dict[int, Array] = {}
-        self._barriers: Barriers | None = None
-        self._cluster: ClusterBarrier | None = None
+        self.meetings = Meetings(chunk)
         self.steps = 0
         self.streaks: dict[int, tuple[int, int]] = {}
         self.stepped_back: set[int] = set()
@@ -66,18 +55,6 @@ class ChunkRunner:
         self.endless = Rounds(chunk.launch.program)
         self.stuck = False
         self.moved = True
-
-    @property
-    def barriers(self) -> Barriers:
-        """The barriers of the CTAs, made when first used."""
-        self._barriers = self._barriers or Barriers(self.chunk)
-        return self._barriers
-
-    @property
-    def cluster(self) -> ClusterBarrier:
-        """The barriers of the clusters, made when first used."""
-        self._cluster = self._cluster or ClusterBarrier(self.chunk)
-        return self._cluster
 
     # --- the loop ----------------------------------------------------------------------
 
@@ -135,9 +112,7 @@ class ChunkRunner:
         if self.endless.is_found:
             number = min(self.waiting)
             return report.endless(self.chunk, self.blocks[number], self.waiting[number].flags())
-        waiters: report.Waiters = [] if self._barriers is None else self._barriers.waiters()
-        if self._cluster is not None and self._cluster.waiting.any():
-            waiters.append(("the cluster barrier", self._cluster.waiting, self._cluster.site))
+        waiters = self.meetings.waiters()
         polling = {number: lanes.flags() for number, lanes in self.waiting.items()}
         waiters += report.standing(self.blocks, "other lanes of their warps", self.parked)
         waiters += report.standing(self.blocks, "memory that no thread will change", polling)
@@ -182,49 +157,52 @@ class ChunkRunner:
 
     # --- where lanes go next -------------------------------------------------------------
 
-    def _arrive(self, number: int, lanes: LaneSet) -> None:
+    def arrive(self, number: int, lanes: LaneSet) -> None:
+        """Lanes stand before a block, or have exited where its number is negative."""
         if number < 0:
             self._leave(lanes)
             return
         there = self.waiting.get(number)
         if there is not None:
-            lanes = self._lanes(there.flags() | lanes.flags())
+            lanes = self.lanes_of(there.flags() | lanes.flags())
         self.waiting[number] = lanes
 
-    def _lanes(self, flags: Array) -> LaneSet:
+    def lanes_of(self, flags: Array) -> LaneSet:
+        """The lanes that are flagged."""
         lanes = LaneSet(self.chunk, flags)
         return self.chunk.everyone if lanes.kind == "full" else lanes
 
-    def _arrive_flags(self, number: int, flags: Array) -> None:
+    def arrive_flags(self, number: int, flags: Array) -> None:
+        """`arrive` for lanes that are flagged."""
         if number < 0:
-            self._leave(self._lanes(flags))
+            self._leave(self.lanes_of(flags))
             return
         there = self.waiting.get(number)
         if there is not None:
             flags = flags | there.flags()
-        self.waiting[number] = self._lanes(flags)
+        self.waiting[number] = self.lanes_of(flags)
 
     def _go(self, block: CompiledBlock, lanes: LaneSet, value: object) -> None:
-        self._arrive(block.targets[0], lanes)
+        self.arrive(block.targets[0], lanes)
 
     def _branch(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
         taken, other = block.targets
         if value.size == 1:
-            self._arrive(taken if value.item() else other, lanes)
+            self.arrive(taken if value.item() else other, lanes)
             return
         if lanes.active is None:
             if value.all():
-                self._arrive(taken, lanes)
+                self.arrive(taken, lanes)
                 return
             if not value.any():
-                self._arrive(other, lanes)
+                self.arrive(other, lanes)
                 return
         chosen = lanes.narrow(value)
         rest = lanes.flags() & ~chosen
         if chosen.any():
-            self._arrive_flags(taken, chosen)
+            self.arrive_flags(taken, chosen)
         if rest.any():
-            self._arrive_flags(other, rest)
+            self.arrive_flags(other, rest)
 
     def _spread(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
         """Send each lane to the block that its value names: by its number, or in a table."""
@@ -234,9 +212,9 @@ class ChunkRunner:
         for choice in np.unique(shown):
             target = int(choice) if targets is None else targets[int(choice)]
             if value.size == 1:
-                self._arrive(target, lanes)
+                self.arrive(target, lanes)
             else:
-                self._arrive_flags(target, lanes.narrow(wide == choice))
+                self.arrive_flags(target, lanes.narrow(wide == choice))
 
     def _leave(self, lanes: LaneSet) -> None:
         """The lanes have exited; others may have waited for nothing else."""
@@ -246,16 +224,13 @@ class ChunkRunner:
         if self.alive is None:
             self.alive = np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
         self.alive &= ~lanes.flags()
-        if self._barriers is not None:
-            for number in list(self._barriers.parked):
-                self._release(number)
-        if self._cluster is not None:
-            self._release_cluster()
+        self.meetings.release_all(self)
         for number, flags in list(self.parked.items()):
             del self.parked[number]
-            self._arrive_flags(number, flags)
+            self.arrive_flags(number, flags)
 
-    def _living(self) -> Array:
+    def living(self) -> Array:
+        """The lanes that have not exited, as flags."""
         if self.alive is None:
             return np.ones(self.chunk.ctas * self.chunk.threads, dtype=np.bool_)
         return self.alive
@@ -267,7 +242,7 @@ class ChunkRunner:
         before = self.parked.pop(block.number, None)
         flags = lanes.flags() if before is None else lanes.flags() | before
         members = self._members(block.number)
-        ready = split_members(self.chunk, flags, self._living(), members)
+        ready = split_members(self.chunk, flags, self.living(), members)
         rest = flags & ~ready
         if rest.any():
             self.parked[block.number] = rest
@@ -275,7 +250,7 @@ class ChunkRunner:
             return None
         if before is None and int(np.count_nonzero(ready)) == lanes.count:
             return lanes
-        return self._lanes(ready)
+        return self.lanes_of(ready)
 
     def _join_warp_barriers(self) -> bool:
         """Lanes of a warp may meet at different `bar.warp.sync`; whether some do."""
@@ -283,7 +258,7 @@ class ChunkRunner:
         if len(numbers) < 2:
             return False
         together = np.logical_or.reduce([self.parked[n] for n in numbers])
-        alive = self._living()
+        alive = self.living()
         meeting = {
             n: self.parked[n] & split_members(self.chunk, together, alive, self._members(n))
             for n in numbers
@@ -294,7 +269,7 @@ class ChunkRunner:
             self.parked[number] &= ~ready
             if not self.parked[number].any():
                 del self.parked[number]
-            self.waiting[number] = self._lanes(ready)
+            self.waiting[number] = self.lanes_of(ready)
             self.joined.add(number)
         return bool(self.waiting)
 
@@ -307,106 +282,10 @@ class ChunkRunner:
         return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
 
     def _barrier(self, block: CompiledBlock, lanes: LaneSet, value: BarrierUse) -> None:
-        action, number, count, predicate, operation, register = value
-        chunk, site = self.chunk, block.site + block.length - 1
-        if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
-            size = -(-chunk.threads // WARP) * WARP
-            expected = None if count is None else int(count.item())
-            simple = expected is None or (expected == size and self.alive is None)
-            check_barrier(int(number.item()), expected or 0, site)
-            alone = self.barriers.idle(int(number.item()))
-            if simple and alone and covers_whole_ctas(chunk, lanes, self.alive):
-                self._pass_barrier(block, lanes, predicate, operation, register)
-                return
-        numbers = np.broadcast_to(number, lanes.shape)
-        counts = np.broadcast_to(np.zeros((1, 1)) if count is None else count, lanes.shape)
-        pairs = np.stack([numbers.astype(np.int64), counts.astype(np.int64)])
-        shown = pairs if lanes.active is None else pairs[:, lanes.active]
-        for name, wanted in np.unique(shown.reshape(2, -1).T, axis=0):
-            check_barrier(int(name), int(wanted), site)
-            flags = lanes.narrow((pairs[0] == name) & (pairs[1] == wanted))
-            self._meet(block, flags, int(name), int(wanted), value, lanes)
-
-    def _meet(
-        self,
-        block: CompiledBlock,
-        flags: Array,
-        name: int,
-        count: int,
-        value: BarrierUse,
-        lanes: LaneSet,
-    ) -> None:
-        action, _, _, predicate, operation, register = value
-        alive = self._living()
-        if action == "arrive":
-            self.barriers.arrive(name, flags, count, alive)
-            self._arrive_flags(block.targets[0], flags)
-        else:
-            site = block.site + block.length - 1
-            self.barriers.park(name, flags, count, block.targets[0], site)
-            if predicate is not None:
-                vote = lanes.narrow(predicate)
-                self.barriers.vote(name, flags, vote, operation, register)
-        self._release(name)
-
-    def _release(self, name: int) -> None:
-        free = self.barriers.release(name, self._living())
-        if free is None:
-            return
-        for told, register, result in self.barriers.results(name, free):
-            self._set_register(self._lanes(told), register, result)
-        self._resume(free, self.barriers.resume)
-
-    def _set_register(self, lanes: LaneSet, register: int, by_cta: Array) -> None:
-        if register < 0:
-            return
-        old = self.registers[register]
-        self.registers[register] = lanes.put(old, lanes.take(by_cta.astype(old.dtype)), False)
-
-    def _resume(self, free: Array, resume: Array) -> None:
-        self._count_barrier(free)
-        for target in np.unique(resume[free]):
-            self._arrive_flags(int(target), free & (resume == target))
-
-    def _count_barrier(self, lanes: Array) -> None:
-        """A barrier orders what the CTAs of these lanes did before and after."""
-        if self.chunk.launch.watch is not None:
-            rows = lanes.reshape(self.chunk.ctas, self.chunk.threads).any(axis=1)
-            self.chunk.epochs[rows] += 1
-
-    def _pass_barrier(
-        self,
-        block: CompiledBlock,
-        lanes: LaneSet,
-        predicate: Array | None,
-        operation: str,
-        register: int,
-    ) -> None:
-        """Everyone of the CTAs is here: no waiting."""
-        self._count_barrier(lanes.flags())
-        if predicate is not None and register >= 0:
-            flags = lanes.flags()
-            self.barriers.votes[0] = lanes.narrow(predicate)
-            result = self.barriers.reduce(0, flags, operation)
-            self._set_register(lanes, register, result)
-        self._arrive(block.targets[0], lanes)
+        self.meetings.use(self, block, lanes, value)
 
     def _cluster_barrier(self, block: CompiledBlock, lanes: LaneSet, action: str) -> None:
-        if action == "arrive":
-            self.cluster.arrive(lanes.flags())
-            self._arrive(block.targets[0], lanes)
-        else:
-            site = block.site + block.length - 1
-            self.cluster.wait(lanes.flags(), block.targets[0], site)
-        self._release_cluster()
-
-    def _release_cluster(self) -> None:
-        free = self.cluster.release(self._living())
-        if free is None:
-            return
-        self._resume(free, self.cluster.resume)
-        if self.chunk.launch.watch is not None:
-            self.chunk.launch.watch.synchronised()
+        self.meetings.use_cluster(self, block, lanes, action)
 
 
 _ENDS: dict[str, Callable[..., None]] = {
