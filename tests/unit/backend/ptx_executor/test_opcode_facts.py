@@ -6,10 +6,14 @@ import builtins
 import dis
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
+from tessera.backend.ptx_executor.emit.compiled import KernelProgram
 from tessera.backend.ptx_executor.emit.handlers import TABLE
 from tessera.backend.ptx_executor.emit.lower import is_cta_barrier, is_warp_wide
 from tessera.backend.ptx_executor.emit.namespace import NAMESPACE
@@ -23,6 +27,8 @@ from tessera.ir.ptx import syntax as ptx
 
 DATA = Path(__file__).parents[3] / "data" / "opcodes"
 FILES = sorted(DATA.glob("*.ptx"))
+# Examples of targets with none that the executor runs.
+NEWER = {"sm_100a", "sm_103a", "sm_107a"}
 # Sections of the ISA whose instructions only compute registers from registers.
 COMPUTING = {
     "integer arithmetic",
@@ -134,23 +140,71 @@ def test_lanes_meet_where_the_table_says(examples) -> None:
     }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_generated_code_calls_only_what_the_namespace_names(path) -> None:
-    module = parse_module(path.read_text("utf-8"))
-    compiled = 0
-    for name, alone in one_at_a_time(module):
-        try:
-            program = compile_kernel(alone, name)
-        except TesseraError:
-            continue
-        compiled += 1
-        for block in program.blocks:
+class Compiled(NamedTuple):
+    """An example alone in its kernel: what is made of it, or why the executor refuses it."""
+
+    file: str
+    opcode: ptx.Opcode
+    program: KernelProgram | None
+    refused: str
+
+
+@pytest.fixture(scope="module")
+def tried() -> list[Compiled]:
+    """Every example, compiled by itself."""
+    results = []
+    for path in FILES:
+        module = parse_module(path.read_text("utf-8"))
+        for kernel, example, alone in one_at_a_time(module):
+            program, refused = None, ""
+            try:
+                program = compile_kernel(alone, kernel)
+            except TesseraError as failure:
+                refused = "; ".join(d.primary.text for d in failure.diagnostics if d.primary)
+            results.append(Compiled(path.stem, example.opcode, program, refused))
+    return results
+
+
+@pytest.fixture(scope="module")
+def compiled(tried) -> list[Compiled]:
+    """The examples that the executor takes."""
+    return [example for example in tried if example.program is not None]
+
+
+def test_generated_code_calls_only_what_the_namespace_names(compiled) -> None:
+    for example in compiled:
+        for block in example.program.blocks:
             known = block.run.__globals__.keys() | vars(builtins).keys()
-            assert used_globals(block.run) <= known, str(alone)
-    assert compiled or path.stem in {"sm_100a", "sm_103a", "sm_107a"}
+            assert used_globals(block.run) <= known, str(example.opcode)
+    assert {example.file for example in compiled} >= {path.stem for path in FILES} - NEWER
 
 
-def one_at_a_time(module: ptx.Module) -> Iterator[tuple[str, ptx.Module]]:
+def test_no_example_is_refused_because_a_function_is_missing(tried) -> None:
+    """A call of `numerics` is tried when it is emitted: a form that it lacks is refused."""
+    missing = [f"{one.opcode}: {one.refused}" for one in tried if "has no attribute" in one.refused]
+    assert missing == []
+
+
+def test_generated_code_calls_only_functions_that_exist(compiled) -> None:
+    """Of other modules, and with temporaries: such calls are not tried when they are emitted."""
+    missing = {
+        f"{example.opcode}: {module}.{name}"
+        for example in compiled
+        for block in example.program.blocks
+        for module, name in used_attributes(block.run)
+        if isinstance(block.run.__globals__.get(module), ModuleType)
+        and not hasattr(block.run.__globals__[module], name)
+    }
+    assert missing == set()
+
+
+def test_every_handler_compiles_an_example(compiled) -> None:
+    """A handler that takes none of its examples, because something that it needs is missing."""
+    names = {example.opcode.name for example in compiled}
+    assert set(TABLE) - names - {"%return"} == set()
+
+
+def one_at_a_time(module: ptx.Module) -> Iterator[tuple[str, ptx.Instruction, ptx.Module]]:
     """The module again for each of its instructions, with nothing else in its kernel."""
     for kernel in module.kernels():
         for kept in kernel.body or ():
@@ -160,11 +214,18 @@ def one_at_a_time(module: ptx.Module) -> Iterator[tuple[str, ptx.Module]]:
             items = tuple(
                 replace(item, body=body) if item is kernel else item for item in module.items
             )
-            yield kernel.name, replace(module, items=items)
+            yield kernel.name, kept, replace(module, items=items)
 
 
 def used_globals(function) -> set[str]:
     return {i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"}
+
+
+def used_attributes(function) -> Iterator[tuple[str, str]]:
+    """Global names with the attribute that is taken of each: `integer`, `sad`."""
+    for first, second in pairwise(dis.get_instructions(function)):
+        if first.opname == "LOAD_GLOBAL" and second.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+            yield first.argval, second.argval
 
 
 def test_generated_code_may_call_every_builtin() -> None:
