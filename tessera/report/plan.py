@@ -23,6 +23,7 @@ from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
 from tessera.ir.plan.print_launch import lowered_lines
+from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -101,10 +102,17 @@ def _verdict(report: PlanReport) -> Iterator[str]:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         ended = _ENDED.get(plan.ended, plan.ended)
-        yield f"  proven within {plan.gap:.2%} of the best; the search ended by {ended}"
+        yield f"  {_nearness(plan)}; the search ended by {ended}"
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
+
+
+def _nearness(plan: Plan) -> str:
+    """How far from the best the plan may be; a bound of 0 says nothing of what takes time."""
+    if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
+        return "not proven to be near the best"
+    return f"proven within {plan.gap:.2%} of the best"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The way between the devices of the CPU backend: what carries the bytes of transfers.
 
-In: a model. Out: an `Exchange`. The one that there is, `MemoryExchange`, lies in one flat array,
-which processes share: a part per slot, in it a region per transfer of a trace, so that no region is
-used twice in a request.
+In: a model. Out: an `Exchange`, which `open_exchange` makes for a device, for the host and for one
+thread alike. The one that there is, `MemoryExchange`, lies in one flat array, which processes
+share: a part per slot, in it a region per transfer of a trace, so that no region is used twice in a
+request.
 """
 
 from __future__ import annotations
@@ -65,3 +66,8 @@ class MemoryExchange:
     def post(self, request: int, transfer: Transfer) -> None:
         """Tell the target that the region is filled."""
         self._notify(request, transfer)
+
+
+def open_exchange(model: Model, memory: Array, notify: Callable[[int, Transfer], None]) -> Exchange:
+    """The exchange of a model, over memory of `Regions.bytes`: the one place that makes one."""
+    return MemoryExchange(model, memory, notify)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
 from tessera.backend.processes.engine import Engine, Observer
-from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.visits import QueueWait, Visit
 from tessera.backend.service import (
@@ -51,7 +51,7 @@ class InlineBackend:
         self.model = model
         self._random = random.Random(seed)
         memory = np.zeros(Regions(model).bytes, np.uint8)
-        exchange = MemoryExchange(model, memory, self._deliver)
+        exchange = open_exchange(model, memory, self._deliver)
         self._host = HostSide(model, exchange)
         self.engines = {
             name: Engine(

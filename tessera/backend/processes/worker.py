@@ -23,7 +23,7 @@ import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
 from tessera.backend.processes.engine import Engine
-from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,
@@ -84,7 +84,7 @@ class Worker:
         self._status.beat()
         threading.Thread(target=self._beat, daemon=True).start()
         regions = np.frombuffer(shared, dtype=np.uint8, offset=first)
-        exchange = MemoryExchange(setup.model, regions, self._post)
+        exchange = open_exchange(setup.model, regions, self._post)
         self._engine = Engine(
             setup.name,
             setup.index,

@@ -24,7 +24,7 @@ import numpy as np
 
 from tessera.backend.processes.device_part import part_of, refuse_library_calls
 from tessera.backend.processes.engine import step_name
-from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.inline import stall_fault
 from tessera.backend.processes.messages import (
@@ -114,7 +114,7 @@ class CpuBackend:
         try:
             shared = mmap.mmap(descriptor, first + exchange)
             memory = np.frombuffer(shared, dtype=np.uint8, offset=first)
-            self._host = HostSide(self.model, MemoryExchange(self.model, memory, lambda *_: None))
+            self._host = HostSide(self.model, open_exchange(self.model, memory, lambda *_: None))
             self._start(descriptor, shared)
         finally:
             os.close(descriptor)

@@ -41,13 +41,18 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     yield from _busy(plan, serving)
 
 
-def _gap(plan: Plan) -> Iterator[Flaw]:
+def predicted_value(plan: Plan) -> float | None:
+    """The number that the objective makes small; None for two of them."""
     values: dict[str, float | None] = {
         Objective.THROUGHPUT: plan.period_ns,
         Objective.LATENCY: plan.latency_ns,
         Objective.COST: plan.usd_per_request,
     }
-    value = values.get(plan.objective)
+    return values.get(plan.objective)
+
+
+def _gap(plan: Plan) -> Iterator[Flaw]:
+    value = predicted_value(plan)
     if value is None or plan.bound <= 0:
         return
     follows = max(0.0, value / plan.bound - 1.0)
