@@ -3,7 +3,8 @@
 In: the package and the grammars below a folder. Out: a line for each definition whose name stands
 nowhere else in the package, and exit status 1 if there is one. A name that is used from outside is
 in the list below, with who uses it; a row that is not needed any more is an error too. Rules of
-grammars call methods by their names. A definition with a decorator is used by it.
+grammars call methods by their names. A definition with a decorator is used by it, unless the
+decorator only changes it (`@dataclass`, `@property`, `@classmethod`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ USED_ELSEWHERE = {
     "check_replica": "tests and tools that have launch programs and no plan",
     "create_module": "Python's import system",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
+    "find_spec": "Python's import system",
     "fma_mixed": "generated code, by the name of the opcode",
     "groups_of": "tests of the planning problem",
+    "ignore_compile_internals": "PyTorch, of the mode that sees library calls",
+    "is_collective": "users of the opcode table, and its tests",
     "line_text": "tests of positions",
     "max3": "generated code, by the name of the opcode",
     "min3": "generated code, by the name of the opcode",
@@ -36,6 +40,8 @@ USED_ELSEWHERE = {
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
 }
+# Decorators that use nothing: the definition is as dead with them as without.
+CHANGES = {"dataclass", "property", "classmethod", "staticmethod", "cache", "lanes_are_sequences"}
 
 
 def dead_definitions(root: Path) -> dict[str, Path]:
@@ -51,11 +57,17 @@ def dead_definitions(root: Path) -> dict[str, Path]:
         for path, text in sources.items()
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not node.decorator_list
+        and all(_only_changes(decorator) for decorator in node.decorator_list)
         and words[node.name] == 1
         and not node.name.startswith("__")
         and node.name not in rules
     }
+
+
+def _only_changes(decorator: ast.expr) -> bool:
+    """Whether a decorator gives back what it was given, for others to use."""
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(name, ast.Name) and name.id in CHANGES
 
 
 def main() -> int:

@@ -24,6 +24,17 @@ def test_an_unused_definition_is_found(tmp_path: Path) -> None:
     assert dead_definitions(tmp_path) == dict.fromkeys(["unused", "Unused", "never"], source)
 
 
+def test_a_decorator_that_only_changes_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "tessera").mkdir()
+    source = tmp_path / "tessera" / "a.py"
+    source.write_text(
+        "@dataclass(frozen=True)\nclass Record:\n    @property\n    def whole(self): ...\n"
+        "@command\ndef typed(): ...\n",
+        "utf-8",
+    )
+    assert dead_definitions(tmp_path) == dict.fromkeys(["Record", "whole"], source)
+
+
 def test_make_check_runs_it_and_it_passes() -> None:
     assert "tools/dead_definitions.py" in (ROOT / "Makefile").read_text("utf-8")
     command = [sys.executable, str(ROOT / "tools" / "dead_definitions.py")]

@@ -91,11 +91,6 @@ class NeedKind(enum.Enum):
     MACHINE = "machine"
     OUTPUT = "output"
 
-    @property
-    def is_together(self) -> bool:
-        """Whether CTAs must run at the same time, so that the step needs room for them."""
-        return self in {NeedKind.GRID, NeedKind.CLUSTER, NeedKind.WAIT}
-
 
 @dataclass(frozen=True, slots=True)
 class Need:
