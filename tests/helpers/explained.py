@@ -11,7 +11,7 @@ from tessera.report import diagnostics as render
 
 EXAMPLES = Path(__file__).parents[1] / "diagnostics" / "examples"
 _EXPECTATION = re.compile(r"[ \t]*// expect(?:-next|-above)?:[^\n]*")
-_SECTION = re.compile(r"(?<=^## Example\n\n).*?(?=\n\n## )", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^## Example\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def findings(path: Path) -> list[Diagnostic]:
@@ -32,5 +32,5 @@ def example(code: str) -> str:
 
 
 def with_example(page: str, text: str) -> str:
-    """A page with the text of its example replaced."""
-    return _SECTION.sub(lambda _: text, page)
+    """A page with the text of its example replaced, also where there was none yet."""
+    return _SECTION.sub(lambda _: f"## Example\n\n{text}\n\n", page)
