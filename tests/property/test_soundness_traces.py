@@ -10,13 +10,13 @@ import pytest
 from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.arrays import Ranges as Array
 from tessera.ir.graph.access import AddressClass
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lane_values.lanes import Array
 from tests.helpers.access_oracle import Comparison, compare
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
