@@ -1,0 +1,459 @@
+"""The event loop: requests of all replicas, moment by moment.
+
+In: the work of a request of every trace on every replica, and when requests come. Out: a `Passage`
+per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way of its own:
+
+- At every moment all that ends, ends; then requests begin; then whatever is free takes the oldest
+  work that is ready. Of one request, what comes first in its programs goes first.
+- A device computes one thing at a time and is never interrupted. Bytes on their way take their rate
+  from every capacity of their path, from when all of them have that much left until they are
+  through. Who waits for a capacity keeps younger ones from it.
+- A slot holds one request at a time, and so does a sequence. With `depth` above one, more are given
+  to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
+  whose sequence has a place begins first.
+- With a gate, a request begins when the one before it of its trace has passed the gate.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.driver.simulate.work import COMPUTE, WAIT, WIRE, RequestWork
+
+SLACK = 1e-9
+"""Capacities are sums of floats: so much of one is no overload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A request that comes: when, of which trace, in which sequence of its replica.
+
+    A time below zero: it is there all the time, and comes when there is room.
+    """
+
+    at_ns: float
+    trace: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedReplica:
+    """One copy of the model: its work by trace, and the requests that come to it, in order."""
+
+    work: Mapping[int, RequestWork]
+    slots: int
+    sequences: int
+    depth: int
+    coming: Iterator[Coming]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A request that went through: when it came, began and ended."""
+
+    replica: int
+    trace: int
+    came_ns: float
+    began_ns: float
+    ended_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Something that a device or path did, for timelines."""
+
+    place: tuple[str, ...]
+    replica: int
+    trace: int
+    request: int
+    slot: int
+    node: int
+    start_ns: float
+    end_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What has happened: requests in the order of their end, busy time by place, queue lengths.
+
+    `waiting` are moments with the number of requests that had come and not begun.
+    """
+
+    passages: tuple[Passage, ...]
+    busy_ns: Mapping[str, float]
+    ended_ns: float
+    operations: int
+    waiting: tuple[tuple[float, int], ...] = ()
+    timeline: tuple[Busy, ...] = ()
+
+
+class _Columns:
+    """The work of a request as columns, places as numbers."""
+
+    __slots__ = ("after", "before", "first", "gate", "kind", "ns", "operations", "place", "rate")
+
+    def __init__(self, work: RequestWork, numbers: dict[str, int]) -> None:
+        self.kind = [node.kind for node in work.nodes]
+        self.ns = [node.ns for node in work.nodes]
+        self.after = [node.after for node in work.nodes]
+        self.before = [node.before for node in work.nodes]
+        self.place = [tuple(numbers[name] for name in node.place) for node in work.nodes]
+        self.rate = [node.rate for node in work.nodes]
+        self.first = [index for index, node in enumerate(work.nodes) if not node.before]
+        self.gate = -1 if work.gate is None else work.gate
+        self.operations = work.operations
+
+
+class _Request:
+    """A request on its way. `ahead` is the one whose gate it waits for."""
+
+    __slots__ = (
+        "age",
+        "ahead",
+        "began_ns",
+        "came_ns",
+        "columns",
+        "is_past_gate",
+        "left",
+        "missing",
+        "replica",
+        "sequence",
+        "slot",
+        "trace",
+    )
+
+    def __init__(self, replica: _Intake, coming: Coming, age: int) -> None:
+        self.replica = replica
+        self.trace = coming.trace
+        self.sequence = coming.sequence
+        self.came_ns = coming.at_ns
+        self.columns = replica.columns[coming.trace]
+        self.age = age
+        self.slot = -1
+        self.began_ns = -1.0
+        self.ahead: _Request | None = None
+        self.is_past_gate = self.columns.gate < 0
+        self.missing: list[int] = []
+        self.left = 0
+
+
+class _Intake:
+    """What a replica has of requests that have not begun, and where those are that have."""
+
+    def __init__(self, index: int, replica: SimulatedReplica, numbers: dict[str, int]) -> None:
+        self.index = index
+        self.columns = {trace: _Columns(work, numbers) for trace, work in replica.work.items()}
+        self.coming = replica.coming
+        self.next = next(self.coming, None)
+        self.is_expected = False
+        self.capacity = replica.slots * replica.depth
+        self.depth = replica.depth
+        self.queue: deque[_Request] = deque()
+        self.handed: list[_Request] = []
+        self.in_slot: list[deque[_Request]] = [deque() for _ in range(replica.slots)]
+        self.in_sequence = [0] * replica.sequences
+        self.slot_of = [sequence % replica.slots for sequence in range(replica.sequences)]
+        self.last_taken = [0] * replica.slots
+        self.taken = 0
+        self.under_way = 0
+        self.ended = 0
+        self.last_of_trace: dict[int, _Request] = {}
+
+    def hand_over(self) -> None:
+        """Give slots to those who have come first."""
+        while self.queue and len(self.handed) + self.under_way < self.capacity:
+            self.handed.append(self.queue.popleft())
+        full: set[int] = set()
+        kept = []
+        for request in self.handed:
+            sequence = request.sequence
+            slot = None if sequence in full else self._slot_for(sequence)
+            if slot is None:
+                full.add(sequence)
+                kept.append(request)
+                continue
+            self._place(request, slot)
+        self.handed = kept
+
+    def _slot_for(self, sequence: int) -> int | None:
+        slot = self.slot_of[sequence]
+        if self.in_sequence[sequence]:
+            return slot if len(self.in_slot[slot]) < self.depth else None
+        if self.in_slot[slot]:
+            slots = range(len(self.in_slot))
+            slot = min(slots, key=lambda s: (len(self.in_slot[s]), self.last_taken[s]))
+            if len(self.in_slot[slot]) >= self.depth:
+                return None
+        return slot
+
+    def _place(self, request: _Request, slot: int) -> None:
+        self.taken += 1
+        self.last_taken[slot] = self.taken
+        self.slot_of[request.sequence] = slot
+        self.in_slot[slot].append(request)
+        self.in_sequence[request.sequence] += 1
+        self.under_way += 1
+        request.slot = slot
+        if not request.is_past_gate:
+            request.ahead = self.last_of_trace.get(request.trace)
+            self.last_of_trace[request.trace] = request
+
+    def waiting(self) -> int:
+        """How many have come and not begun."""
+        begun = sum(1 for line in self.in_slot if line and line[0].began_ns >= 0)
+        return len(self.queue) + len(self.handed) + self.under_way - begun
+
+    def ready(self) -> list[_Request]:
+        """Those that may begin now, the oldest first."""
+        heads = [
+            line[0]
+            for line in self.in_slot
+            if line
+            and line[0].began_ns < 0
+            and (line[0].ahead is None or line[0].ahead.is_past_gate)
+        ]
+        return sorted(heads, key=lambda request: request.age)
+
+    def end(self, request: _Request) -> None:
+        """A request is done on every device."""
+        self.in_slot[request.slot].popleft()
+        self.in_sequence[request.sequence] -= 1
+        self.under_way -= 1
+        self.ended += 1
+
+
+class EventLoop:
+    """All replicas on their devices and paths."""
+
+    def __init__(
+        self,
+        replicas: Sequence[SimulatedReplica],
+        capacities: Mapping[str, float],
+        *,
+        keep_timeline: bool = False,
+        keep_waiting: bool = False,
+    ) -> None:
+        places = dict.fromkeys(
+            name
+            for replica in replicas
+            for work in replica.work.values()
+            for node in work.nodes
+            for name in node.place
+        )
+        self._names = list(places)
+        numbers = {name: number for number, name in enumerate(self._names)}
+        self._whole = [capacities.get(name, 0.0) for name in self._names]
+        self._room = self._whole.copy()
+        self._slack = [SLACK * whole for whole in self._whole]
+        self._is_busy = [False] * len(self._names)
+        self._ready: list[list[tuple[int, int, _Request]]] = [[] for _ in self._names]
+        self._wires: list[tuple[int, int, _Request]] = []
+        self._busy_ns = [0.0] * len(self._names)
+        self._events: list[tuple[float, int, _Request | None, int]] = []
+        self._count = 0
+        self._age = 0
+        self._intakes = [_Intake(index, replica, numbers) for index, replica in enumerate(replicas)]
+        self._touched: set[int] = set()
+        self._wires_changed = False
+        self._changed: set[int] = set()
+        self._passages: list[Passage] = []
+        self._waiting: list[tuple[float, int]] = []
+        self._timeline: list[Busy] | None = [] if keep_timeline else None
+        self._keeps_waiting = keep_waiting
+        self._operations = 0
+        self._now = 0.0
+
+    def run(self, enough: Sequence[int] | None = None) -> Traffic:
+        """Until every replica has ended so many requests, or none is left."""
+        for intake in self._intakes:
+            self._changed.add(intake.index)
+        self._moment()
+        events = self._events
+        while events and not self._is_over(enough):
+            now = self._now = events[0][0]
+            while events and events[0][0] <= now:
+                _, _, request, number = heapq.heappop(events)
+                if request is None:
+                    self._changed.add(number)
+                else:
+                    self._end(request, number)
+            self._moment()
+        return Traffic(
+            passages=tuple(self._passages),
+            busy_ns=dict(zip(self._names, self._busy_ns, strict=True)),
+            ended_ns=self._now,
+            operations=self._operations,
+            waiting=tuple(self._waiting),
+            timeline=tuple(self._timeline or ()),
+        )
+
+    def _is_over(self, enough: Sequence[int] | None) -> bool:
+        return enough is not None and all(
+            intake.ended >= count for intake, count in zip(self._intakes, enough, strict=True)
+        )
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _fetch(self, intake: _Intake) -> None:
+        """Take those that have come by now; of those that are there all the time, what has room."""
+        room = intake.capacity - len(intake.handed) - intake.under_way - len(intake.queue)
+        while intake.next is not None:
+            coming = intake.next
+            if coming.at_ns > self._now:
+                if not intake.is_expected:
+                    self._push(coming.at_ns, None, intake.index)
+                    intake.is_expected = True
+                return
+            if coming.at_ns < 0:
+                if room <= 0:
+                    return
+                room -= 1
+            self._age += 1
+            intake.queue.append(_Request(intake, coming, self._age))
+            intake.next = next(intake.coming, None)
+            intake.is_expected = False
+
+    def _begin(self, request: _Request) -> None:
+        columns = request.columns
+        request.began_ns = self._now
+        request.ahead = None
+        request.missing = columns.before.copy()
+        request.left = len(columns.kind)
+        self._operations += columns.operations
+        if not request.left:
+            self._finish(request)
+        for node in columns.first:
+            self._become_ready(request, node)
+
+    def _finish(self, request: _Request) -> None:
+        intake = request.replica
+        intake.end(request)
+        self._changed.add(intake.index)
+        came = request.began_ns if request.came_ns < 0 else request.came_ns
+        self._passages.append(
+            Passage(intake.index, request.trace, came, request.began_ns, self._now)
+        )
+
+    def _moment(self) -> None:
+        """After all that ends has ended: begin requests, then serve what is free."""
+        while self._changed:
+            intake = self._intakes[min(self._changed)]
+            self._changed.discard(intake.index)
+            self._fetch(intake)
+            intake.hand_over()
+            for request in intake.ready():
+                self._begin(request)
+        if self._keeps_waiting:
+            waiting = sum(intake.waiting() for intake in self._intakes)
+            if not self._waiting or self._waiting[-1][1] != waiting:
+                self._waiting.append((self._now, waiting))
+        for place in sorted(self._touched) if len(self._touched) > 1 else self._touched:
+            self._serve(place)
+        self._touched.clear()
+        if self._wires_changed:
+            self._wires_changed = False
+            self._serve_wires()
+
+    # --- work -----------------------------------------------------------------------------------
+
+    def _push(self, at_ns: float, request: _Request | None, number: int) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at_ns, self._count, request, number))
+
+    def _become_ready(self, request: _Request, node: int) -> None:
+        """What a node that waits for nothing more does next."""
+        columns = request.columns
+        kind = columns.kind[node]
+        if kind == COMPUTE:
+            place = columns.place[node][0]
+            heapq.heappush(self._ready[place], (request.age, node, request))
+            self._touched.add(place)
+        elif kind == WIRE:
+            bisect.insort(self._wires, (request.age, node, request))
+            self._wires_changed = True
+        elif kind == WAIT:
+            self._push(self._now + columns.ns[node], request, node)
+        else:
+            self._pass(request, node)
+
+    def _end(self, request: _Request, node: int) -> None:
+        """Give back what a node held, then pass it."""
+        columns = request.columns
+        kind = columns.kind[node]
+        if kind == COMPUTE:
+            place = columns.place[node][0]
+            self._is_busy[place] = False
+            self._touched.add(place)
+        elif kind == WIRE:
+            for place in columns.place[node]:
+                self._room[place] += columns.rate[node]
+            self._wires_changed = True
+        self._pass(request, node)
+
+    def _pass(self, request: _Request, node: int) -> None:
+        columns, missing = request.columns, request.missing
+        if node == columns.gate:
+            request.is_past_gate = True
+            self._changed.add(request.replica.index)
+        for follower in columns.after[node]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                self._become_ready(request, follower)
+        request.left -= 1
+        if not request.left:
+            self._finish(request)
+
+    def _serve(self, place: int) -> None:
+        """A device takes the oldest work that is ready."""
+        ready = self._ready[place]
+        if self._is_busy[place] or not ready:
+            return
+        _, node, request = heapq.heappop(ready)
+        ns = request.columns.ns[node]
+        self._is_busy[place] = True
+        self._busy_ns[place] += ns
+        self._push(self._now + ns, request, node)
+        if self._timeline is not None:
+            self._note(request, node, ns)
+
+    def _serve_wires(self) -> None:
+        """Transfers begin whose path has room, the oldest first."""
+        claimed: set[int] = set()
+        kept = []
+        for entry in self._wires:
+            _, node, request = entry
+            columns = request.columns
+            rate, places = columns.rate[node], columns.place[node]
+            short = [p for p in places if p in claimed or self._room[p] + self._slack[p] < rate]
+            if short:
+                claimed.update(short)
+                kept.append(entry)
+                continue
+            ns = columns.ns[node]
+            for place in places:
+                self._room[place] -= rate
+                self._busy_ns[place] += ns * rate / self._whole[place]
+            self._push(self._now + ns, request, node)
+            if self._timeline is not None:
+                self._note(request, node, ns)
+        self._wires = kept
+
+    def _note(self, request: _Request, node: int, ns: float) -> None:
+        assert self._timeline is not None
+        names = tuple(self._names[place] for place in request.columns.place[node])
+        self._timeline.append(
+            Busy(
+                names,
+                request.replica.index,
+                request.trace,
+                request.age,
+                request.slot,
+                node,
+                self._now,
+                self._now + ns,
+            )
+        )

@@ -1,0 +1,122 @@
+"""What a simulation needs to know of the machine: how bytes travel, and what that holds up.
+
+In: a `Machine`. Out: a `Hardware`: for every pair of devices a `Path` with its rate, its latency
+and the capacities that it takes part of; what a transfer takes from the compute queue at each end.
+
+A backend decides two things more. `buffered`: a send ends when its bytes have left for a buffer of
+the host, and the receive takes them from there (the processes of the CPU backend). Otherwise a
+transfer is one copy, which begins when both ends have come to it and holds both queues until the
+bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tessera.ir.plan.launch_program import HOST
+from tessera.ir.plan.machine import Device, Machine
+
+UNLIMITED = float("inf")
+FILL_NS = 2_000.0
+"""What filling memory takes at least: a small kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """The way from one end to another. `shares` are the capacities that it takes part of.
+
+    `tax_ns` and `tax_ns_per_byte` are what a transfer takes from the compute queue at each end.
+    """
+
+    bytes_per_second: float
+    latency_ns: float
+    shares: tuple[str, ...]
+    tax_ns: float = 0.0
+    tax_ns_per_byte: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Paths by their ends (the host is one), capacities in bytes per second by name."""
+
+    paths: Mapping[tuple[str, str], Path]
+    capacities: Mapping[str, float]
+    fill_ns_per_byte: Mapping[str, float] = field(default_factory=dict)
+    fill_ns: float = FILL_NS
+    buffered: bool = False
+    depth: int = 1
+
+
+def hardware_of(machine: Machine) -> Hardware:
+    """The hardware of GPUs, as the planner's machine describes it."""
+    names = {device.id: device.name for device in machine.devices}
+    through: dict[tuple[str, str], list[str]] = {}
+    capacities: dict[str, float] = {}
+    for channel in machine.channels:
+        capacities[channel.name] = channel.bytes_per_second
+        for source, target in channel.pairs:
+            through.setdefault((names[source], names[target]), []).append(channel.name)
+    paths: dict[tuple[str, str], Path] = {}
+    for link in machine.links:
+        ends = names[link.source], names[link.target]
+        own = f"{ends[0]} to {ends[1]}"
+        capacities[own] = link.bytes_per_second
+        paths[ends] = Path(
+            bytes_per_second=link.bytes_per_second,
+            latency_ns=link.latency_ns,
+            shares=(own, *through.get(ends, ())),
+            tax_ns=machine.transfer_ns,
+            tax_ns_per_byte=_tax_by_bytes(machine, link.source, link.target),
+        )
+    for device in machine.devices:
+        _add_host(machine, device, paths, capacities)
+    return Hardware(
+        paths=paths,
+        capacities=capacities,
+        fill_ns_per_byte={
+            device.name: 1e9 / machine.gpu_of(device).memory_bandwidth for device in machine.devices
+        },
+    )
+
+
+def _tax_by_bytes(machine: Machine, source: int, target: int) -> float:
+    """What a byte takes from both ends: on one card it is read and written in their memory."""
+    first, second = machine.devices[source], machine.devices[target]
+    if first.card != second.card:
+        return 0.0
+    return 2e9 / machine.gpu_of(first).memory_bandwidth
+
+
+def _add_host(
+    machine: Machine,
+    device: Device,
+    paths: dict[tuple[str, str], Path],
+    capacities: dict[str, float],
+) -> None:
+    """Inputs and outputs go over the card's PCIe lanes, which its slices share."""
+    card = machine.cards[device.card]
+    for source, target, way in ((HOST, device.name, "in"), (device.name, HOST, "out")):
+        name = f"{card.name} pcie {way}"
+        capacities[name] = card.gpu.pcie_bandwidth
+        paths[source, target] = Path(
+            bytes_per_second=card.gpu.pcie_bandwidth, latency_ns=machine.transfer_ns, shares=(name,)
+        )
+
+
+def process_hardware(devices: tuple[str, ...], bytes_per_second: float | None) -> Hardware:
+    """The CPU backend: a process per device, one thread that sends, transfers through memory."""
+    capacities = {f"{name} out": bytes_per_second or UNLIMITED for name in devices}
+    paths = {
+        (source, target): Path(
+            bytes_per_second=bytes_per_second or UNLIMITED,
+            latency_ns=0.0,
+            shares=(f"{source} out",),
+        )
+        for source in devices
+        for target in (*devices, HOST)
+        if source != target
+    }
+    free = Path(bytes_per_second=UNLIMITED, latency_ns=0.0, shares=())
+    paths |= {(HOST, name): free for name in devices}
+    return Hardware(paths=paths, capacities=capacities, fill_ns=0.0, buffered=True)

@@ -1,0 +1,262 @@
+"""One request of a trace as work for the simulator: nodes, what each takes, what waits for it.
+
+In: a `LoweredTrace`, the predicted time of each step, a `Hardware`. Out: a `RequestWork`. Queues
+and events become edges: every queue does its operations in order, an event orders two queues of one
+device, a transfer joins two devices. Events and frees take no time and are edges alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tessera.driver.simulate.hardware import Hardware, Path
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Await,
+    Bytes,
+    Fill,
+    Free,
+    LoweredTrace,
+    Queue,
+    Receive,
+    Record,
+    Run,
+    Send,
+    Transfer,
+)
+
+NOTHING, COMPUTE, WIRE, WAIT = 0, 1, 2, 3
+"""Kinds of nodes: no time, a device that computes, bytes that occupy a path, time that passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Work on one resource. `place` is a device, or the shares of a path; `after` waits for it.
+
+    `step` is that of a launch, else -1; `transfer` that of bytes on their way. `rate` is what it
+    takes of each share.
+    """
+
+    kind: int
+    ns: float
+    place: tuple[str, ...]
+    after: tuple[int, ...]
+    before: int
+    step: int = -1
+    transfer: int = -1
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestWork:
+    """The nodes of one request; `gate` is the node after which the next request may begin.
+
+    `operations` is how many operations the programs have, those without time too.
+    """
+
+    nodes: tuple[Node, ...]
+    gate: int | None
+    operations: int
+
+
+def request_work(
+    lowered: LoweredTrace, step_ns: Sequence[float], hardware: Hardware
+) -> RequestWork:
+    """The work of one request of a trace."""
+    return without_empty(_Builder(lowered, step_ns, hardware).build())
+
+
+class _Builder:
+    def __init__(self, lowered: LoweredTrace, step_ns: Sequence[float], hardware: Hardware) -> None:
+        self._lowered = lowered
+        self._step_ns = step_ns
+        self._hardware = hardware
+        self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
+        self._nodes: list[Node] = []
+        self._edges: list[list[int]] = []
+        self._before: list[int] = []
+        self._wires: dict[int, int] = {}
+        self._arrivals: dict[int, int] = {}
+        self._gate: int | None = None
+
+    def build(self) -> RequestWork:
+        operations = 0
+        for transfer in self._lowered.transfers:
+            self._add_wire(transfer)
+        for program in self._lowered.programs:
+            operations += len(program.operations)
+            recorded: dict[int, int] = {}
+            awaited: list[tuple[int, int]] = []
+            for queue in Queue:
+                last: int | None = None
+                for operation in program.on(queue):
+                    match operation:
+                        case Record(event):
+                            last = self._chain(last, self._add(NOTHING, 0.0, ()))
+                            recorded[event] = last
+                        case Await(event):
+                            last = self._chain(last, self._add(NOTHING, 0.0, ()))
+                            awaited.append((event, last))
+                        case Run(step):
+                            ns = self._step_ns[step]
+                            last = self._chain(
+                                last, self._add(COMPUTE, ns, (program.device,), step=step)
+                            )
+                            if step == self._lowered.gate:
+                                self._gate = last
+                        case Fill(_, filled):
+                            ns = self._fill_ns(program.device, filled)
+                            last = self._chain(last, self._add(COMPUTE, ns, (program.device,)))
+                        case Free():
+                            pass
+                        case Send(number):
+                            last = self._send(last, self._transfers[number])
+                        case Receive(number):
+                            last = self._receive(last, self._transfers[number])
+                        case _:
+                            assert_never(operation)
+            for event, waiter in awaited:
+                self._edge(recorded[event], waiter)
+        return RequestWork(nodes=self._linked(), gate=self._gate, operations=operations)
+
+    def _add(
+        self,
+        kind: int,
+        ns: float,
+        place: tuple[str, ...],
+        *,
+        step: int = -1,
+        transfer: int = -1,
+        rate: float = 0.0,
+    ) -> int:
+        self._nodes.append(
+            Node(
+                kind=kind if ns > 0 else NOTHING,
+                ns=ns,
+                place=place,
+                after=(),
+                before=0,
+                step=step,
+                transfer=transfer,
+                rate=rate,
+            )
+        )
+        self._edges.append([])
+        self._before.append(0)
+        return len(self._nodes) - 1
+
+    def _edge(self, first: int, second: int) -> None:
+        self._edges[first].append(second)
+        self._before[second] += 1
+
+    def _chain(self, last: int | None, node: int) -> int:
+        if last is not None:
+            self._edge(last, node)
+        return node
+
+    def _fill_ns(self, device: str, filled: Bytes) -> float:
+        size = sum(end - start for start, end in filled)
+        return self._hardware.fill_ns + size * self._hardware.fill_ns_per_byte.get(device, 0.0)
+
+    # --- transfers ------------------------------------------------------------------------------
+
+    def _path(self, transfer: Transfer) -> Path:
+        return self._hardware.paths[transfer.source, transfer.target]
+
+    def _add_wire(self, transfer: Transfer) -> None:
+        path = self._path(transfer)
+        ns = transfer.size * 1e9 / path.bytes_per_second
+        self._wires[transfer.id] = self._add(
+            WIRE,
+            ns,
+            path.shares,
+            transfer=transfer.id,
+            rate=path.bytes_per_second,
+        )
+        self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
+        self._edge(self._wires[transfer.id], self._arrivals[transfer.id])
+
+    def _tax(self, last: int | None, transfer: Transfer, device: str) -> int | None:
+        """What a transfer takes from the compute queue at one end."""
+        path = self._path(transfer)
+        ns = path.tax_ns + path.tax_ns_per_byte * transfer.size
+        if ns <= 0 or HOST in (transfer.source, transfer.target):
+            return last
+        return self._chain(last, self._add(COMPUTE, ns, (device,), transfer=transfer.id))
+
+    def _send(self, last: int | None, transfer: Transfer) -> int:
+        """What the out queue goes on after: bytes that have left, or that have arrived."""
+        wire = self._wires[transfer.id]
+        taxed = self._tax(last, transfer, transfer.source)
+        if taxed is not None:
+            self._edge(taxed, wire)
+        return wire if self._hardware.buffered else self._arrivals[transfer.id]
+
+    def _receive(self, last: int | None, transfer: Transfer) -> int:
+        """What the in queue goes on after: bytes that are there."""
+        arrival = self._arrivals[transfer.id]
+        if self._hardware.buffered and transfer.source != HOST:
+            arrival = self._add(NOTHING, 0.0, ())
+            self._edge(self._arrivals[transfer.id], arrival)
+            if last is not None:
+                self._edge(last, arrival)
+        elif last is not None:
+            # One copy: it begins when both ends have come to it.
+            self._edge(last, self._wires[transfer.id])
+        taxed = self._tax(arrival, transfer, transfer.target)
+        assert taxed is not None
+        return taxed
+
+    # --- edges ----------------------------------------------------------------------------------
+
+    def _linked(self) -> tuple[Node, ...]:
+        return tuple(
+            Node(
+                kind=node.kind,
+                ns=node.ns,
+                place=node.place,
+                after=tuple(self._edges[index]),
+                before=self._before[index],
+                step=node.step,
+                transfer=node.transfer,
+                rate=node.rate,
+            )
+            for index, node in enumerate(self._nodes)
+        )
+
+
+def without_empty(work: RequestWork) -> RequestWork:
+    """The same with edges in place of nodes that take no time, where that makes no more of them."""
+    after = [set(node.after) for node in work.nodes]
+    before: list[set[int]] = [set() for _ in work.nodes]
+    for index, targets in enumerate(after):
+        for target in targets:
+            before[target].add(index)
+    gone = set()
+    for index, node in enumerate(work.nodes):
+        sources, targets = before[index], after[index]
+        if node.kind != NOTHING or index == work.gate:
+            continue
+        if len(sources) * len(targets) > len(sources) + len(targets):
+            continue
+        gone.add(index)
+        for source in sources:
+            after[source].discard(index)
+            after[source] |= targets
+        for target in targets:
+            before[target].discard(index)
+            before[target] |= sources
+        before[index], after[index] = set(), set()
+    numbers = {old: new for new, old in enumerate(i for i in range(len(after)) if i not in gone)}
+    nodes = tuple(
+        replace(
+            work.nodes[old],
+            after=tuple(sorted(numbers[target] for target in after[old])),
+            before=len(before[old]),
+        )
+        for old in numbers
+    )
+    gate = None if work.gate is None else numbers[work.gate]
+    return replace(work, nodes=nodes, gate=gate)
