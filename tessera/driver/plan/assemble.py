@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tessera.driver.plan.options import PlanOptions
 from tessera.driver.plan.traces import LoadedTrace
+from tessera.driver.simulate.hardware import paths_of
 from tessera.ir.choices import Ending
 from tessera.ir.plan.costs import Costs, Duration, Profile
 from tessera.ir.plan.launch_program import LoweredReplica
@@ -64,6 +65,7 @@ def assemble(setting: PlanSetting, attempt: Attempt, choice: Choice, chosen: Can
         sum(replica.measure.loads[device.id] * replica.share for replica in chosen.replicas)
         for device in machine.devices
     ]
+    capacities, paths = paths_of(machine)
     value = chosen.value(choice.objective)
     gap = max(0.0, value / choice.bound - 1.0) if choice.bound > 0 else 0.0
     return Plan(
@@ -97,11 +99,14 @@ def assemble(setting: PlanSetting, attempt: Attempt, choice: Choice, chosen: Can
                 card=machine.cards[device.card].name,
                 sms=device.sms,
                 busy_ns=busy[device.id],
+                memory_bytes_per_second=machine.gpu_of(device).memory_bandwidth,
             )
             for device in machine.devices
         ),
         traces=tuple(trace.planned for trace in setting.traces),
         replicas=replicas,
+        capacities=capacities,
+        paths=paths,
         baselines=tuple(
             baseline_of(candidate) for candidate in choice.candidates if candidate is not chosen
         ),

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tessera.ir.plan.launch_program import HOST
-from tessera.ir.plan.machine import Device, Machine
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.plan import Plan, PlanCapacity, PlanPath
 
 UNLIMITED = float("inf")
 FILL_NS = 2_000.0
@@ -48,8 +49,32 @@ class Hardware:
     depth: int = 1
 
 
-def hardware_of(machine: Machine) -> Hardware:
-    """The hardware of GPUs, as the planner's machine describes it."""
+def hardware_of(plan: Plan) -> Hardware | None:
+    """The hardware of a plan; None of one that does not say it (version 1)."""
+    if not plan.paths:
+        return None
+    return Hardware(
+        paths={
+            (path.source, path.target): Path(
+                bytes_per_second=path.bytes_per_second,
+                latency_ns=path.latency_ns,
+                shares=path.shares,
+                tax_ns=path.tax_ns,
+                tax_ns_per_byte=path.tax_ns_per_byte,
+            )
+            for path in plan.paths
+        },
+        capacities={capacity.name: capacity.bytes_per_second for capacity in plan.capacities},
+        fill_ns_per_byte={
+            device.name: 1e9 / device.memory_bytes_per_second
+            for device in plan.devices
+            if device.memory_bytes_per_second
+        },
+    )
+
+
+def paths_of(machine: Machine) -> tuple[tuple[PlanCapacity, ...], tuple[PlanPath, ...]]:
+    """The capacities and paths of a machine."""
     names = {device.id: device.name for device in machine.devices}
     through: dict[tuple[str, str], list[str]] = {}
     capacities: dict[str, float] = {}
@@ -57,26 +82,41 @@ def hardware_of(machine: Machine) -> Hardware:
         capacities[channel.name] = channel.bytes_per_second
         for source, target in channel.pairs:
             through.setdefault((names[source], names[target]), []).append(channel.name)
-    paths: dict[tuple[str, str], Path] = {}
+    paths = []
     for link in machine.links:
-        ends = names[link.source], names[link.target]
-        own = f"{ends[0]} to {ends[1]}"
+        source, target = names[link.source], names[link.target]
+        own = f"{source} to {target}"
+        shared = through.get((source, target), [])
+        rate = min([link.bytes_per_second, *(capacities[name] for name in shared)])
         capacities[own] = link.bytes_per_second
-        paths[ends] = Path(
-            bytes_per_second=link.bytes_per_second,
-            latency_ns=link.latency_ns,
-            shares=(own, *through.get(ends, ())),
-            tax_ns=machine.transfer_ns,
-            tax_ns_per_byte=_tax_by_bytes(machine, link.source, link.target),
+        paths.append(
+            PlanPath(
+                source=source,
+                target=target,
+                bytes_per_second=rate,
+                latency_ns=link.latency_ns,
+                shares=(own, *shared),
+                tax_ns=machine.transfer_ns,
+                tax_ns_per_byte=_tax_by_bytes(machine, link.source, link.target),
+            )
         )
     for device in machine.devices:
-        _add_host(machine, device, paths, capacities)
-    return Hardware(
-        paths=paths,
-        capacities=capacities,
-        fill_ns_per_byte={
-            device.name: 1e9 / machine.gpu_of(device).memory_bandwidth for device in machine.devices
-        },
+        card = machine.cards[device.card]
+        for source, target, way in ((HOST, device.name, "in"), (device.name, HOST, "out")):
+            lanes = f"{card.name} pcie {way}"
+            capacities[lanes] = card.gpu.pcie_bandwidth
+            paths.append(
+                PlanPath(
+                    source=source,
+                    target=target,
+                    bytes_per_second=card.gpu.pcie_bandwidth,
+                    latency_ns=machine.transfer_ns,
+                    shares=(lanes,),
+                )
+            )
+    return (
+        tuple(PlanCapacity(name=name, bytes_per_second=rate) for name, rate in capacities.items()),
+        tuple(paths),
     )
 
 
@@ -86,22 +126,6 @@ def _tax_by_bytes(machine: Machine, source: int, target: int) -> float:
     if first.card != second.card:
         return 0.0
     return 2e9 / machine.gpu_of(first).memory_bandwidth
-
-
-def _add_host(
-    machine: Machine,
-    device: Device,
-    paths: dict[tuple[str, str], Path],
-    capacities: dict[str, float],
-) -> None:
-    """Inputs and outputs go over the card's PCIe lanes, which its slices share."""
-    card = machine.cards[device.card]
-    for source, target, way in ((HOST, device.name, "in"), (device.name, HOST, "out")):
-        name = f"{card.name} pcie {way}"
-        capacities[name] = card.gpu.pcie_bandwidth
-        paths[source, target] = Path(
-            bytes_per_second=card.gpu.pcie_bandwidth, latency_ns=machine.transfer_ns, shares=(name,)
-        )
 
 
 def process_hardware(devices: tuple[str, ...], bytes_per_second: float | None) -> Hardware:

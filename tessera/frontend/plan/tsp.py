@@ -39,13 +39,15 @@ from tessera.ir.plan.plan import (
     PlacedStep,
     PlacedTrace,
     Plan,
+    PlanCapacity,
     PlanCard,
     PlanDevice,
     PlannedTrace,
     PlannedTransfer,
+    PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import FORMAT, VERSION
+from tessera.ir.plan.print_plan import FORMAT, VERSION, VERSIONS_READ
 from tessera.ir.plan.verify_plan import verify_plan
 
 _MOST_ERRORS = 20
@@ -131,6 +133,8 @@ _KEYWORDS = {
     "PLAN",
     "CARD",
     "DEVICE",
+    "CAPACITY",
+    "PATH",
     "BASELINE",
     "REPLICA",
     "PLACEMENT",
@@ -190,6 +194,8 @@ _ELSEWHERE = frozenset(
     (
         "cards",
         "devices",
+        "capacities",
+        "paths",
         "traces",
         "replicas",
         "baselines",
@@ -219,8 +225,9 @@ class _PlanBuilder(Transformer[Token, Plan]):
         self._ranges = RangeReader()
 
     def start(self, version: Token, plan: tuple[Token, dict[str, Any]], *records: object) -> Plan:
-        if str(version) != str(VERSION):
-            raise _at(version, f"version {version} is unknown: this program reads {VERSION}")
+        if str(version) not in map(str, VERSIONS_READ):
+            known = " and ".join(map(str, VERSIONS_READ))
+            raise _at(version, f"version {version} is unknown: this program reads {known}")
         keyword, row = plan
         return self._known(
             keyword,
@@ -228,6 +235,8 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 **row,
                 cards=_those(PlanCard, records),
                 devices=_those(PlanDevice, records),
+                capacities=_those(PlanCapacity, records),
+                paths=_those(PlanPath, records),
                 traces=_those(PlannedTrace, records),
                 replicas=_those(Replica, records),
                 baselines=_those(Baseline, records),
@@ -242,6 +251,12 @@ class _PlanBuilder(Transformer[Token, Plan]):
 
     def device(self, keyword: Token, *given: object) -> PlanDevice:
         return self._record(keyword, PlanDevice, given)
+
+    def capacity(self, keyword: Token, *given: object) -> PlanCapacity:
+        return self._record(keyword, PlanCapacity, given)
+
+    def path(self, keyword: Token, *given: object) -> PlanPath:
+        return self._record(keyword, PlanPath, given)
 
     def baseline(self, keyword: Token, *given: object) -> Baseline:
         return self._record(keyword, Baseline, given)
@@ -345,6 +360,8 @@ class _PlanBuilder(Transformer[Token, Plan]):
             strings = _strings(field)
             if len(strings) == 1 and str in options:
                 return strings[0]
+            if options == (tuple[str, ...],):
+                return strings
             if len(strings) == 1 and AreaKind in options:
                 return _area_kind(field, strings[0])
         elif options == (Bytes,):

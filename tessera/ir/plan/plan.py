@@ -38,12 +38,41 @@ class PlanCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDevice:
-    """A card or a slice of one; `busy_ns` is its load per request."""
+    """A card or a slice of one; `busy_ns` is its load per request.
+
+    `memory_bytes_per_second` is what its memory moves; 0 where an old plan does not say.
+    """
 
     name: str
     card: str
     sms: int
     busy_ns: float
+    memory_bytes_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCapacity:
+    """What several paths share: a link, a port, the lanes to the host."""
+
+    name: str
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPath:
+    """The way from one device to another, or from or to the host.
+
+    `shares` are the capacities that it takes part of. `tax_ns` and `tax_ns_per_byte` are what a
+    transfer takes from the compute queue at each of its ends.
+    """
+
+    source: str
+    target: str
+    bytes_per_second: float
+    latency_ns: float
+    shares: tuple[str, ...]
+    tax_ns: float = 0.0
+    tax_ns_per_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +175,8 @@ class Plan:
     traces: tuple[PlannedTrace, ...]
     replicas: tuple[Replica, ...]
     baselines: tuple[Baseline, ...]
+    capacities: tuple[PlanCapacity, ...] = ()
+    paths: tuple[PlanPath, ...] = ()
 
 
 def memory_on(replicas: Iterable[Replica], device: str) -> int:

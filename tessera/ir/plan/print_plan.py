@@ -15,10 +15,24 @@ from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica
 from tessera.ir.plan.print_launch import lowered_lines
 
 FORMAT = "tessera-plan"
-VERSION = 1
+VERSION = 2
+VERSIONS_READ = (1, 2)
+"""Version 1 has no capacities and paths."""
 # Fields that are records of their own, or text of their own.
 NESTED = frozenset(
-    ("cards", "devices", "traces", "replicas", "baselines", "steps", "transfers", "lowered", "text")
+    (
+        "cards",
+        "devices",
+        "capacities",
+        "paths",
+        "traces",
+        "replicas",
+        "baselines",
+        "steps",
+        "transfers",
+        "lowered",
+        "text",
+    )
 )
 
 
@@ -33,6 +47,10 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield _record("card", card)
     for device in plan.devices:
         yield _record("device", device)
+    for capacity in plan.capacities:
+        yield _record("capacity", capacity)
+    for path in plan.paths:
+        yield _record("path", path)
     for baseline in plan.baselines:
         yield _record("baseline", baseline)
     for replica in plan.replicas:
@@ -78,4 +96,6 @@ def _field(record: object, field: Field[object]) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(json.dumps, value))
     return json.dumps(value) if isinstance(value, str) or value is None else repr(value)

@@ -73,6 +73,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
             yield Flaw(device, f"there is no card `{device.card}`")
         if device.name == HOST:
             yield Flaw(device, f"no device can be called `{HOST}`")
+    yield from _paths(plan)
     yield from _numbers_of(plan.baselines)
     if not plan.replicas:
         yield Flaw(plan, "a plan has at least one replica")
@@ -86,6 +87,34 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     for trace in plan.traces:
         yield from _trace(trace)
     yield from _repeated(plan.traces, lambda trace: trace.name, "a second trace has the name")
+
+
+def _paths(plan: Plan) -> Iterator[Flaw]:
+    """Ways between devices and the host, over capacities that the plan has."""
+    yield from _numbers_of((*plan.capacities, *plan.paths))
+    yield from _repeated(plan.capacities, lambda c: c.name, "a second capacity has the name")
+    yield from _repeated(plan.paths, lambda p: (p.source, p.target), "a second path joins")
+    ends = {HOST, *(device.name for device in plan.devices)}
+    rates = {capacity.name: capacity.bytes_per_second for capacity in plan.capacities}
+    for path in plan.paths:
+        for name in (path.source, path.target):
+            if name not in ends:
+                yield Flaw(path, f"there is no device `{name}`")
+        if path.source == path.target:
+            yield Flaw(path, "a path joins two devices")
+        if not path.bytes_per_second > 0:
+            yield Flaw(path, "a path has a bandwidth above zero")
+        for name in path.shares:
+            if name not in rates:
+                yield Flaw(path, f"there is no capacity `{name}`")
+            elif rates[name] < path.bytes_per_second:
+                yield Flaw(path, f"the capacity `{name}` is below the bandwidth of the path")
+    joined = {(path.source, path.target) for path in plan.paths}
+    for replica in plan.replicas if plan.paths else ():
+        for trace in replica.lowered.traces:
+            for transfer in trace.transfers:
+                if (transfer.source, transfer.target) not in joined:
+                    yield Flaw(transfer, "no path joins the ends of the transfer")
 
 
 # --- traces and replicas -----------------------------------------------------------------------
