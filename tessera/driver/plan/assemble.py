@@ -6,7 +6,7 @@ whose memory is what the areas of its launch programs take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.driver.plan.options import PlanOptions
@@ -34,7 +34,6 @@ from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
 from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
-from tessera.passes.placement.spacing import find_spacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +56,46 @@ class Attempt:
     planning: Planning
 
 
-def assemble(setting: PlanSetting, attempt: Attempt, choice: Choice, chosen: Candidate) -> Plan:
-    """The plan that a candidate stands for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A candidate with the figures of its simulation, and the launch programs behind them.
+
+    `loaded_ns` is the median time of a request at the full rate. `copies_take_memory`: what copies
+    between slices take from their steps is not in the times of the steps.
+    """
+
+    candidate: Candidate
+    replicas: tuple[Replica, ...]
+    loaded_ns: float
+    copies_take_memory: bool
+
+
+def assemble(
+    setting: PlanSetting,
+    attempt: Attempt,
+    choice: Choice,
+    chosen: Simulated,
+    others: Iterable[Simulated],
+) -> Plan:
+    """The plan that a candidate stands for, with others beside it."""
     machine = setting.machine
-    replicas = lower_candidate(setting, attempt, chosen)
+    candidate, replicas = chosen.candidate, chosen.replicas
     busy = [
-        sum(replica.measure.loads[device.id] * replica.share for replica in chosen.replicas)
+        sum(replica.measure.loads[device.id] * replica.share for replica in candidate.replicas)
         for device in machine.devices
     ]
-    capacities, paths = paths_of(machine)
-    value = chosen.value(choice.objective)
-    gap = max(0.0, value / choice.bound - 1.0) if choice.bound > 0 else 0.0
+    capacities, paths = paths_of(machine, copies_take_memory=chosen.copies_take_memory)
+    value = candidate.value(choice.objective)
+    bound = min(choice.bound, value)
+    gap = max(0.0, value / bound - 1.0) if bound > 0 else 0.0
     return Plan(
         objective=choice.objective,
-        strategy=chosen.name,
-        period_ns=chosen.period_ns,
-        latency_ns=chosen.latency_ns,
-        usd_per_request=chosen.usd,
-        bound=choice.bound,
+        strategy=candidate.name,
+        period_ns=candidate.period_ns,
+        latency_ns=candidate.latency_ns,
+        loaded_latency_ns=chosen.loaded_ns,
+        usd_per_request=candidate.usd,
+        bound=bound,
         gap=gap,
         ended=_ended(choice, gap, setting.options.gap),
         link=machine.link_name,
@@ -107,9 +128,7 @@ def assemble(setting: PlanSetting, attempt: Attempt, choice: Choice, chosen: Can
         replicas=replicas,
         capacities=capacities,
         paths=paths,
-        baselines=tuple(
-            baseline_of(candidate) for candidate in choice.candidates if candidate is not chosen
-        ),
+        baselines=tuple(baseline_of(other.candidate, other.loaded_ns) for other in others),
     )
 
 
@@ -118,7 +137,7 @@ def _ended(choice: Choice, gap: float, wanted: float) -> str:
     return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
 
 
-def baseline_of(candidate: Candidate) -> Baseline:
+def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
     """A candidate in a line."""
     return Baseline(
         name=candidate.name,
@@ -126,6 +145,7 @@ def baseline_of(candidate: Candidate) -> Baseline:
         latency_ns=candidate.latency_ns,
         usd_per_request=candidate.usd,
         memory_bytes=sum(candidate.memory),
+        loaded_latency_ns=loaded_ns,
     )
 
 
@@ -170,7 +190,6 @@ def lower_candidate(
             )
         first, lowered = known[pattern]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
-        lowered = keep_apart(lowered, attempt.planning, part_plan)
         replicas.append(
             Replica(
                 share=part_plan.share,
@@ -182,17 +201,6 @@ def lower_candidate(
             )
         )
     return tuple(replicas)
-
-
-def keep_apart(
-    lowered: LoweredReplica, planning: Planning, replica_plan: ReplicaPlan
-) -> LoweredReplica:
-    """With a gate, where requests of the one trace would get in each other's way without."""
-    if len(lowered.traces) > 1 or len(lowered.devices) < 2:
-        return lowered
-    # Before steps were joined, the tasks of the one trace are its steps.
-    gate = find_spacing(planning.problem, replica_plan.placement, lowered.slots).gate
-    return replace(lowered, traces=(replace(lowered.traces[0], gate=gate),))
 
 
 def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:

@@ -5,9 +5,7 @@ candidates with times that fit them. A step was measured beside a neighbour that
 beside one that moves as many bytes as it can. In a plan the neighbours are somewhere between: the
 time is as far between the two as the bytes that they draw in a period are between none and what the
 measuring neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on
-the times and what is drawn on the period, so a few rounds are made. At the end requests are
-followed through the slices (`placement.spacing`): where they get in each other's way the period is
-longer than the busiest slice's.
+the times and what is drawn on the period, so a few rounds are made.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
@@ -36,7 +34,6 @@ from tessera.passes.placement.candidates import Candidate, candidate_of
 from tessera.passes.placement.plans import Choice, first_of_names
 from tessera.passes.placement.problem import INFINITY, Problem, contract, measure, transfers_of
 from tessera.passes.placement.solve import lower_bound
-from tessera.passes.placement.spacing import find_spacing
 
 _START = 0.5
 _ROUNDS = 4
@@ -46,8 +43,6 @@ _SATURATES = 0.5  # of the SMs of a card
 _MEASURED_SLOTS = 2
 TOGETHER = 1.10
 CHANGING = 1.05
-_AS_GOOD = 1.002
-_WAITING = "slots that wait for each other"
 
 Search = Callable[[Problem], Choice | None]
 Together = Sequence[tuple[float, ...]]
@@ -88,24 +83,7 @@ def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Sett
         problem = settled.attempt.planning.problem
         shares = _drawn(machine, problem, settled.candidate)
         longer_by = _copying(machine, problem, settled.candidate)
-    return replace(settled, candidate=_followed(settled.attempt, settled.candidate))
-
-
-def _followed(attempt: Attempt, candidate: Candidate) -> Candidate:
-    """With the period at which requests of one trace get through its devices."""
-    problem = attempt.planning.problem
-    several = len(candidate.replicas) > 1 or len({task.trace for task in problem.tasks}) > 1
-    if several or not 0 < candidate.period_ns < INFINITY:
-        return candidate
-    period = find_spacing(problem, candidate.replicas[0].placement, attempt.slots).period_ns
-    if period <= candidate.period_ns * _AS_GOOD:
-        return candidate
-    return replace(
-        candidate,
-        period_ns=period,
-        usd=candidate.usd * period / candidate.period_ns,
-        limits=((_WAITING, period), *candidate.limits),
-    )
+    return settled
 
 
 def settle_all(

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
-from tessera.driver.plan.contention import Search, has_neighbours, settle, settle_all
+from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.placements import given_choice
+from tessera.driver.plan.promise import Promise, promises
 from tessera.driver.plan.refusals import no_plan
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.graph.access import AccessKind
@@ -32,7 +33,8 @@ from tessera.passes.placement.solve import SolveOptions
 
 AUTO_SLOTS = (4, 2, 1)
 MOST_SLOTS = 64
-PROVING = "lowering and proving the plan"
+PROVING = "proving the plan"
+SIMULATING = "simulating what was found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +55,26 @@ class Decision:
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
     refused: list[Diagnostic] = []
-    tried = None
+    last = None
     watch.stopped()
     for attempt in attempts(setting):
         watch.tell("searching")
-        tried = attempt
+        last = attempt
         choice = choose_best(setting, attempt, setting.options.objective, watch)
         if choice is None:
             continue
-        for trial in (*_with_more_slots(setting, attempt, choice, watch), (attempt, choice)):
-            watch.tell(PROVING)
-            decision = _first_proved(setting, *trial, refused)
-            if decision is not None:
-                return decision
-    assert tried is not None
+        tried = [(attempt, choice), *_with_more_slots(setting, attempt, choice, watch)]
+        watch.tell(SIMULATING)
+        ranked = _ranked(setting, promises(setting, tried, choice.objective), choice)
+        watch.tell(PROVING)
+        bound = min(found.bound for _, found in tried)
+        decision = _first_proved(ranked, replace(choice, bound=bound), refused)
+        if decision is not None:
+            return decision
+    assert last is not None
     if refused:
         raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
-    raise no_plan(tried.planning, setting.costs, setting.machine, _what_fits(setting))
+    raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
 def _what_fits(setting: PlanSetting) -> str:
@@ -91,28 +96,37 @@ def _what_fits(setting: PlanSetting) -> str:
     return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
 
 
+def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[Promise]:
+    """What was asked for first; then the best first."""
+    if choice.ended != Ending.GIVEN:
+        return made
+    rivals = [p for p in made if p.chosen.name == choice.best.name]
+    if setting.options.strategy == Strategy.KERNEL:
+        rivals = [p for p in made if _splits_requests(p.chosen)]
+    asked = rivals[0].named(choice.best.name)
+    others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
+    return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]
+
+
 def _first_proved(
-    setting: PlanSetting, attempt: Attempt, choice: Choice, refused: list[Diagnostic]
+    ranked: list[Promise], choice: Choice, refused: list[Diagnostic]
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
-    for chosen in choice.candidates[: 1 if choice.ended == Ending.GIVEN else None]:
-        timed, tried = setting, attempt
-        if has_neighbours(setting):
-            settled = settle(setting, attempt, chosen)
-            timed, tried = settled.setting, settled.attempt
-        plan = assemble(timed, tried, choice, chosen)
-        findings = findings_of(timed, plan)
+    for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
+        others = [other.simulated for other in ranked if other is not made]
+        plan = assemble(made.setting, made.attempt, choice, made.simulated, others)
+        findings = findings_of(made.setting, plan)
         if not findings:
             return Decision(
                 plan=plan,
-                setting=timed,
-                attempt=tried,
+                setting=made.setting,
+                attempt=made.attempt,
                 choice=choice,
-                chosen=chosen,
-                diagnostics=(*refused, *was_ended(choice, chosen)),
+                chosen=made.chosen,
+                diagnostics=(*refused, *was_ended(choice, made.chosen)),
             )
-        refused.append(refusal_of(chosen.name, findings))
-        if findings[0].code == "TSR3010" and attempt.slots > 1:
+        refused.append(refusal_of(made.chosen.name, findings))
+        if findings[0].code == "TSR3010" and made.attempt.slots > 1:
             return None  # fewer slots lose less than another plan
     return None
 
@@ -120,7 +134,7 @@ def _first_proved(
 def _with_more_slots(
     setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The same with as many slots as keep the busiest load busy, where that is better.
+    """The search again with as many slots as keep the busiest load busy.
 
     With more slots another plan may be the best: one that only slots and sequences hold back.
     """
@@ -136,9 +150,7 @@ def _with_more_slots(
     lanes = options.sequences or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
     better = choose_best(setting, more, options.objective, watch)
-    if better is not None and better.best.value(better.objective) < choice.best.value(
-        choice.objective
-    ):
+    if better is not None:
         yield more, better
 
 

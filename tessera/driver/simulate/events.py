@@ -160,7 +160,7 @@ class _Intake:
         self.last_taken = [0] * replica.slots
         self.taken = 0
         self.under_way = 0
-        self.ended = 0
+        self.ends: list[float] = []
         self.last_of_trace: dict[int, _Request] = {}
 
     def hand_over(self) -> None:
@@ -223,7 +223,6 @@ class _Intake:
         self.in_slot[request.slot].popleft()
         self.in_sequence[request.sequence] -= 1
         self.under_way -= 1
-        self.ended += 1
 
 
 class EventLoop:
@@ -267,10 +266,9 @@ class EventLoop:
         self._operations = 0
         self._now = 0.0
 
-    def run(self, enough: Sequence[int] | None = None) -> Traffic:
-        """Until every replica has ended so many requests, or none is left."""
-        for intake in self._intakes:
-            self._changed.add(intake.index)
+    def run(self, enough: Sequence[int] | None = None) -> None:
+        """Go on until every replica has ended so many requests in all, or none is left."""
+        self._changed.update(range(len(self._intakes)))
         self._moment()
         events = self._events
         while events and not self._is_over(enough):
@@ -282,6 +280,9 @@ class EventLoop:
                 else:
                     self._end(request, number)
             self._moment()
+
+    def traffic(self) -> Traffic:
+        """What has happened so far."""
         return Traffic(
             passages=tuple(self._passages),
             busy_ns=dict(zip(self._names, self._busy_ns, strict=True)),
@@ -291,9 +292,13 @@ class EventLoop:
             timeline=tuple(self._timeline or ()),
         )
 
+    def ends_of(self, replica: int) -> list[float]:
+        """When the requests of a replica ended."""
+        return self._intakes[replica].ends
+
     def _is_over(self, enough: Sequence[int] | None) -> bool:
         return enough is not None and all(
-            intake.ended >= count for intake, count in zip(self._intakes, enough, strict=True)
+            len(intake.ends) >= count for intake, count in zip(self._intakes, enough, strict=True)
         )
 
     # --- requests -------------------------------------------------------------------------------
@@ -332,6 +337,7 @@ class EventLoop:
     def _finish(self, request: _Request) -> None:
         intake = request.replica
         intake.end(request)
+        intake.ends.append(self._now)
         self._changed.add(intake.index)
         came = request.began_ns if request.came_ns < 0 else request.came_ns
         self._passages.append(

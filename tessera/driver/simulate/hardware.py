@@ -11,7 +11,7 @@ bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.ir.plan.launch_program import HOST
@@ -53,6 +53,13 @@ def hardware_of(plan: Plan) -> Hardware | None:
     """The hardware of a plan; None of one that does not say it (version 1)."""
     if not plan.paths:
         return None
+    speeds = {device.name: device.memory_bytes_per_second for device in plan.devices}
+    return _hardware(plan.capacities, plan.paths, speeds)
+
+
+def _hardware(
+    capacities: Iterable[PlanCapacity], paths: Iterable[PlanPath], speeds: Mapping[str, float]
+) -> Hardware:
     return Hardware(
         paths={
             (path.source, path.target): Path(
@@ -62,19 +69,27 @@ def hardware_of(plan: Plan) -> Hardware | None:
                 tax_ns=path.tax_ns,
                 tax_ns_per_byte=path.tax_ns_per_byte,
             )
-            for path in plan.paths
+            for path in paths
         },
-        capacities={capacity.name: capacity.bytes_per_second for capacity in plan.capacities},
-        fill_ns_per_byte={
-            device.name: 1e9 / device.memory_bytes_per_second
-            for device in plan.devices
-            if device.memory_bytes_per_second
-        },
+        capacities={capacity.name: capacity.bytes_per_second for capacity in capacities},
+        fill_ns_per_byte={name: 1e9 / speed for name, speed in speeds.items() if speed},
     )
 
 
-def paths_of(machine: Machine) -> tuple[tuple[PlanCapacity, ...], tuple[PlanPath, ...]]:
-    """The capacities and paths of a machine."""
+def machine_hardware(machine: Machine, *, copies_take_memory: bool = True) -> Hardware:
+    """The hardware of a machine, as a plan for it says."""
+    capacities, paths = paths_of(machine, copies_take_memory=copies_take_memory)
+    speeds = {d.name: machine.gpu_of(d).memory_bandwidth for d in machine.devices}
+    return _hardware(capacities, paths, speeds)
+
+
+def paths_of(
+    machine: Machine, *, copies_take_memory: bool = True
+) -> tuple[tuple[PlanCapacity, ...], tuple[PlanPath, ...]]:
+    """The capacities and paths of a machine.
+
+    `copies_take_memory`: what copies between slices take from their steps is not in the times.
+    """
     names = {device.id: device.name for device in machine.devices}
     through: dict[tuple[str, str], list[str]] = {}
     capacities: dict[str, float] = {}
@@ -97,7 +112,9 @@ def paths_of(machine: Machine) -> tuple[tuple[PlanCapacity, ...], tuple[PlanPath
                 latency_ns=link.latency_ns,
                 shares=(own, *shared),
                 tax_ns=machine.transfer_ns,
-                tax_ns_per_byte=_tax_by_bytes(machine, link.source, link.target),
+                tax_ns_per_byte=(
+                    _tax_by_bytes(machine, link.source, link.target) if copies_take_memory else 0.0
+                ),
             )
         )
     for device in machine.devices:

@@ -20,12 +20,12 @@ from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.work import RequestWork, request_work
 from tessera.ir.plan.plan import Plan, Replica
 
-ROUNDS = 12
-"""Requests per slot that are followed for a steady state."""
+MOST_ROUNDS = 12
+"""Requests per slot that are followed at most for a steady state; a round is one per slot."""
 
-LEAST_REQUESTS = 24
-WARM_UP = 1 / 3
-"""The share of requests that do not count, because the first ones find everything free."""
+LEAST_ROUND = 6
+STEADY = 1e-4
+"""Two rounds that take so nearly the same time are a steady state."""
 
 _NINE_IN_TEN = 1.6449
 """Standard deviations on either side that nine of ten draws are within."""
@@ -59,22 +59,51 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def saturate(
-    plan: Plan,
+    replicas: Sequence[Replica],
+    shares: Sequence[float],
     hardware: Hardware,
     *,
-    policy: str | None = None,
-    requests: int | None = None,
-    seed: int | None = None,
+    noise: Noise | None = None,
     timeline: bool = False,
 ) -> Simulation:
-    """Requests back to back, as many under way as there are slots."""
-    replicas = replicas_of(plan, policy)
-    works = work_of(replicas, hardware, seed)
-    shares = tuple(trace.share for trace in plan.traces)
-    enough = [
-        requests or max(LEAST_REQUESTS, ROUNDS * replica.slots * hardware.depth)
-        for replica in replicas
-    ]
+    """Requests back to back, as many under way as there are slots; `shares` are of the traces.
+
+    Replicas that have nothing to do with each other are followed apart, those that are alike once.
+    """
+    works = work_of(replicas, hardware, noise)
+    known: dict[object, Simulation] = {}
+    period = 0.0
+    latencies: list[float] = []
+    busy: dict[str, float] = {}
+    traffics = []
+    for group in groups_of(works):
+        members = [replicas[index] for index in group]
+        key = _shape(members, [works[index] for index in group], hardware)
+        if timeline or key not in known:
+            known[key] = _saturate(
+                members, [works[index] for index in group], shares, hardware, timeline
+            )
+        simulation = known[key]
+        period = max(period, simulation.period_ns)
+        latencies += simulation.latencies_ns
+        busy |= simulation.busy
+        traffics.append(simulation.traffic)
+    return Simulation(
+        period_ns=period,
+        latencies_ns=tuple(sorted(latencies)),
+        responses_ns=tuple(sorted(latencies)),
+        busy=busy,
+        traffic=_joined(traffics),
+    )
+
+
+def _saturate(
+    replicas: Sequence[Replica],
+    works: Sequence[Mapping[int, RequestWork]],
+    shares: Sequence[float],
+    hardware: Hardware,
+    timeline: bool,
+) -> Simulation:
     loop = EventLoop(
         [
             SimulatedReplica(
@@ -89,59 +118,136 @@ def saturate(
         hardware.capacities,
         keep_timeline=timeline,
     )
-    traffic = loop.run(enough)
-    periods = []
-    counted: list[Passage] = []
-    for index, replica in enumerate(replicas):
-        own = [passage for passage in traffic.passages if passage.replica == index]
-        steady = own[int(WARM_UP * len(own)) :]
-        counted += steady
-        periods.append(replica.share * steady_period(steady))
-    return _summary(max(periods, default=0.0), counted, traffic)
+    rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
+    before: list[float] = []
+    for number in range(1, MOST_ROUNDS + 1):
+        loop.run([number * count for count in rounds])
+        took = [
+            loop.ends_of(index)[number * count - 1]
+            - (loop.ends_of(index)[(number - 1) * count - 1] if number > 1 else 0.0)
+            for index, count in enumerate(rounds)
+        ]
+        # The first round finds everything free.
+        if number > 2 and all(map(_is_near, took, before)):
+            break
+        before = took
+    period = max(
+        replica.share * ns / count
+        for replica, ns, count in zip(replicas, took, rounds, strict=True)
+    )
+    traffic = loop.traffic()
+    ended = {index: loop.ends_of(index)[-count] for index, count in enumerate(rounds)}
+    counted = [p for p in traffic.passages if p.ended_ns >= ended[p.replica]]
+    return _summary(period, counted, traffic)
 
 
-def steady_period(passages: Sequence[Passage]) -> float:
-    """The mean time between two ends."""
-    if len(passages) < 2:
-        return passages[0].ended_ns if passages else 0.0
-    return (passages[-1].ended_ns - passages[0].ended_ns) / (len(passages) - 1)
+def round_of(replica: Replica, shares: Sequence[float], depth: int) -> int:
+    """Requests after which things may repeat: some for every slot, of every trace its share."""
+    count = max(LEAST_ROUND, 2 * replica.slots * depth)
+    if len(shares) > 1:
+        rarest = min(share for share in shares if share > 0) / sum(shares)
+        count = max(count, min(4 * count, math.ceil(2 / rarest)))
+    return count
 
 
-def alone(plan: Plan, hardware: Hardware, *, policy: str | None = None) -> float:
+def _is_near(left: float, right: float) -> bool:
+    return abs(left - right) <= STEADY * max(left, right)
+
+
+def groups_of(works: Sequence[Mapping[int, RequestWork]]) -> list[list[int]]:
+    """Replicas that share a device or a capacity, together."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for index, work in enumerate(works):
+        places = {name for own in work.values() for node in own.nodes for name in node.place}
+        members = [index]
+        apart = []
+        for others, group in groups:
+            if places & others:
+                places |= others
+                members = group + members
+            else:
+                apart.append((others, group))
+        groups = [*apart, (places, sorted(members))]
+    return [group for _, group in sorted(groups, key=lambda entry: entry[1])]
+
+
+def _shape(
+    replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]], hardware: Hardware
+) -> object:
+    """What a group is but for the names of its places."""
+    numbers: dict[str, int] = {}
+
+    def number(name: str) -> tuple[int, float]:
+        return numbers.setdefault(name, len(numbers)), hardware.capacities.get(name, 0.0)
+
+    return tuple(
+        (
+            replica.share,
+            replica.slots,
+            replica.lanes,
+            tuple(
+                (
+                    trace,
+                    own.gate,
+                    tuple(
+                        (n.kind, n.ns, tuple(map(number, n.place)), n.after, n.rate)
+                        for n in own.nodes
+                    ),
+                )
+                for trace, own in work.items()
+            ),
+        )
+        for replica, work in zip(replicas, works, strict=True)
+    )
+
+
+def _joined(traffics: Sequence[Traffic]) -> Traffic:
+    """What went on side by side."""
+    return Traffic(
+        passages=tuple(sorted((p for t in traffics for p in t.passages), key=lambda p: p.ended_ns)),
+        busy_ns={name: ns for traffic in traffics for name, ns in traffic.busy_ns.items()},
+        ended_ns=max((traffic.ended_ns for traffic in traffics), default=0.0),
+        operations=sum(traffic.operations for traffic in traffics),
+        timeline=tuple(busy for traffic in traffics for busy in traffic.timeline),
+    )
+
+
+def alone(replicas: Sequence[Replica], shares: Sequence[float], hardware: Hardware) -> float:
     """The time of a request that finds everything free: the mean of the traces, by their shares.
 
     Of several replicas it is the slowest one's.
     """
     slowest = 0.0
-    replicas = replicas_of(plan, policy)
-    whole = sum(trace.share for trace in plan.traces)
-    for work in work_of(replicas, hardware):
-        mean = 0.0
-        for number, trace in enumerate(plan.traces):
-            coming = iter((Coming(0.0, number, 0),))
-            loop = EventLoop(
-                [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
-                hardware.capacities,
-            )
-            passage = loop.run().passages[0]
-            mean += trace.share / whole * (passage.ended_ns - passage.began_ns)
-        slowest = max(slowest, mean)
+    whole = sum(shares)
+    known: dict[object, float] = {}
+    for replica, work in zip(replicas, work_of(replicas, hardware), strict=True):
+        key = _shape([replica], [work], hardware)
+        if key not in known:
+            mean = 0.0
+            for trace, share in enumerate(shares):
+                coming = iter((Coming(0.0, trace, 0),))
+                loop = EventLoop(
+                    [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
+                    hardware.capacities,
+                )
+                loop.run()
+                mean += share / whole * loop.traffic().ended_ns
+            known[key] = mean
+        slowest = max(slowest, known[key])
     return slowest
 
 
 def arrive(
-    plan: Plan,
+    replicas: Sequence[Replica],
+    shares: Sequence[float],
     hardware: Hardware,
     times_ns: Iterable[float],
     *,
-    policy: str | None = None,
-    seed: int | None = None,
+    noise: Noise | None = None,
     timeline: bool = False,
 ) -> Simulation:
     """Requests that come at these times, in order; dealt to replicas and traces by their shares."""
-    replicas = replicas_of(plan, policy)
-    works = work_of(replicas, hardware, seed)
-    shares = tuple(trace.share for trace in plan.traces)
+    works = work_of(replicas, hardware, noise)
     lines: list[list[Coming]] = [[] for _ in replicas]
     sequences = [sequence_turns(shares, replica.lanes) for replica in replicas]
     served = [0] * len(replicas)
@@ -165,7 +271,8 @@ def arrive(
         keep_timeline=timeline,
         keep_waiting=True,
     )
-    traffic = loop.run()
+    loop.run()
+    traffic = loop.traffic()
     ended = [passage.ended_ns for passage in traffic.passages]
     period = (max(ended) - min(ended)) / (len(ended) - 1) if len(ended) > 1 else sum(ended)
     return _summary(period, traffic.passages, traffic)
@@ -194,38 +301,46 @@ def replicas_of(plan: Plan, policy: str | None) -> tuple[Replica, ...]:
     return tuple(replica for replica in plan.replicas if replica.policy == wanted)
 
 
+def shares_of(plan: Plan) -> tuple[float, ...]:
+    """The shares of the traces."""
+    return tuple(trace.share for trace in plan.traces)
+
+
+class Noise:
+    """How far predictions are off: steps of one name on one device are off by the same factor.
+
+    By their error bars, of which nine in ten hold; or by a `spread` that all have.
+    """
+
+    def __init__(self, seed: int, spread: float | None = None) -> None:
+        self._random = random.Random(seed)
+        self._spread = spread
+        self._known: dict[tuple[str, str], float] = {}
+
+    def of(self, name: str, device: str, error: float) -> float:
+        """The factor of a step."""
+        key = name, device
+        if key not in self._known:
+            self._known[key] = self._random.gauss(0.0, 1.0)
+        bar = error if self._spread is None else self._spread
+        return math.exp(self._known[key] * math.log1p(bar) / _NINE_IN_TEN)
+
+
 def work_of(
-    replicas: Sequence[Replica], hardware: Hardware, seed: int | None = None
+    replicas: Sequence[Replica], hardware: Hardware, noise: Noise | None = None
 ) -> list[dict[int, RequestWork]]:
     """The work of a request of every trace, on every replica."""
-    factors = _Noise(seed)
     works = []
     for replica in replicas:
         work = {}
         for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True):
             step_ns = [0.0] * (1 + max((step.step for step in placed.steps), default=-1))
             for step in placed.steps:
-                factor = factors.of(step.name, step.device, step.error)
+                factor = 1.0 if noise is None else noise.of(step.name, step.device, step.error)
                 step_ns[step.step] = step.predicted_ns * factor
             work[lowered.trace] = request_work(lowered, step_ns, hardware)
         works.append(work)
     return works
-
-
-class _Noise:
-    """How far predictions are off: steps of one name on one device are off alike."""
-
-    def __init__(self, seed: int | None) -> None:
-        self._random = None if seed is None else random.Random(seed)
-        self._known: dict[tuple[str, str], float] = {}
-
-    def of(self, name: str, device: str, error: float) -> float:
-        if self._random is None or error <= 0:
-            return 1.0
-        key = name, device
-        if key not in self._known:
-            self._known[key] = self._random.gauss(0.0, 1.0)
-        return math.exp(self._known[key] * math.log1p(error) / _NINE_IN_TEN)
 
 
 # --- who comes when -----------------------------------------------------------------------------

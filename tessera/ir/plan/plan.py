@@ -145,18 +145,23 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """Another way to serve the requests, as predicted by the same model."""
+    """Another way to serve the requests, simulated as the plan is.
+
+    `loaded_latency_ns` is the median time of a request at the full rate.
+    """
 
     name: str
     period_ns: float
     latency_ns: float
     usd_per_request: float
     memory_bytes: int
+    loaded_latency_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that was decided. `bound` is in the unit of the objective; `ended` says why the
+    """Everything that was decided. Period and latencies are those of a simulation: `latency_ns` of
+    a request alone, `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the objective; `ended` says why the
     search stopped (`choices.Ending`)."""
 
     objective: str
@@ -175,6 +180,7 @@ class Plan:
     traces: tuple[PlannedTrace, ...]
     replicas: tuple[Replica, ...]
     baselines: tuple[Baseline, ...]
+    loaded_latency_ns: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
 

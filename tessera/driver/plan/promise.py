@@ -1,0 +1,279 @@
+"""What a candidate's launch programs do: slots that pay, gates that pay, the rate that is reached.
+
+In: candidates of the search, measured by their loads. Out: a `Promise` for each: its launch programs
+with the slots and gates that simulation finds best, and a candidate whose period, latency and money
+are those of the simulation. Every candidate is treated alike, so that the best of them is the best
+of what really happens with these times.
+
+Slots are doubled while that pays and memory holds them, then the fewest are taken that reach the
+same rate: a request then waits for fewer others. A gate is kept only if it makes requests faster
+with the times of the plan, and with times that are a little off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.driver.plan.assemble import (
+    Attempt,
+    PlanSetting,
+    Simulated,
+    lower_candidate,
+    used_bytes,
+)
+from tessera.driver.plan.contention import has_neighbours, settle
+from tessera.driver.simulate.hardware import machine_hardware
+from tessera.driver.simulate.simulate import Noise, Simulation, alone, saturate
+from tessera.ir.choices import Objective
+from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
+from tessera.ir.plan.plan import Replica
+from tessera.passes.placement.candidates import Candidate, busiest_ns
+from tessera.passes.placement.plans import Choice
+
+MOST_SLOTS = 256
+"""More have never paid: a slot is one more request between the first device and the last."""
+
+AS_GOOD = 1.002
+"""Fewer slots that lose no more than this are preferred."""
+
+_PAYS = 1.005
+_NEAR_ENOUGH = 1.003
+_NEAR = 1.01
+_MOST_GATES = 12
+_SPREAD = 0.05
+_SEEDS = (1, 2)
+WAITING = "requests that wait for each other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a candidate does when it runs. `setting` has its times.
+
+    `searched` is the candidate as the search measured it, by its loads.
+    """
+
+    setting: PlanSetting
+    attempt: Attempt
+    searched: Candidate
+    simulated: Simulated
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate with the figures of the simulation."""
+        return self.simulated.candidate
+
+    def named(self, name: str) -> Promise:
+        """The same under another name."""
+        candidate = replace(self.chosen, name=name)
+        return replace(self, simulated=replace(self.simulated, candidate=candidate))
+
+
+def promises(
+    setting: PlanSetting,
+    tried: Sequence[tuple[Attempt, Choice]],
+    objective: str,
+    *,
+    keep_slots: bool = False,
+) -> list[Promise]:
+    """Every candidate of some searches as it would run, the best first; equal ones in their order.
+
+    Of those with one name the best alone. `keep_slots`: the slots are those of the attempt.
+    """
+    made: dict[object, Promise] = {}
+    for attempt, choice in tried:
+        for candidate in choice.candidates:
+            key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
+            if key not in made:
+                made[key] = promise(setting, attempt, candidate, objective, keep_slots=keep_slots)
+    by_name: dict[str, Promise] = {}
+    for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
+        by_name.setdefault(made_promise.chosen.name, made_promise)
+    return list(by_name.values())
+
+
+def promise(
+    setting: PlanSetting,
+    attempt: Attempt,
+    candidate: Candidate,
+    objective: str,
+    *,
+    keep_slots: bool = False,
+) -> Promise:
+    """A candidate as it would run."""
+    beside = has_neighbours(setting)
+    if beside:
+        settled = settle(setting, attempt, candidate)
+        setting, attempt, candidate = settled.setting, settled.attempt, settled.candidate
+    trial = _Trial(setting, attempt, candidate, copies_take_memory=not beside)
+    replicas = trial.lowered
+    if not keep_slots and objective != Objective.LATENCY:
+        replicas = trial.with_slots()
+    replicas = trial.with_gates(replicas)
+    simulation = trial.simulate(replicas)
+    # Slices draw on one memory, which the simulation does not know.
+    floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)
+    period = max(simulation.period_ns, floor)
+    limits = candidate.limits
+    if period > _PAYS * max((ns for _, ns in limits), default=0.0):
+        limits = ((WAITING, period), *limits)
+    simulated = replace(
+        candidate,
+        period_ns=period,
+        latency_ns=alone(replicas, trial.shares, trial.hardware),
+        usd=candidate.usd * period / candidate.period_ns if candidate.period_ns > 0 else 0.0,
+        limits=limits,
+    )
+    return Promise(
+        setting=setting,
+        attempt=replace(attempt, slots=replicas[0].slots, lanes=replicas[0].lanes),
+        searched=candidate,
+        simulated=Simulated(
+            candidate=simulated,
+            replicas=replicas,
+            loaded_ns=simulation.latency_ns,
+            copies_take_memory=not beside,
+        ),
+    )
+
+
+class _Trial:
+    """One candidate, lowered once, with several numbers of slots and gates."""
+
+    def __init__(
+        self,
+        setting: PlanSetting,
+        attempt: Attempt,
+        candidate: Candidate,
+        *,
+        copies_take_memory: bool,
+    ) -> None:
+        self.setting = setting
+        self.attempt = attempt
+        self.candidate = candidate
+        self.hardware = machine_hardware(
+            setting.machine, copies_take_memory=copies_take_memory
+        )
+        self.shares = tuple(trace.planned.share for trace in setting.traces)
+        self.lowered = lower_candidate(setting, attempt, candidate)
+        self._known: dict[object, float] = {}
+
+    def simulate(self, replicas: Sequence[Replica], seed: int | None = None) -> Simulation:
+        """Requests back to back."""
+        noise = None if seed is None else Noise(seed, _SPREAD)
+        return saturate(replicas, self.shares, self.hardware, noise=noise)
+
+    def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
+        """Nanoseconds per request."""
+        key = (
+            seed,
+            replicas[0].slots,
+            replicas[0].lanes,
+            tuple(t.gate for replica in replicas for t in replica.lowered.traces),
+        )
+        if key not in self._known:
+            self._known[key] = self.simulate(replicas, seed).period_ns
+        return self._known[key]
+
+    # --- slots ----------------------------------------------------------------------------------
+
+    def with_slots(self) -> tuple[Replica, ...]:
+        """With the fewest slots that reach the best rate, within memory."""
+        runs_alone = min(replica.slots for replica in self.lowered) < self.attempt.slots
+        if self.setting.options.slots is not None or self.attempt.slots == 1 or runs_alone:
+            return self.lowered
+        floor = _NEAR_ENOUGH * busiest_ns(self.candidate)
+        tried: list[tuple[int, float]] = []
+        for slots in self._counts():
+            tried.append((slots, self.period(self.at(slots))))
+            gains = [before / after for (_, before), (_, after) in zip(tried, tried[1:], strict=False)]
+            if tried[-1][1] <= floor or (len(gains) > 1 and max(gains[-2:]) < _PAYS):
+                break
+        reached = AS_GOOD * min(period for _, period in tried)
+        fewest = next(slots for slots, period in tried if period <= reached)
+        between = 3 * fewest // 4
+        if between > fewest // 2 and self.period(self.at(between)) <= reached:
+            fewest = between
+        return self.at(fewest)
+
+    def _counts(self) -> Iterator[int]:
+        """1, 2, 4 and so on, as far as memory holds; what it holds at last too."""
+        slots = 1
+        while slots <= MOST_SLOTS and (slots == 1 or self._fits(slots)):
+            yield slots
+            slots *= 2
+        low, high = slots // 2, min(slots, MOST_SLOTS)
+        while slots > 1 and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._fits(middle) else (low, middle)
+        if low > slots // 2:
+            yield low
+
+    def at(self, slots: int) -> tuple[Replica, ...]:
+        """The launch programs with so many slots, and as many sequences if none are asked for."""
+        lanes = self.setting.options.sequences or slots
+        return tuple(with_counts(replica, slots, lanes) for replica in self.lowered)
+
+    def _fits(self, slots: int) -> bool:
+        machine = self.setting.machine
+        replicas = self.at(slots)
+        return all(
+            used_bytes(machine, card.id, replicas) <= room.bytes
+            for card, room in zip(machine.cards, self.attempt.planning.problem.rooms, strict=True)
+        )
+
+    # --- gates ----------------------------------------------------------------------------------
+
+    def with_gates(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+        """With a gate for each trace where that helps, also if times are a little off."""
+        if replicas[0].slots == 1 or all(len(r.lowered.devices) == 1 for r in replicas):
+            return replicas
+        floor = busiest_ns(self.candidate)
+        best = replicas
+        for trace in range(len(self.shares)):
+            for gate in self._gates(replicas[0], trace, floor):
+                if self.period(best) <= _NEAR * floor:
+                    return best
+                gated = tuple(with_gate(replica, trace, gate) for replica in best)
+                if self._is_better(gated, best):
+                    best = gated
+        return best
+
+    def _is_better(self, gated: tuple[Replica, ...], plain: tuple[Replica, ...]) -> bool:
+        if _PAYS * self.period(gated) > self.period(plain):
+            return False
+        return all(self.period(gated, seed) < self.period(plain, seed) for seed in _SEEDS)
+
+    def _gates(self, replica: Replica, trace: int, period_ns: float) -> list[int]:
+        """Steps to try: spread over what a request does alone in the time of one period."""
+        order, time = [], 0.0
+        for step in replica.traces[trace].steps:
+            if time > period_ns:
+                break
+            time += step.predicted_ns
+            order.append(step.step)
+        every = max(1, -(-len(order) // _MOST_GATES))
+        return order[every - 1 :: every]
+
+
+def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
+    """The same launch programs with other numbers of slots and sequences."""
+    lowered: LoweredReplica = replica.lowered
+    counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
+    areas = tuple(
+        replace(area, count=counts.get(area.kind, area.count)) for area in lowered.areas
+    )
+    return replace(
+        replica,
+        slots=slots,
+        lanes=lanes,
+        lowered=replace(lowered, slots=slots, lanes=lanes, areas=areas),
+    )
+
+
+def with_gate(replica: Replica, trace: int, gate: int | None) -> Replica:
+    """The same launch programs with a gate for a trace."""
+    traces = tuple(
+        replace(own, gate=gate) if own.trace == trace else own for own in replica.lowered.traces
+    )
+    return replace(replica, lowered=replace(replica.lowered, traces=traces))
