@@ -12,6 +12,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.plan.assemble import Attempt, PlanSetting, baseline_of
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
+from tessera.driver.plan.promise import promises
 from tessera.driver.plan.search import Decision, build_problem, choose_best
 from tessera.frontend.machine.gpus import GpuEntry, build_machine
 from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
@@ -20,6 +21,7 @@ from tessera.ir.plan.machine import Card, Machine
 from tessera.ir.plan.plan import Baseline
 
 _ALONE_GAP = 0.01  # a comparison needs no more
+_NEAREST = 3  # of the search; the others are far behind
 
 
 def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
@@ -46,9 +48,12 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
         objective = (
             Objective.THROUGHPUT if options.objective == Objective.PAIR else options.objective
         )
-        best = choose_best(other, attempt, objective, quiet(watch))
-        if best is not None:
-            rows.append(replace(baseline_of(best.best), name=f"{name}: {best.best.name}"))
+        choice = choose_best(other, attempt, objective, quiet(watch))
+        if choice is not None:
+            nearest = replace(choice, candidates=choice.candidates[:_NEAREST])
+            best = promises(other, [(attempt, nearest)], objective)[0].simulated
+            row = baseline_of(best.candidate, best.loaded_ns)
+            rows.append(replace(row, name=f"{name}: {row.name}"))
     return tuple(rows)
 
 
@@ -113,21 +118,25 @@ def frontier(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Ba
     The plan itself has the memory that its launch programs take, as everywhere in its report;
     those of the others are not made, and theirs is what the model counts with.
     """
-    attempt: Attempt = decision.attempt
-    own = decision.choice.best
-    taken = sum(card.used_bytes for card in decision.plan.cards)
+    own = decision.plan
     plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
-    every = list(decision.choice.candidates)
+    rows = [
+        Baseline(
+            name=own.strategy,
+            period_ns=own.period_ns,
+            latency_ns=own.latency_ns,
+            usd_per_request=own.usd_per_request,
+            memory_bytes=sum(card.used_bytes for card in own.cards),
+            loaded_latency_ns=own.loaded_latency_ns,
+        ),
+        *own.baselines,
+    ]
     for objective in SINGLE_OBJECTIVES:
         if objective != decision.choice.objective:
-            other_choice = choose_best(plain, attempt, objective, quiet(watch))
-            every += other_choice.candidates if other_choice is not None else ()
-    rows = (
-        replace(baseline_of(candidate), memory_bytes=taken)
-        if candidate is own
-        else baseline_of(candidate)
-        for candidate in every
-    )
+            choice = choose_best(plain, decision.attempt, objective, quiet(watch))
+            tried = [(decision.attempt, choice)] if choice is not None else []
+            made = (other.simulated for other in promises(plain, tried, objective))
+            rows += [baseline_of(other.candidate, other.loaded_ns) for other in made]
     return tuple(sorted(_best(rows), key=lambda row: row.period_ns))
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
-from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, lower_candidate, used_bytes
+from tessera.driver.plan.assemble import Attempt, PlanSetting, Simulated, assemble, used_bytes
 from tessera.driver.plan.options import Watch
+from tessera.driver.plan.promise import Promise, promises
 from tessera.driver.plan.refusals import no_plan
 from tessera.driver.plan.search import (
     PROVING,
+    SIMULATING,
     Decision,
     attempts,
     build_problem,
@@ -31,19 +33,9 @@ from tessera.ir.choices import POLICIES, Objective
 from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import Program
-from tessera.passes.placement.candidates import Candidate
 from tessera.passes.placement.plans import Choice
 
 _MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """How to serve under one policy."""
-
-    attempt: Attempt
-    choice: Choice
-    chosen: Candidate
 
 
 def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
@@ -68,9 +60,13 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
         wide = choose_best(setting, attempt, Objective.THROUGHPUT, watch)
         if fast is None or wide is None:
             continue
-        for first, second in itertools.islice(_pairs(quick, fast, attempt, wide), _MOST_PAIRS):
+        watch.tell(SIMULATING)
+        quickest = promises(setting, [(quick, fast)], Objective.LATENCY, keep_slots=True)
+        widest = promises(setting, [(attempt, wide)], Objective.THROUGHPUT, keep_slots=True)
+        for first, second in itertools.islice(_pairs(quickest, widest), _MOST_PAIRS):
             watch.tell(PROVING)
-            plan = _join(setting, first, second)
+            others = [other.simulated for other in widest if other is not second]
+            plan = _join(setting, fast, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(
@@ -88,37 +84,40 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     raise no_plan(attempt.planning, setting.costs, setting.machine)
 
 
-def _pairs(
-    quick: Attempt, fast: Choice, attempt: Attempt, wide: Choice
-) -> Iterator[tuple[_Way, _Way]]:
+def _pairs(quickest: list[Promise], widest: list[Promise]) -> Iterator[tuple[Promise, Promise]]:
     """All pairs, those that lose least first."""
 
-    def loss(pair: tuple[Candidate, Candidate]) -> float:
-        return pair[0].latency_ns / fast.best.latency_ns + pair[1].period_ns / wide.best.period_ns
-
-    for for_latency, for_throughput in sorted(
-        itertools.product(fast.candidates, wide.candidates), key=loss
-    ):
-        yield (
-            _Way(attempt=quick, choice=fast, chosen=for_latency),
-            _Way(attempt=attempt, choice=wide, chosen=for_throughput),
+    def loss(pair: tuple[Promise, Promise]) -> float:
+        quick, wide = pair[0].chosen, pair[1].chosen
+        return (
+            quick.latency_ns / quickest[0].chosen.latency_ns
+            + wide.period_ns / widest[0].chosen.period_ns
         )
 
+    yield from sorted(itertools.product(quickest, widest), key=loss)
 
-def _join(setting: PlanSetting, fast: _Way, wide: _Way) -> Plan:
+
+def _join(
+    setting: PlanSetting,
+    fast: Choice,
+    first: Promise,
+    wide: Choice,
+    second: Promise,
+    others: list[Simulated],
+) -> Plan:
     """One plan with the replicas of both."""
-    base = assemble(setting, wide.attempt, wide.choice, wide.chosen)
-    quick = lower_candidate(setting, fast.attempt, fast.chosen, POLICIES[0])
+    base = assemble(setting, second.attempt, wide, second.simulated, others)
+    quick = (replace(replica, policy=POLICIES[0]) for replica in first.simulated.replicas)
     replicas = share_weights(
         (*quick, *(replace(replica, policy=POLICIES[1]) for replica in base.replicas)),
         [trace.program for trace in setting.traces],
     )
-    gap = fast.chosen.latency_ns / fast.choice.bound - 1.0 if fast.choice.bound > 0 else 0.0
+    gap = first.chosen.latency_ns / fast.bound - 1.0 if fast.bound > 0 else 0.0
     return replace(
         base,
         objective=Objective.PAIR,
-        strategy=f"{fast.chosen.name} + {wide.chosen.name}",
-        latency_ns=fast.chosen.latency_ns,
+        strategy=f"{first.chosen.name} + {second.chosen.name}",
+        latency_ns=first.chosen.latency_ns,
         gap=max(base.gap, gap, 0.0),
         replicas=replicas,
         cards=tuple(

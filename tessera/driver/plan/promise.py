@@ -1,9 +1,9 @@
 """What a candidate's launch programs do: slots that pay, gates that pay, the rate that is reached.
 
-In: candidates of the search, measured by their loads. Out: a `Promise` for each: its launch programs
-with the slots and gates that simulation finds best, and a candidate whose period, latency and money
-are those of the simulation. Every candidate is treated alike, so that the best of them is the best
-of what really happens with these times.
+In: candidates of the search, measured by their loads. Out: a `Promise` for each: its launch
+programs with the slots and gates that simulation finds best, and a candidate whose period, latency
+and money are those of the simulation. Every candidate is treated alike, so that the best of them is
+the best of what really happens with these times.
 
 Slots are doubled while that pays and memory holds them, then the fewest are taken that reach the
 same rate: a request then waits for fewer others. A gate is kept only if it makes requests faster
@@ -12,6 +12,7 @@ with the times of the plan, and with times that are a little off.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -151,9 +152,7 @@ class _Trial:
         self.setting = setting
         self.attempt = attempt
         self.candidate = candidate
-        self.hardware = machine_hardware(
-            setting.machine, copies_take_memory=copies_take_memory
-        )
+        self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
         self.shares = tuple(trace.planned.share for trace in setting.traces)
         self.lowered = lower_candidate(setting, attempt, candidate)
         self._known: dict[object, float] = {}
@@ -186,7 +185,7 @@ class _Trial:
         tried: list[tuple[int, float]] = []
         for slots in self._counts():
             tried.append((slots, self.period(self.at(slots))))
-            gains = [before / after for (_, before), (_, after) in zip(tried, tried[1:], strict=False)]
+            gains = [before / after for (_, before), (_, after) in itertools.pairwise(tried)]
             if tried[-1][1] <= floor or (len(gains) > 1 and max(gains[-2:]) < _PAYS):
                 break
         reached = AS_GOOD * min(period for _, period in tried)
@@ -260,9 +259,7 @@ def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
     """The same launch programs with other numbers of slots and sequences."""
     lowered: LoweredReplica = replica.lowered
     counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
-    areas = tuple(
-        replace(area, count=counts.get(area.kind, area.count)) for area in lowered.areas
-    )
+    areas = tuple(replace(area, count=counts.get(area.kind, area.count)) for area in lowered.areas)
     return replace(
         replica,
         slots=slots,

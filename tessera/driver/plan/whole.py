@@ -51,7 +51,8 @@ def row_of(decision: Decision) -> Baseline:
     """A decision for other pieces of the GPU as a line beside the plan."""
     machine = decision.setting.machine
     pieces = "+".join(str(device.sms) for device in machine.devices)
-    return replace(baseline_of(decision.chosen), name=f"{pieces} SMs: {decision.chosen.name}")
+    row = baseline_of(decision.chosen, decision.plan.loaded_latency_ns)
+    return replace(row, name=f"{pieces} SMs: {decision.chosen.name}")
 
 
 def do_not_slice(whole: Decision, sliced: Decision) -> Diagnostic:

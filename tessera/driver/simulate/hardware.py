@@ -95,8 +95,8 @@ def paths_of(
     capacities: dict[str, float] = {}
     for channel in machine.channels:
         capacities[channel.name] = channel.bytes_per_second
-        for source, target in channel.pairs:
-            through.setdefault((names[source], names[target]), []).append(channel.name)
+        for pair in channel.pairs:
+            through.setdefault((names[pair[0]], names[pair[1]]), []).append(channel.name)
     paths = []
     for link in machine.links:
         source, target = names[link.source], names[link.target]

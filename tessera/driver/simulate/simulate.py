@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tessera.driver.simulate.events import Coming, EventLoop, Passage, SimulatedReplica, Traffic
 from tessera.driver.simulate.hardware import Hardware
-from tessera.driver.simulate.work import RequestWork, request_work
+from tessera.driver.simulate.work import WIRE, RequestWork, request_work
 from tessera.ir.plan.plan import Plan, Replica
 
 MOST_ROUNDS = 12
@@ -135,10 +135,30 @@ def _saturate(
         replica.share * ns / count
         for replica, ns, count in zip(replicas, took, rounds, strict=True)
     )
+    # Work that was put off or done ahead makes a round differ from the steady state.
+    period = max(period, busiest_ns(replicas, works, shares, hardware))
     traffic = loop.traffic()
     ended = {index: loop.ends_of(index)[-count] for index, count in enumerate(rounds)}
     counted = [p for p in traffic.passages if p.ended_ns >= ended[p.replica]]
     return _summary(period, counted, traffic)
+
+
+def busiest_ns(
+    replicas: Sequence[Replica],
+    works: Sequence[Mapping[int, RequestWork]],
+    shares: Sequence[float],
+    hardware: Hardware,
+) -> float:
+    """The longest time that any device or capacity is at work per request: no period is shorter."""
+    loads: dict[str, float] = {}
+    for replica, work in zip(replicas, works, strict=True):
+        for trace, own in work.items():
+            part = replica.share * shares[trace] / sum(shares)
+            for node in own.nodes:
+                for name in node.place:
+                    used = node.rate / hardware.capacities[name] if node.kind == WIRE else 1.0
+                    loads[name] = loads.get(name, 0.0) + part * node.ns * used
+    return max(loads.values(), default=0.0)
 
 
 def round_of(replica: Replica, shares: Sequence[float], depth: int) -> int:

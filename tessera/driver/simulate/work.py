@@ -117,8 +117,8 @@ class _Builder:
                             last = self._receive(last, self._transfers[number])
                         case _:
                             assert_never(operation)
-            for event, waiter in awaited:
-                self._edge(recorded[event], waiter)
+            for awaited_event, waiter in awaited:
+                self._edge(recorded[awaited_event], waiter)
         return RequestWork(nodes=self._linked(), gate=self._gate, operations=operations)
 
     def _add(

@@ -160,9 +160,12 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that was decided. Period and latencies are those of a simulation: `latency_ns` of
-    a request alone, `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the objective; `ended` says why the
-    search stopped (`choices.Ending`)."""
+    """Everything that was decided.
+
+    Period and latencies are those of a simulation: `latency_ns` of a request alone,
+    `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the
+    objective; `ended` says why the search stopped (`choices.Ending`).
+    """
 
     objective: str
     strategy: str
