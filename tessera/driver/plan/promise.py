@@ -115,13 +115,14 @@ def promise(
     # Slices draw on one memory, which the simulation does not know.
     floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)
     period = max(simulation.period_ns, floor)
-    limits = candidate.limits
+    latency = alone(replicas, trial.shares, trial.hardware)
+    limits = _limits(candidate, attempt, replicas, latency)
     if period > _PAYS * max((ns for _, ns in limits), default=0.0):
         limits = ((WAITING, period), *limits)
     simulated = replace(
         candidate,
         period_ns=period,
-        latency_ns=alone(replicas, trial.shares, trial.hardware),
+        latency_ns=latency,
         usd=candidate.usd * period / candidate.period_ns if candidate.period_ns > 0 else 0.0,
         limits=limits,
     )
@@ -136,6 +137,19 @@ def promise(
             copies_take_memory=not beside,
         ),
     )
+
+
+def _limits(
+    candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], latency_ns: float
+) -> tuple[tuple[str, float], ...]:
+    """What limits the period, the largest first, with the slots and sequences there are now."""
+    slots, lanes = replicas[0].slots, replicas[0].lanes
+    share = max(replica.share for replica in replicas)
+    now = {"slots": latency_ns * share / slots}
+    for name, ns in candidate.limits:
+        if name != "slots":
+            now[name] = ns * attempt.lanes / lanes if name.startswith("cycle") else ns
+    return tuple(sorted(now.items(), key=lambda limit: -limit[1]))
 
 
 class _Trial:
@@ -190,9 +204,13 @@ class _Trial:
                 break
         reached = AS_GOOD * min(period for _, period in tried)
         fewest = next(slots for slots, period in tried if period <= reached)
-        between = 3 * fewest // 4
-        if between > fewest // 2 and self.period(self.at(between)) <= reached:
-            fewest = between
+        too_few = fewest // 2
+        while fewest - too_few > 1:
+            middle = (fewest + too_few) // 2
+            if self.period(self.at(middle)) <= reached:
+                fewest = middle
+            else:
+                too_few = middle
         return self.at(fewest)
 
     def _counts(self) -> Iterator[int]:

@@ -102,7 +102,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
         return made
     rivals = [p for p in made if p.chosen.name == choice.best.name]
     if setting.options.strategy == Strategy.KERNEL:
-        rivals = [p for p in made if _splits_requests(p.chosen)]
+        rivals = [p for p in made if _splits_requests(p.chosen)] or rivals
     asked = rivals[0].named(choice.best.name)
     others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
     return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]

@@ -108,7 +108,8 @@ def test_what_requests_side_by_side_took_on_the_whole_gpu_counts(
     assert found.plan.period_ns == pytest.approx(800.0 * STEPS, rel=0.01)
     assert found.plan.bound <= found.plan.period_ns
     one = profiled(tmp_path, before, times, together=both, gpus="h200", slots=1, lanes=1)
-    assert one.plan.period_ns == pytest.approx(1000.0 * STEPS, rel=0.05)
+    # With one slot nothing hides that inputs come from the host and outputs go there.
+    assert 1000.0 * STEPS < one.plan.period_ns < 1000.0 * STEPS + 5000.0
 
 
 def test_neighbours_that_fill_the_memory_cost_their_part(tmp_path: Path, before: Plan) -> None:
