@@ -17,7 +17,7 @@ from tessera.driver.plan.make_plan import PlanReport
 from tessera.driver.plan.search import runs_alone
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes
-from tessera.ir.choices import Ending
+from tessera.ir.choices import Ending, Objective
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
@@ -42,7 +42,8 @@ _ENDED = {
 _COMPARED = (
     Column(fit=Fit.WRAP),
     Column("requests/s", right=True),
-    Column("latency us", right=True),
+    Column("alone us", right=True),
+    Column("at that rate us", right=True),
     Column("usd per million", right=True),
     Column("memory", right=True),
 )
@@ -95,14 +96,18 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
-        f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us, "
+        f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us alone and "
+        f"{_us(plan.loaded_latency_ns)} us at that rate, "
         f"${plan.usd_per_request * 1e6:.4f} per million requests"
     )
+    if plan.high > plan.low > 0:
+        yield f"  {_interval(plan)} in nine of ten draws of the error bars"
     if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         ended = _ENDED.get(plan.ended, plan.ended)
         yield f"  {_nearness(plan)}; the search ended by {ended}"
+    yield from _doubt(report)
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
@@ -113,6 +118,33 @@ def _nearness(plan: Plan) -> str:
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
     return f"proven within {plan.gap:.2%} of the best"
+
+
+def _interval(plan: Plan) -> str:
+    """The figure of the objective that nine of ten draws lie between."""
+    if plan.objective == Objective.LATENCY:
+        return f"latency {_us(plan.low)} to {_us(plan.high)} us"
+    if plan.objective == Objective.COST:
+        return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
+    return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
+
+
+def _doubt(report: PlanReport) -> Iterator[str]:
+    """Whether splitting is ahead by more than the times may be off, and what would settle it."""
+    doubted = report.decision.doubt
+    if doubted is None:
+        return
+    yield (
+        f"  `{doubted.split}` against `{doubted.rival}`, which splits no request: "
+        f"{doubted.gain:+.1%}, {doubted.low:+.1%} to {doubted.high:+.1%} with the error bars; "
+        f"ahead in {doubted.wins:.0%} of the draws"
+    )
+    if not doubted.is_sure:
+        taken = "taken as asked for" if report.plan.ended == Ending.GIVEN else "so it is not taken"
+        yield f"  that is less than the times may be off, {taken}"
+    if doubted.causes and doubted.wins < 1.0:
+        listed = ", ".join(f"{name} on {device}" for name, device in doubted.causes)
+        yield f"  it depends on {listed}: `tessc profile` would settle it"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
@@ -236,6 +268,7 @@ def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
         name=f"{plan.strategy} (this plan)",
         period_ns=plan.period_ns,
         latency_ns=plan.latency_ns,
+        loaded_latency_ns=plan.loaded_latency_ns,
         usd_per_request=plan.usd_per_request,
         memory_bytes=memory,
     )
@@ -256,6 +289,7 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
             row.name,
             _rate(row.period_ns),
             _us(row.latency_ns),
+            _us(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",
             format_bytes(row.memory_bytes),
         )
@@ -304,7 +338,8 @@ def explain_text(report: PlanReport, step: str, width: int | None = None) -> str
 def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
     several = len(report.plan.replicas) > 1
     of = f" of {step_reason.trace}" if len(report.plan.traces) > 1 else ""
-    where = next(other.device for other in step_reason.elsewhere if other.here)
+    here = next(other for other in step_reason.elsewhere if other.here)
+    where = here.device
     yield f"k{step_reason.step} {step_reason.name}{of}: on {where}" + (
         f" in replica {step_reason.replica}" if several else ""
     )
@@ -320,7 +355,7 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
         more = f" and {len(step_reason.together) - 8} more" if len(step_reason.together) > 8 else ""
         yield f"  stays with {listed}{more}"
     for other in step_reason.elsewhere:
-        yield f"  {other.device}: {explained(other.cost)}" + _moved(report.plan, other)
+        yield f"  {other.device}: {explained(other.cost)}" + _moved(here, other)
     devices = {s.step: s.device for s in _steps_of(report, step_reason)}
     for verb, edges in (("needs", step_reason.needs), ("feeds", step_reason.feeds)):
         for edge in edges[:8]:
@@ -334,19 +369,20 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
             yield f"  {verb} {len(edges) - 8} more"
 
 
-def _moved(plan: Plan, other: Elsewhere) -> str:
+def _moved(here: Elsewhere, other: Elsewhere) -> str:
+    """By the loads: a step elsewhere is not simulated."""
     if other.here:
         return f", {other.arch}, chosen" if other.arch else ", chosen"
     if other.period_ns is None or other.latency_ns is None:
         return "" if isinstance(other.cost, Barred) else "; it does not fit there"
     return (
-        f"; there: period {_change(other.period_ns, plan.period_ns)}, "
-        f"latency {_change(other.latency_ns, plan.latency_ns)}"
+        f"; there: period {_change(other.period_ns, here.period_ns)}, "
+        f"latency {_change(other.latency_ns, here.latency_ns)}"
     )
 
 
-def _change(new: float, old: float) -> str:
-    return f"{new / old - 1:+.2%}" if old > 0 else "-"
+def _change(new: float, old: float | None) -> str:
+    return f"{new / old - 1:+.2%}" if old else "-"
 
 
 def _steps_of(report: PlanReport, step_reason: StepReason) -> Sequence[PlacedStep]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
+from tessera.driver.plan.doubt import Doubt, doubt, interval
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
@@ -50,6 +51,7 @@ class Decision:
     choice: Choice
     chosen: Candidate
     diagnostics: tuple[Diagnostic, ...]
+    doubt: Doubt | None = None
 
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
@@ -66,9 +68,10 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         tried = [(attempt, choice), *_with_more_slots(setting, attempt, choice, watch)]
         watch.tell(SIMULATING)
         ranked = _ranked(setting, promises(setting, tried, choice.objective), choice)
+        ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
         bound = min(found.bound for _, found in tried)
-        decision = _first_proved(ranked, replace(choice, bound=bound), refused)
+        decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
         if decision is not None:
             return decision
     assert last is not None
@@ -108,13 +111,31 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
     return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]
 
 
+def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:
+    """A split only where its gain exceeds what the times may be off."""
+    best = ranked[0]
+    rival = next((p for p in ranked if not _splits(p)), None)
+    if not _splits(best) or rival is None:
+        return ranked, None
+    doubted = doubt(best, rival, choice.objective)
+    if choice.ended == Ending.GIVEN or doubted.is_sure:
+        return ranked, doubted
+    return [rival, *(p for p in ranked if p is not rival)], doubted
+
+
+def _splits(made: Promise) -> bool:
+    return any(len(replica.lowered.devices) > 1 for replica in made.simulated.replicas)
+
+
 def _first_proved(
-    ranked: list[Promise], choice: Choice, refused: list[Diagnostic]
+    ranked: list[Promise], choice: Choice, refused: list[Diagnostic], doubted: Doubt | None
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
     for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
         others = [other.simulated for other in ranked if other is not made]
+        low, high = interval(made, choice.objective)
         plan = assemble(made.setting, made.attempt, choice, made.simulated, others)
+        plan = replace(plan, low=low, high=high)
         findings = findings_of(made.setting, plan)
         if not findings:
             return Decision(
@@ -124,6 +145,7 @@ def _first_proved(
                 choice=choice,
                 chosen=made.chosen,
                 diagnostics=(*refused, *was_ended(choice, made.chosen)),
+                doubt=doubted,
             )
         refused.append(refusal_of(made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:

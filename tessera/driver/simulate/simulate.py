@@ -232,7 +232,13 @@ def _joined(traffics: Sequence[Traffic]) -> Traffic:
     )
 
 
-def alone(replicas: Sequence[Replica], shares: Sequence[float], hardware: Hardware) -> float:
+def alone(
+    replicas: Sequence[Replica],
+    shares: Sequence[float],
+    hardware: Hardware,
+    *,
+    noise: Noise | None = None,
+) -> float:
     """The time of a request that finds everything free: the mean of the traces, by their shares.
 
     Of several replicas it is the slowest one's.
@@ -240,7 +246,7 @@ def alone(replicas: Sequence[Replica], shares: Sequence[float], hardware: Hardwa
     slowest = 0.0
     whole = sum(shares)
     known: dict[object, float] = {}
-    for replica, work in zip(replicas, work_of(replicas, hardware), strict=True):
+    for replica, work in zip(replicas, work_of(replicas, hardware, noise), strict=True):
         key = _shape([replica], [work], hardware)
         if key not in known:
             mean = 0.0
@@ -333,15 +339,15 @@ class Noise:
     """
 
     def __init__(self, seed: int, spread: float | None = None) -> None:
-        self._random = random.Random(seed)
+        self._seed = seed
         self._spread = spread
         self._known: dict[tuple[str, str], float] = {}
 
     def of(self, name: str, device: str, error: float) -> float:
-        """The factor of a step."""
+        """The factor of a step; the same in every plan."""
         key = name, device
         if key not in self._known:
-            self._known[key] = self._random.gauss(0.0, 1.0)
+            self._known[key] = random.Random(f"{self._seed} {name} {device}").gauss(0.0, 1.0)
         bar = error if self._spread is None else self._spread
         return math.exp(self._known[key] * math.log1p(bar) / _NINE_IN_TEN)
 

@@ -164,7 +164,8 @@ class Plan:
 
     Period and latencies are those of a simulation: `latency_ns` of a request alone,
     `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the
-    objective; `ended` says why the search stopped (`choices.Ending`).
+    objective, as are `low` and `high`, which nine of ten draws of the error bars lie between (both
+    0: not known). `ended` says why the search stopped (`choices.Ending`).
     """
 
     objective: str
@@ -184,6 +185,8 @@ class Plan:
     replicas: tuple[Replica, ...]
     baselines: tuple[Baseline, ...]
     loaded_latency_ns: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
 

@@ -1,0 +1,151 @@
+"""How far a plan's figures may be off, and whether its choice survives that.
+
+In: promises, whose steps have error bars. Out: the interval of the period over draws of the error
+bars, and a `Doubt`: how often the best split is ahead of the best plan without one, and the steps
+that decide it. Both are drawn with the same errors, since a step that is slower than predicted is so
+in every plan that runs it on that GPU.
+
+Small plans are simulated for every draw. Of large ones the loads are drawn, and the period is as far
+above the largest load as it is without errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import log
+
+from tessera.driver.plan.promise import Promise
+from tessera.driver.simulate.hardware import machine_hardware
+from tessera.driver.simulate.simulate import Noise, alone, saturate
+from tessera.ir.choices import Objective
+from tessera.ir.plan.plan import PlacedStep
+
+DRAWS = 24
+SURE = 0.9
+"""The share of draws in which a split must be ahead to be taken."""
+
+_SMALL_STEPS = 150
+_MOST_CAUSES = 3
+_LEAST_INFLUENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A split against the best plan without one: its gain, the interval of it, how often it wins.
+
+    `causes` are steps and devices whose times decide, the most important first.
+    """
+
+    split: str
+    rival: str
+    gain: float
+    low: float
+    high: float
+    wins: float
+    causes: tuple[tuple[str, str], ...]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the gain exceeds what the times may be off."""
+        return self.wins >= SURE
+
+
+def interval(promise: Promise, objective: str) -> tuple[float, float]:
+    """What nine of ten draws of the objective's value lie between."""
+    values = sorted(draws(promise, objective))
+    return values[len(values) // 20], values[-1 - len(values) // 20]
+
+
+def doubt(split: Promise, rival: Promise, objective: str) -> Doubt:
+    """Whether a split is ahead although times may be off."""
+    pairs = list(zip(draws(split, objective), draws(rival, objective), strict=True))
+    gains = [against / own - 1.0 for own, against in pairs]
+    ordered = sorted(gains)
+    return Doubt(
+        split=split.chosen.name,
+        rival=rival.chosen.name,
+        gain=rival.chosen.value(objective) / split.chosen.value(objective) - 1.0,
+        low=ordered[len(ordered) // 20],
+        high=ordered[-1 - len(ordered) // 20],
+        wins=sum(gain > 0 for gain in gains) / len(gains),
+        causes=_causes((split, rival), [log(1.0 + gain) for gain in gains]),
+    )
+
+
+def draws(promise: Promise, objective: str) -> list[float]:
+    """The value of the objective for every draw, in an order that all promises share."""
+    nominal = promise.chosen.value(objective)
+    steps = [
+        step for replica in promise.simulated.replicas for t in replica.traces for step in t.steps
+    ]
+    if len(steps) <= _SMALL_STEPS:
+        base = _simulated(promise, objective, None)
+        drawn = (_simulated(promise, objective, noise_of(seed)) for seed in range(DRAWS))
+    else:
+        base = _largest_load(promise, None)
+        drawn = (_largest_load(promise, noise_of(seed)) for seed in range(DRAWS))
+    return [nominal * value / base if base > 0 else nominal for value in drawn]
+
+
+@cache
+def noise_of(seed: int) -> Noise:
+    """One draw of all error bars: the same for every plan."""
+    return Noise(seed)
+
+
+def _simulated(promise: Promise, objective: str, noise: Noise | None) -> float:
+    setting, simulated = promise.setting, promise.simulated
+    hardware = machine_hardware(setting.machine, copies_take_memory=simulated.copies_take_memory)
+    shares = tuple(trace.planned.share for trace in setting.traces)
+    if objective == Objective.LATENCY:
+        return alone(simulated.replicas, shares, hardware, noise=noise)
+    return saturate(simulated.replicas, shares, hardware, noise=noise).period_ns
+
+
+def _largest_load(promise: Promise, noise: Noise | None) -> float:
+    """The largest load of a device; what transfers take stays."""
+    machine = promise.setting.machine
+    loads = dict.fromkeys((device.name for device in machine.devices), 0.0)
+    for replica in promise.searched.replicas:
+        for device in machine.devices:
+            loads[device.name] += replica.measure.loads[device.id] * replica.share
+    if noise is not None:
+        for weight, step in _weighted(promise):
+            factor = noise.of(step.name, step.device, step.error)
+            loads[step.device] += weight * step.predicted_ns * (factor - 1.0)
+    return max(loads.values(), default=0.0)
+
+
+def _weighted(promise: Promise) -> Iterator[tuple[float, PlacedStep]]:
+    """Every step with how often it runs per request."""
+    for replica in promise.simulated.replicas:
+        for placed in replica.traces:
+            share = replica.share * promise.setting.traces[placed.trace].planned.share
+            for step in placed.steps:
+                yield share, step
+
+
+def _causes(promises: Sequence[Promise], outcomes: Sequence[float]) -> tuple[tuple[str, str], ...]:
+    """Steps whose errors go with the outcome, by how much they do."""
+    errors: dict[tuple[str, str], float] = {}
+    for promise in promises:
+        for _, step in _weighted(promise):
+            errors[step.name, step.device] = step.error
+    influence = {}
+    for (name, device), error in errors.items():
+        factors = [log(noise_of(seed).of(name, device, error)) for seed in range(DRAWS)]
+        influence[name, device] = abs(_correlation(factors, outcomes))
+    ranked = sorted(influence.items(), key=lambda entry: -entry[1])
+    return tuple(key for key, value in ranked[:_MOST_CAUSES] if value >= _LEAST_INFLUENCE)
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    count = len(first)
+    mean_first, mean_second = sum(first) / count, sum(second) / count
+    both = sum((a - mean_first) * (b - mean_second) for a, b in zip(first, second, strict=True))
+    squares = sum((a - mean_first) ** 2 for a in first) * sum(
+        (b - mean_second) ** 2 for b in second
+    )
+    return both / squares**0.5 if squares > 0 else 0.0
