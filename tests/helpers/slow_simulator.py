@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -18,10 +18,9 @@ from tessera.ir.plan import launch_program as lp
 from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
 
-NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, TAKEN = range(8)
-"""How far a transfer is: its source spends its time, has spent it; its bytes move, ... A step or fill
-is at nothing, being taken, or taken."""
-STEP = NOTHING, TAKING, TAKEN
+NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
+"""How far a transfer is: its source spends its time, has spent it; its bytes move, have left, are
+there; its target spends its time. Steps and fills are at nothing, under way, or done."""
 
 
 @dataclass(eq=False)
@@ -29,7 +28,6 @@ class Request:
     """One request: who it is, and how far it is."""
 
     replica: int
-    number: int
     trace: int
     sequence: int
     lowered: lp.LoweredTrace
@@ -40,22 +38,20 @@ class Request:
     before: Request | None = None
     began_ns: float | None = None
     ended_ns: float | None = None
-    queues: dict[tuple[int, lp.Queue], list[tuple[int, lp.Operation]]] = field(default_factory=dict)
     stage: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
-    recorded: set[tuple[int, int]] = field(default_factory=set)
-    awaited: set[int] = field(default_factory=set)
+    reached: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for index, program in enumerate(self.lowered.programs):
-            for position, queued in enumerate(program.operations):
-                operations = self.queues.setdefault((index, queued.queue), [])
-                operations.append((position, queued.operation))
         self.transfers = {int(transfer.id): transfer for transfer in self.lowered.transfers}
+        self.queues = [
+            [(index, at, one.operation) for at, one in enumerate(operations) if one.queue is queue]
+            for index, operations in enumerate(one.operations for one in self.lowered.programs)
+            for queue in lp.Queue
+        ]
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
-        heads = [(key[0], *operations[0]) for key, operations in self.queues.items() if operations]
-        return sorted(heads, key=lambda head: head[:2])
+        return sorted((queue[0] for queue in self.queues if queue), key=lambda head: head[:2])
 
 
 class Line:
@@ -72,13 +68,10 @@ class Line:
 
     def hand_over(self, now: float, ages: Iterator[int]) -> None:
         """Those at the head of the line, as far as there is room for them."""
-        while self.following is not None and self.following.came_ns <= now:
-            inside = sum(len(requests) for requests in self.slots)
-            if inside + len(self.handed) >= len(self.slots) * self.depth:
-                return
-            if self.following.age < 0:
-                self.following.age = next(ages)
-            self.handed.append(self.following)
+        room = len(self.slots) * self.depth - sum(len(requests) for requests in self.slots)
+        while (request := self.following) and request.came_ns <= now and len(self.handed) < room:
+            request.age = request.age if request.age >= 0 else next(ages)
+            self.handed.append(request)
             self.following = next(self.coming, None)
 
     def slot_for(self, request: Request) -> int | None:
@@ -89,8 +82,7 @@ class Line:
         wanted = self.last_slot.get(request.sequence, request.sequence % len(self.slots))
         if not self.slots[wanted]:
             return wanted
-        order = [(len(self.slots[n]), self.given[n], n) for n in range(len(self.slots))]
-        fewest, _, number = min(order)
+        fewest, _, number = min((len(own), self.given[n], n) for n, own in enumerate(self.slots))
         return number if fewest < self.depth else None
 
     def give_slots(self) -> None:
@@ -108,12 +100,11 @@ class Line:
             request.before = self.last_of_trace.get(request.trace)
             self.last_of_trace[request.trace] = request
 
-    def may_begin(self) -> Iterator[Request]:
-        """Those that are the first in their slots and past their gates."""
-        for request in [slot[0] for slot in self.slots if slot and slot[0].began_ns is None]:
-            before, gate = request.before, request.lowered.gate
-            if gate is None or before is None or before.stage[Run(gate)] == TAKEN:
-                yield request
+    def beginning(self) -> list[Request]:
+        """Those that are the first in their slots, and past their gates, and have not begun."""
+        first = [slot[0] for slot in self.slots if slot and slot[0].began_ns is None]
+        gates = [(request, request.before, request.lowered.gate) for request in first]
+        return [r for r, b, gate in gates if not b or gate is None or b.stage[Run(gate)] == DONE]
 
 
 class SlowSimulator:
@@ -121,16 +112,13 @@ class SlowSimulator:
 
     def __init__(self, plan: Plan, machine: Any) -> None:  # a `Hardware`
         self.plan, self.machine = plan, machine
-        self.now = 0.0
-        self.running: list[tuple[float, Callable[[], None]]] = []
-        self.devices_at_work: set[str] = set()
-        self.moving: list[Any] = []
+        self.now, self.most_at_once = 0.0, 0
+        self.running: list[tuple[float, Request, Any, int, Any]] = []
+        self.at_work: list[Any] = []  # devices that compute, ways with bytes, None for latencies
         self.ages = itertools.count()
         self.lines: list[Line] = []
         self.active: list[Request] = []
         self.ended: list[Request] = []
-
-    # --- who comes ------------------------------------------------------------------------------
 
     def requests(self, replica: int) -> Iterator[Request]:
         """The requests of a replica, without end."""
@@ -143,16 +131,12 @@ class SlowSimulator:
             sequence = number % placed.lanes
             trace = furthest_behind(counts[sequence], shares)
             counts[sequence][trace] += 1
-            yield Request(replica, number, trace, sequence, lowered[trace], steps[trace])
+            yield Request(replica, trace, sequence, lowered[trace], steps[trace])
 
     def saturate(self, requests: int) -> list[Request]:
         """Back to back, until so many of every replica have ended."""
         numbers = range(len(self.plan.replicas))
-        depth = self.machine.depth
-        self.lines = [Line(self.plan.replicas[n].slots, depth, self.requests(n)) for n in numbers]
-        while any(sum(r.replica == n for r in self.ended) < requests for n in numbers):
-            self.moment()
-        return self.ended
+        return self.run([self.requests(number) for number in numbers], [requests for _ in numbers])
 
     def arrive(self, times_ns: Sequence[float]) -> list[Request]:
         """Requests that come at these times, until all have ended."""
@@ -164,82 +148,98 @@ class SlowSimulator:
             request = next(endless[replica])
             request.age, request.came_ns = age, time_ns
             dealt[replica].append(request)
-        slots = [replica.slots for replica in self.plan.replicas]
-        lines = zip(slots, dealt, strict=True)
-        self.lines = [Line(count, self.machine.depth, iter(own)) for count, own in lines]
-        while len(self.ended) < len(times_ns):
+        return self.run([iter(own) for own in dealt], [len(own) for own in dealt])
+
+    def run(self, coming: Sequence[Iterator[Request]], wanted: list[int]) -> list[Request]:
+        self.most_at_once = max(wanted)
+        for replica, requests in zip(self.plan.replicas, coming, strict=True):
+            self.lines.append(Line(replica.slots, self.machine.depth, requests))
+        while any(sum(r.replica == n for r in self.ended) < most for n, most in enumerate(wanted)):
             self.moment()
         return self.ended
 
-    # --- one moment after the other -------------------------------------------------------------
-
     def moment(self) -> None:
-        """All that happens now; then the time of what happens next (now, if that takes no time)."""
-        while ending := [entry for entry in self.running if entry[0] == self.now]:
-            for entry in ending:
-                self.running.remove(entry)
-                entry[1]()
+        """All that happens now; then the time of what happens next."""
+        for entry in [entry for entry in self.running if entry[0] == self.now]:
+            self.running.remove(entry)
+            _, request, key, stage, freed = entry
+            request.stage[key] = stage
+            self.at_work.remove(freed)
         self.settle()
-        ended = len(self.ended)
-        self.begin_requests()
+        for line in self.lines:
+            self.begin_requests(line)
         self.take_work()
-        coming = [line.following.came_ns for line in self.lines if line.following is not None]
-        times = [end for end, _ in self.running] + [time for time in coming if time > self.now]
+        times = [line.following.came_ns for line in self.lines if line.following is not None]
+        times = [time for time in times if time > self.now] + [entry[0] for entry in self.running]
         if not times and self.active:
             raise RuntimeError(f"every queue waits at {self.now} ns")
-        if len(self.ended) == ended:  # one that had nothing to do makes room at once
-            self.now = min(times, default=self.now)
+        self.now = min(times, default=self.now)
 
-    def begin_requests(self) -> None:
-        for line in self.lines:
+    def begin_requests(self, line: Line) -> None:
+        """Until no more can begin; one that takes no time makes room for the next at once."""
+        ended, beginning = len(self.ended), None
+        while beginning != [] and len(self.ended) - ended < self.most_at_once:
             line.hand_over(self.now, self.ages)
             line.give_slots()
-            for request in list(line.may_begin()):
+            beginning = line.beginning()
+            for request in beginning:
                 request.began_ns = self.now
-                self.active.append(request)
-        self.settle()
+            self.active += beginning
+            self.settle()
 
     def settle(self) -> None:
         """Pass all that takes no time and waits for nothing; end requests that are done."""
         self.active.sort(key=lambda request: request.age)
         for request in list(self.active):
-            while any(self.passes(request, *head) for head in request.heads()):
+            while self.goes_on(request):
                 pass
-            if not request.heads():
+            there = all(request.stage[number] >= ARRIVED for number in request.transfers)
+            if there and not request.heads():
                 request.ended_ns = self.now
                 self.active.remove(request)
                 self.ended.append(request)
                 self.lines[request.replica].slots[request.slot].remove(request)
 
-    def passes(self, request: Request, index: int, position: int, operation: lp.Operation) -> bool:
-        """Go on with a queue, if what it has come to is over."""
-        over = isinstance(operation, lp.Free | lp.Record)
-        match operation:
-            case lp.Record(event):
-                request.recorded.add((index, event))
-            case lp.Await(event):
-                over = (index, event) in request.recorded
-            case Run():
-                over = request.stage[operation] == TAKEN
-            case Fill():
-                over = request.stage[index, position] == TAKEN
-            case Send(number):
-                if not self.end_ns(request.transfers[number]):
-                    request.stage[number] = max(request.stage[number], PAID)
-                early = self.machine.buffered and request.transfers[number].target != HOST
-                over = request.stage[number] >= (LEFT if early else ARRIVED)
-            case Receive(number):
-                request.awaited.add(number)
-                if request.transfers[number].source == HOST:
-                    request.stage[number] = max(request.stage[number], PAID)
-                free = not self.end_ns(request.transfers[number])
-                over = request.stage[number] >= (ARRIVED if free else TAKEN)
-        if over:
-            queue = request.lowered.programs[index].operations[position].queue
-            request.queues[index, queue].pop(0)
-        return over
+    def goes_on(self, request: Request) -> bool:
+        """Pass what takes no time: whether some queue or transfer has gone on."""
+        gone = False
+        for queue in [queue for queue in request.queues if queue]:
+            index, position, operation = queue[0]
+            request.reached |= {operation, (index, operation)}
+            key, ns, before, after = self.work(request, index, position, operation)
+            if not ns and request.stage[key] == before:
+                request.stage[key], gone = after, True
+            if self.is_over(request, index, key, operation):
+                gone = bool(queue.pop(0))
+        for moved in request.transfers.values():
+            if request.stage[moved.id] == PAID and self.way(moved).bytes_per_second == float("inf"):
+                gone |= self.move(request, moved, set())
+        return gone
 
-    # --- what takes time ------------------------------------------------------------------------
+    def is_over(self, request: Request, index: int, key: Any, operation: lp.Operation) -> bool:
+        """Whether a queue may go on after what it has come to."""
+        if isinstance(operation, lp.Await):
+            return (index, lp.Record(operation.event)) in request.reached
+        least = LEFT if self.machine.buffered else ARRIVED
+        return request.stage[key] >= (least if isinstance(operation, Send) else DONE)
+
+    def work(self, request: Request, index: int, position: int, operation: Any) -> Any:
+        """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
+        match operation:
+            case Run(step):
+                return operation, request.step_ns[step], NOTHING, DONE
+            case Fill(_, filled):
+                device = request.lowered.programs[index].device
+                size = sum(end - start for start, end in filled)
+                ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
+                return (index, position), ns, NOTHING, DONE
+            case Send(number):
+                return number, self.end_ns(request.transfers[number]), NOTHING, PAID
+            case Receive(number):
+                comes = request.transfers[number].source == HOST and not request.stage[number]
+                stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
+                return number, self.end_ns(request.transfers[number]), *stages
+        return (index, position), 0.0, NOTHING, DONE
 
     def take_work(self) -> None:
         """Devices and ways that are free take the oldest work that is ready."""
@@ -247,83 +247,48 @@ class SlowSimulator:
         for request in self.active:
             for index, position, operation in request.heads():
                 device = request.lowered.programs[index].device
-                match operation:
-                    case Run(step):
-                        self.compute(device, request, operation, request.step_ns[step])
-                    case Fill():
-                        ns = self.fill_ns(device, operation)
-                        self.compute(device, request, (index, position), ns)
-                    case Send(number) | Receive(number):
-                        sends = isinstance(operation, Send)
-                        self.take_transfer(device, request, request.transfers[number], sends, kept)
+                key, ns, before, after = self.work(request, index, position, operation)
+                if ns and request.stage[key] == before and device not in self.at_work:
+                    request.stage[key] = before + 1
+                    self.begin(self.now + ns, request, key, after, device)
+            for moved in request.transfers.values():
+                if request.stage[moved.id] == PAID:
+                    self.move(request, moved, kept)
 
-    def fill_ns(self, device: str, fill: Fill) -> float:
-        size = sum(end - start for start, end in fill.bytes)
-        return float(self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0))
+    def begin(self, end: float, request: Request, key: Any, after: int, taken: Any) -> None:
+        self.running.append((end, request, key, after, taken))
+        self.at_work.append(taken)
 
-    def take_transfer(
-        self, device: str, request: Request, moved: lp.Transfer, sends: bool, kept: set[str]
-    ) -> None:
-        """Begin the next part of a transfer, if that can be."""
-        at = request.stage[moved.id]
-        if sends and at == NOTHING:
-            self.compute(device, request, moved.id, self.end_ns(moved), (NOTHING, PAYING, PAID))
-        elif not sends and at == ARRIVED:
-            self.compute(device, request, moved.id, self.end_ns(moved), (ARRIVED, TAKING, TAKEN))
-        elif at == PAID and (sends or moved.source == HOST):
-            met = self.machine.buffered or moved.target == HOST or moved.id in request.awaited
-            if met:
-                self.move(request.stage, moved, kept)
-
-    def compute(
-        self,
-        device: str,
-        request: Request,
-        key: Any,
-        ns: float,
-        stages: Any = STEP,
-    ) -> None:
-        """Work of a device, if it is free."""
-        before, during, after = stages
-
-        def end() -> None:
-            self.devices_at_work.remove(device)
-            request.stage[key] = after
-
-        if request.stage[key] == before and device not in self.devices_at_work:
-            request.stage[key] = during
-            self.devices_at_work.add(device)
-            self.running.append((self.now + ns, end))
-
-    def move(self, stage: dict[int, int], transfer: lp.Transfer, kept: set[str]) -> None:
+    def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
-        way = self.machine.paths[transfer.source, transfer.target]
-        rate = way.bytes_per_second
-        for name in way.shares:
-            used = sum(other.bytes_per_second for other in self.moving if name in other.shares)
-            if used + rate > self.machine.capacities[name] * (1 + 1e-9):
+        way = self.way(moved)
+        early = self.machine.buffered or moved.target == HOST
+        if not early and Receive(moved.id) not in request.reached:
+            return False
+        ns = moved.size * 1e9 / way.bytes_per_second
+        shares = way.shares if ns else ()
+        ways = [other for other in self.at_work if isinstance(other, type(way))]
+        for name in shares:
+            used = sum(other.bytes_per_second for other in ways if name in other.shares)
+            if used + way.bytes_per_second > self.machine.capacities[name] * (1 + 1e-9):
                 kept.add(name)
-        if kept & set(way.shares):
-            return
+        if kept & set(shares):
+            return False
+        request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
+        if ns:
+            self.begin(self.now + ns, request, moved.id, LEFT, way)
+        if ns or way.latency_ns:
+            self.begin(self.now + ns + way.latency_ns, request, moved.id, ARRIVED, None)
+        return True
 
-        def left() -> None:
-            self.moving.remove(way)
-            stage[transfer.id] = LEFT
-            self.running.append((self.now + way.latency_ns, arrived))
-
-        def arrived() -> None:
-            stage[transfer.id] = ARRIVED
-
-        stage[transfer.id] = MOVING
-        self.moving.append(way)
-        self.running.append((self.now + transfer.size * 1e9 / rate, left))
-
-    def end_ns(self, transfer: lp.Transfer) -> float:
+    def end_ns(self, moved: lp.Transfer) -> float:
         """What a transfer takes from the compute of either end."""
-        if HOST in (transfer.source, transfer.target):
+        if HOST in (moved.source, moved.target):
             return 0.0
-        way = self.machine.paths[transfer.source, transfer.target]
-        return way.tax_ns + transfer.size * way.tax_ns_per_byte
+        return float(self.way(moved).tax_ns + moved.size * self.way(moved).tax_ns_per_byte)
+
+    def way(self, moved: lp.Transfer) -> Any:
+        return self.machine.paths[moved.source, moved.target]
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:

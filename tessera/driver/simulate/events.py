@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.driver.simulate.hardware import UNLIMITED
 from tessera.driver.simulate.work import COMPUTE, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
@@ -32,12 +33,15 @@ SLACK = 1e-9
 class Coming:
     """A request that comes: when, of which trace, in which sequence of its replica.
 
-    A time below zero: it is there all the time, and comes when there is room.
+    A time below zero: it is there all the time, and comes when there is room. `age` is its place
+    in the order in which requests came to all replicas, if that is known; those that are there all
+    the time get theirs when they are handed over.
     """
 
     at_ns: float
     trace: int
     sequence: int
+    age: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,12 +267,14 @@ class EventLoop:
         self._waiting: list[tuple[float, int]] = []
         self._timeline: list[Busy] | None = [] if keep_timeline else None
         self._keeps_waiting = keep_waiting
+        self._most_at_once = UNLIMITED
         self._operations = 0
         self._now = 0.0
 
     def run(self, enough: Sequence[int] | None = None) -> None:
         """Go on until every replica has ended so many requests in all, or none is left."""
         self._changed.update(range(len(self._intakes)))
+        self._most_at_once = UNLIMITED if enough is None else max(enough, default=0)
         self._moment()
         events = self._events
         while events and not self._is_over(enough):
@@ -318,7 +324,8 @@ class EventLoop:
                     return
                 room -= 1
             self._age += 1
-            intake.queue.append(_Request(intake, coming, self._age))
+            age = self._age if coming.age < 0 else coming.age
+            intake.queue.append(_Request(intake, coming, age))
             intake.next = next(intake.coming, None)
             intake.is_expected = False
 
@@ -344,15 +351,28 @@ class EventLoop:
             Passage(intake.index, request.trace, came, request.began_ns, self._now)
         )
 
-    def _moment(self) -> None:
-        """After all that ends has ended: begin requests, then serve what is free."""
+    def _begin_requests(self) -> None:
+        """Until none can begin. Requests that take no time could go on for ever: of a replica no
+        more than are asked for end in this way at one moment."""
+        before = [len(intake.ends) for intake in self._intakes]
+        later = set()
         while self._changed:
-            intake = self._intakes[min(self._changed)]
-            self._changed.discard(intake.index)
+            index = min(self._changed)
+            self._changed.discard(index)
+            intake = self._intakes[index]
+            if len(intake.ends) - before[index] >= self._most_at_once:
+                later.add(index)
+                continue
             self._fetch(intake)
             intake.hand_over()
             for request in intake.ready():
                 self._begin(request)
+        self._changed = later
+
+    def _moment(self) -> None:
+        """After all that ends has ended: begin requests, then serve what is free."""
+        if self._changed:
+            self._begin_requests()
         if self._keeps_waiting:
             waiting = sum(intake.waiting() for intake in self._intakes)
             if not self._waiting or self._waiting[-1][1] != waiting:

@@ -277,11 +277,11 @@ def arrive(
     lines: list[list[Coming]] = [[] for _ in replicas]
     sequences = [sequence_turns(shares, replica.lanes) for replica in replicas]
     served = [0] * len(replicas)
-    for at_ns in times_ns:
+    for age, at_ns in enumerate(times_ns):
         number = most_behind(served, [replica.share for replica in replicas])
         served[number] += 1
         trace, sequence = next(sequences[number])
-        lines[number].append(Coming(at_ns, trace, sequence))
+        lines[number].append(Coming(at_ns, trace, sequence, age))
     loop = EventLoop(
         [
             SimulatedReplica(

@@ -16,6 +16,7 @@ from tessera.ir.plan.launch_program import (
     HOST,
     Await,
     Bytes,
+    DeviceProgram,
     Fill,
     Free,
     LoweredTrace,
@@ -82,44 +83,47 @@ class _Builder:
         self._gate: int | None = None
 
     def build(self) -> RequestWork:
-        operations = 0
         for transfer in self._lowered.transfers:
             self._add_wire(transfer)
         for program in self._lowered.programs:
-            operations += len(program.operations)
-            recorded: dict[int, int] = {}
-            awaited: list[tuple[int, int]] = []
-            for queue in Queue:
-                last: int | None = None
-                for operation in program.on(queue):
-                    match operation:
-                        case Record(event):
-                            last = self._chain(last, self._add(NOTHING, 0.0, ()))
-                            recorded[event] = last
-                        case Await(event):
-                            last = self._chain(last, self._add(NOTHING, 0.0, ()))
-                            awaited.append((event, last))
-                        case Run(step):
-                            ns = self._step_ns[step]
-                            last = self._chain(
-                                last, self._add(COMPUTE, ns, (program.device,), step=step)
-                            )
-                            if step == self._lowered.gate:
-                                self._gate = last
-                        case Fill(_, filled):
-                            ns = self._fill_ns(program.device, filled)
-                            last = self._chain(last, self._add(COMPUTE, ns, (program.device,)))
-                        case Free():
-                            pass
-                        case Send(number):
-                            last = self._send(last, self._transfers[number])
-                        case Receive(number):
-                            last = self._receive(last, self._transfers[number])
-                        case _:
-                            assert_never(operation)
-            for awaited_event, waiter in awaited:
-                self._edge(recorded[awaited_event], waiter)
+            self._add_program(program)
+        operations = sum(len(program.operations) for program in self._lowered.programs)
         return RequestWork(nodes=self._linked(), gate=self._gate, operations=operations)
+
+    def _add_program(self, program: DeviceProgram) -> None:
+        """Nodes in the order of the program, which is that of service among work of one request."""
+        last: dict[Queue, int | None] = dict.fromkeys(Queue)
+        recorded: dict[int, int] = {}
+        awaited: list[tuple[int, int]] = []
+        for queued in program.operations:
+            before = last[queued.queue]
+            match queued.operation:
+                case Record(event):
+                    node = self._chain(before, self._add(NOTHING, 0.0, ()))
+                    recorded[event] = node
+                case Await(event):
+                    node = self._chain(before, self._add(NOTHING, 0.0, ()))
+                    awaited.append((event, node))
+                case Run(step):
+                    ns = self._step_ns[step]
+                    node = self._add(COMPUTE, ns, (program.device,), step=step)
+                    self._chain(before, node)
+                    if step == self._lowered.gate:
+                        self._gate = node
+                case Fill(_, filled):
+                    ns = self._fill_ns(program.device, filled)
+                    node = self._chain(before, self._add(COMPUTE, ns, (program.device,)))
+                case Free():
+                    continue
+                case Send(number):
+                    node = self._send(before, self._transfers[number])
+                case Receive(number):
+                    node = self._receive(before, self._transfers[number])
+                case _:
+                    assert_never(queued.operation)
+            last[queued.queue] = node
+        for awaited_event, waiter in awaited:
+            self._edge(recorded[awaited_event], waiter)
 
     def _add(
         self,
