@@ -93,7 +93,7 @@ def random_launches(seed: int, *, ties: bool = False, lowered: bool = False) -> 
         made = [_replica(numbers, group, traces) for group in groups]
     shares = [rng.choice([1.0, 0.5, rng.uniform(0.1, 1.0)]) for _ in made[0].traces]
     plan = plan_of(made, [rng.uniform(0.2, 1.0) for _ in made], shares, numbers)
-    requests = rng.randint(4, 20)
+    requests = rng.randint(3, 14)
     gap = rng.choice([0.5, 20.0, 100.0])
     now, times = 0.0, []
     for _ in range(requests):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -160,12 +160,13 @@ class SlowSimulator:
 
     def moment(self) -> None:
         """All that happens now; then the time of what happens next."""
-        for entry in [entry for entry in self.running if entry[0] == self.now]:
+        ending = [entry for entry in self.running if entry[0] == self.now]
+        for entry in ending:
             self.running.remove(entry)
             _, request, key, stage, freed = entry
             request.stage[key] = stage
             self.at_work.remove(freed)
-        self.settle()
+        self.settle(dict.fromkeys(entry[1] for entry in ending))
         for line in self.lines:
             self.begin_requests(line)
         self.take_work()
@@ -185,12 +186,11 @@ class SlowSimulator:
             for request in beginning:
                 request.began_ns = self.now
             self.active += beginning
-            self.settle()
+            self.settle(beginning)
 
-    def settle(self) -> None:
+    def settle(self, requests: Iterable[Request]) -> None:
         """Pass all that takes no time and waits for nothing; end requests that are done."""
-        self.active.sort(key=lambda request: request.age)
-        for request in list(self.active):
+        for request in requests:
             while self.goes_on(request):
                 pass
             there = all(request.stage[number] >= ARRIVED for number in request.transfers)
@@ -244,7 +244,7 @@ class SlowSimulator:
     def take_work(self) -> None:
         """Devices and ways that are free take the oldest work that is ready."""
         kept: set[str] = set()
-        for request in self.active:
+        for request in sorted(self.active, key=lambda request: request.age):
             for index, position, operation in request.heads():
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)

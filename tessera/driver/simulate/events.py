@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.driver.simulate.hardware import UNLIMITED
-from tessera.driver.simulate.work import COMPUTE, WAIT, WIRE, RequestWork
+from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
 """Capacities are sums of floats: so much of one is no overload."""
@@ -421,15 +421,21 @@ class EventLoop:
         self._pass(request, node)
 
     def _pass(self, request: _Request, node: int) -> None:
+        """What waits for a node goes on, and at once what waits for that, if it takes no time."""
         columns, missing = request.columns, request.missing
-        if node == columns.gate:
-            request.is_past_gate = True
-            self._changed.add(request.replica.index)
-        for follower in columns.after[node]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                self._become_ready(request, follower)
-        request.left -= 1
+        passed = [node]
+        for one in passed:
+            if one == columns.gate:
+                request.is_past_gate = True
+                self._changed.add(request.replica.index)
+            for follower in columns.after[one]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    if columns.kind[follower] == NOTHING:
+                        passed.append(follower)
+                    else:
+                        self._become_ready(request, follower)
+        request.left -= len(passed)
         if not request.left:
             self._finish(request)
 
