@@ -1,4 +1,4 @@
-"""The simulator against a slow one that was written from the rules alone, and what follows from them.
+"""The simulator against a slow one that was written from the rules alone; what the rules imply.
 
 Random launch programs: every request begins and ends at the same time in both, back to back and
 with arrivals. In a third of the cases all durations are small whole numbers, so that much happens

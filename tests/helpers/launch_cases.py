@@ -74,7 +74,7 @@ class Numbers:
 
 
 def random_launches(seed: int, *, ties: bool = False, lowered: bool = False) -> Case:
-    """One to two replicas of one to three traces; with `lowered` from the passes of the compiler."""
+    """One to two replicas of one to three traces; if `lowered`, the compiler made the programs."""
     rng = random.Random(seed)
     numbers = Numbers(rng, ties)
     devices = [f"g{n}" for n in range(rng.randint(1, 4))]
