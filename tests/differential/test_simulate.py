@@ -194,6 +194,22 @@ def test_the_same_comes_out_twice(seed: int) -> None:
     assert arriving(case) == arriving(case)
 
 
+def test_replicas_that_are_followed_once_are_all_in_what_comes_out() -> None:
+    """Replicas that are alike but for names, and one that is not, each on a device of its own."""
+    made = []
+    for device, ns in (("g0", 3.0), ("g1", 5.0), ("g2", 5.0)):
+        program = DeviceProgram(device=device, operations=(Queued(*A_STEP),))
+        trace = LoweredTrace(trace=0, transfers=(), programs=(program,))
+        made += plan_of([_replica(trace, slots=2)], [1.0], [1.0], _Always(ns)).replicas
+    found = saturate(made, [1.0], NO_LINKS)
+    assert found.busy == {"g0": 1.0, "g1": 1.0, "g2": 1.0}
+    assert found.period_ns == 5.0
+    for replica, ns in enumerate((3.0, 5.0, 5.0)):
+        ends = [one.ended_ns for one in found.traffic.passages if one.replica == replica]
+        assert ends == [ns * number for number in range(1, len(ends) + 1)]
+        assert len(ends) > 10
+
+
 # --- programs that take no time -----------------------------------------------------------------
 
 

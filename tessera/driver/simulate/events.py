@@ -229,6 +229,12 @@ class _Intake:
         self.under_way -= 1
 
 
+def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
+    """The devices and capacities of replicas, in the order in which their work names them."""
+    nodes = (node for work in works for own in work.values() for node in own.nodes)
+    return list(dict.fromkeys(name for node in nodes for name in node.place))
+
+
 class EventLoop:
     """All replicas on their devices and paths."""
 
@@ -240,14 +246,7 @@ class EventLoop:
         keep_timeline: bool = False,
         keep_waiting: bool = False,
     ) -> None:
-        places = dict.fromkeys(
-            name
-            for replica in replicas
-            for work in replica.work.values()
-            for node in work.nodes
-            for name in node.place
-        )
-        self._names = list(places)
+        self._names = places_of([replica.work for replica in replicas])
         numbers = {name: number for number, name in enumerate(self._names)}
         self._whole = [capacities.get(name, 0.0) for name in self._names]
         self._room = self._whole.copy()
@@ -289,9 +288,16 @@ class EventLoop:
 
     def traffic(self) -> Traffic:
         """What has happened so far."""
+        busy_ns = self._busy_ns.copy()
+        for at_ns, _, request, node in self._events:  # what is under way has time ahead of it
+            columns = None if request is None else request.columns
+            if columns is not None and columns.kind[node] != WAIT:
+                for place in columns.place[node]:
+                    part = columns.rate[node] / self._whole[place] if columns.rate[node] else 1.0
+                    busy_ns[place] -= (at_ns - self._now) * part
         return Traffic(
             passages=tuple(self._passages),
-            busy_ns=dict(zip(self._names, self._busy_ns, strict=True)),
+            busy_ns=dict(zip(self._names, busy_ns, strict=True)),
             ended_ns=self._now,
             operations=self._operations,
             waiting=tuple(self._waiting),

@@ -13,9 +13,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tessera.driver.simulate.events import Coming, EventLoop, Passage, SimulatedReplica, Traffic
+from tessera.driver.simulate.events import (
+    Coming,
+    EventLoop,
+    Passage,
+    SimulatedReplica,
+    Traffic,
+    places_of,
+)
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.work import WIRE, RequestWork, request_work
 from tessera.ir.plan.plan import Plan, Replica
@@ -78,16 +85,16 @@ def saturate(
     traffics = []
     for group in groups_of(works):
         members = [replicas[index] for index in group]
-        key = _shape(members, [works[index] for index in group], hardware)
+        own = [works[index] for index in group]
+        key = _shape(members, own, hardware)
         if timeline or key not in known:
-            known[key] = _saturate(
-                members, [works[index] for index in group], shares, hardware, timeline
-            )
+            known[key] = _saturate(members, own, shares, hardware, timeline)
         simulation = known[key]
         period = max(period, simulation.period_ns)
         latencies += simulation.latencies_ns
-        busy |= simulation.busy
-        traffics.append(simulation.traffic)
+        traffic = _traffic_of(group, places_of(own), simulation.traffic)
+        busy |= _busy(traffic)
+        traffics.append(traffic)
     return Simulation(
         period_ns=period,
         latencies_ns=tuple(sorted(latencies)),
@@ -221,6 +228,16 @@ def _shape(
     )
 
 
+def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Traffic) -> Traffic:
+    """The traffic of a group as that of these replicas of the plan, on these places."""
+    return replace(
+        traffic,
+        passages=tuple(replace(p, replica=group[p.replica]) for p in traffic.passages),
+        busy_ns=dict(zip(places, traffic.busy_ns.values(), strict=True)),
+        timeline=tuple(replace(busy, replica=group[busy.replica]) for busy in traffic.timeline),
+    )
+
+
 def _joined(traffics: Sequence[Traffic]) -> Traffic:
     """What went on side by side."""
     return Traffic(
@@ -309,12 +326,15 @@ def _summary(period_ns: float, counted: Sequence[Passage], traffic: Traffic) -> 
         period_ns=period_ns,
         latencies_ns=tuple(sorted(p.ended_ns - p.began_ns for p in counted)),
         responses_ns=tuple(sorted(p.ended_ns - p.came_ns for p in counted)),
-        busy={
-            name: ns / traffic.ended_ns if traffic.ended_ns else 0.0
-            for name, ns in traffic.busy_ns.items()
-        },
+        busy=_busy(traffic),
         traffic=traffic,
     )
+
+
+def _busy(traffic: Traffic) -> dict[str, float]:
+    """The share of the time that each place was at work."""
+    whole = traffic.ended_ns
+    return {name: ns / whole if whole else 0.0 for name, ns in traffic.busy_ns.items()}
 
 
 # --- what is simulated --------------------------------------------------------------------------
