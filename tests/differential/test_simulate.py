@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.simulate.events import EventLoop, SimulatedReplica, Traffic
+from tessera.driver.simulate.events import EventLoop, Traffic
 from tessera.driver.simulate.hardware import Hardware, Path, process_hardware
-from tessera.driver.simulate.simulate import always, arrive, saturate, work_of
+from tessera.driver.simulate.intake import SimulatedReplica
+from tessera.driver.simulate.simulate import arrive, saturate, work_of
+from tessera.driver.simulate.turns import always
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,

@@ -2,11 +2,11 @@
 
 In: promises, whose steps have error bars. Out: the interval of the period over draws of the error
 bars, and a `Doubt`: how often the best split is ahead of the best plan without one, and the steps
-that decide it. Both are drawn with the same errors, since a step that is slower than predicted is so
-in every plan that runs it on that GPU.
+that decide it. Both are drawn with the same errors, since a step that is slower than predicted is
+so in every plan that runs it on that GPU.
 
-Small plans are simulated for every draw. Of large ones the loads are drawn, and the period is as far
-above the largest load as it is without errors.
+Small plans are simulated for every draw. Of large ones the loads are drawn, and the period is as
+far above the largest load as it is without errors.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from math import log
 
 from tessera.driver.plan.promise import Promise
 from tessera.driver.simulate.hardware import machine_hardware
-from tessera.driver.simulate.simulate import Noise, alone, saturate
+from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.simulate import alone, saturate
 from tessera.ir.choices import Objective
 from tessera.ir.plan.plan import PlacedStep
 
-DRAWS = 24
+DRAWS = 20
 SURE = 0.9
 """The share of draws in which a split must be ahead to be taken."""
 
-_SMALL_STEPS = 150
+_SMALL = 600
+"""Steps under way at a time, up to which every draw is simulated."""
+
 _MOST_CAUSES = 3
 _LEAST_INFLUENCE = 0.3
 
@@ -77,10 +80,12 @@ def doubt(split: Promise, rival: Promise, objective: str) -> Doubt:
 def draws(promise: Promise, objective: str) -> list[float]:
     """The value of the objective for every draw, in an order that all promises share."""
     nominal = promise.chosen.value(objective)
-    steps = [
-        step for replica in promise.simulated.replicas for t in replica.traces for step in t.steps
-    ]
-    if len(steps) <= _SMALL_STEPS:
+    size = sum(
+        len(placed.steps) * replica.slots
+        for replica in promise.simulated.replicas
+        for placed in replica.traces
+    )
+    if size <= _SMALL:
         base = _simulated(promise, objective, None)
         drawn = (_simulated(promise, objective, noise_of(seed)) for seed in range(DRAWS))
     else:

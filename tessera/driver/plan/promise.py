@@ -5,16 +5,16 @@ programs with the slots and gates that simulation finds best, and a candidate wh
 and money are those of the simulation. Every candidate is treated alike, so that the best of them is
 the best of what really happens with these times.
 
-Slots are doubled while that pays and memory holds them, then the fewest are taken that reach the
-same rate: a request then waits for fewer others. A gate is kept only if it makes requests faster
-with the times of the plan, and with times that are a little off.
+Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
+fewest are taken that reach the same rate: a request then waits for fewer others. A gate is kept
+only if it makes requests faster with the times of the plan, and with times that are a little off.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from tessera.driver.plan.assemble import (
     Attempt,
@@ -25,8 +25,9 @@ from tessera.driver.plan.assemble import (
 )
 from tessera.driver.plan.contention import has_neighbours, settle
 from tessera.driver.simulate.hardware import machine_hardware
-from tessera.driver.simulate.simulate import Noise, Simulation, alone, saturate
-from tessera.ir.choices import Objective
+from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.simulate import Simulation, alone, saturate
+from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, busiest_ns
@@ -39,7 +40,6 @@ AS_GOOD = 1.002
 """Fewer slots that lose no more than this are preferred."""
 
 _PAYS = 1.005
-_NEAR_ENOUGH = 1.003
 _NEAR = 1.01
 _MOST_GATES = 12
 _SPREAD = 0.05
@@ -85,12 +85,25 @@ def promises(
     for attempt, choice in tried:
         for candidate in choice.candidates:
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
-            if key not in made:
+            if key not in made and not _is_beaten(candidate, made.values()):
                 made[key] = promise(setting, attempt, candidate, objective, keep_slots=keep_slots)
     by_name: dict[str, Promise] = {}
     for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
         by_name.setdefault(made_promise.chosen.name, made_promise)
     return list(by_name.values())
+
+
+def _is_beaten(candidate: Candidate, made: Iterable[Promise]) -> bool:
+    """Whether a split by kernels cannot be the best one: another is faster than its busiest load.
+
+    Other strategies are listed by their names, however slow they are.
+    """
+    return candidate.name == Strategy.KERNEL and any(
+        len(other.chosen.replicas) == 1
+        and len(set(other.chosen.replicas[0].placement)) > 1
+        and other.chosen.period_ns <= busiest_ns(candidate)
+        for other in made
+    )
 
 
 def promise(
@@ -195,36 +208,35 @@ class _Trial:
         runs_alone = min(replica.slots for replica in self.lowered) < self.attempt.slots
         if self.setting.options.slots is not None or self.attempt.slots == 1 or runs_alone:
             return self.lowered
-        floor = _NEAR_ENOUGH * busiest_ns(self.candidate)
-        tried: list[tuple[int, float]] = []
-        for slots in self._counts():
-            tried.append((slots, self.period(self.at(slots))))
-            gains = [before / after for (_, before), (_, after) in itertools.pairwise(tried)]
-            if tried[-1][1] <= floor or (len(gains) > 1 and max(gains[-2:]) < _PAYS):
+        most = self._most()
+        best = self.period(self.at(most))
+        while 2 * most <= MOST_SLOTS and self._fits(2 * most):
+            more = self.period(self.at(2 * most))
+            if _PAYS * more > best:
                 break
-        reached = AS_GOOD * min(period for _, period in tried)
-        fewest = next(slots for slots, period in tried if period <= reached)
-        too_few = fewest // 2
-        while fewest - too_few > 1:
-            middle = (fewest + too_few) // 2
-            if self.period(self.at(middle)) <= reached:
-                fewest = middle
+            most, best = 2 * most, more
+        too_few, enough = 0, most
+        while enough - too_few > 1:
+            middle = (enough + too_few) // 2
+            if self.period(self.at(middle)) <= AS_GOOD * best:
+                enough = middle
             else:
                 too_few = middle
-        return self.at(fewest)
+        return self.at(enough)
 
-    def _counts(self) -> Iterator[int]:
-        """1, 2, 4 and so on, as far as memory holds; what it holds at last too."""
-        slots = 1
-        while slots <= MOST_SLOTS and (slots == 1 or self._fits(slots)):
-            yield slots
-            slots *= 2
-        low, high = slots // 2, min(slots, MOST_SLOTS)
-        while slots > 1 and high - low > 1:
+    def _most(self) -> int:
+        """As many as keep the busiest device busy while requests are under way, if they fit."""
+        busiest = busiest_ns(self.candidate)
+        latency = alone(self.lowered, self.shares, self.hardware)
+        share = max(replica.share for replica in self.lowered)
+        wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
+        low, high = 1, min(max(wanted, 1), MOST_SLOTS)
+        if self._fits(high):
+            return high
+        while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._fits(middle) else (low, middle)
-        if low > slots // 2:
-            yield low
+        return low
 
     def at(self, slots: int) -> tuple[Replica, ...]:
         """The launch programs with so many slots, and as many sequences if none are asked for."""

@@ -102,13 +102,23 @@ def _what_fits(setting: PlanSetting) -> str:
 def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[Promise]:
     """What was asked for first; then the best first."""
     if choice.ended != Ending.GIVEN:
-        return made
+        return _with_best_split(made)
     rivals = [p for p in made if p.chosen.name == choice.best.name]
     if setting.options.strategy == Strategy.KERNEL:
         rivals = [p for p in made if _splits_requests(p.chosen)] or rivals
     asked = rivals[0].named(choice.best.name)
     others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
     return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]
+
+
+def _with_best_split(made: list[Promise]) -> list[Promise]:
+    """The row `kernel` is the best split there is, also if it has the form of another strategy."""
+    best = next((p for p in made if _splits_requests(p.chosen)), None)
+    if best is None or best.chosen.name == Strategy.KERNEL:
+        return made
+    rows = [p for p in made if p.chosen.name != Strategy.KERNEL]
+    rows.insert(rows.index(best) + 1, best.named(Strategy.KERNEL))
+    return rows
 
 
 def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:

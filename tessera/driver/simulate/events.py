@@ -18,41 +18,15 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.driver.simulate.hardware import UNLIMITED
+from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica
 from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
 """Capacities are sums of floats: so much of one is no overload."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """A request that comes: when, of which trace, in which sequence of its replica.
-
-    A time below zero: it is there all the time, and comes when there is room. `age` is its place
-    in the order in which requests came to all replicas, if that is known; those that are there all
-    the time get theirs when they are handed over.
-    """
-
-    at_ns: float
-    trace: int
-    sequence: int
-    age: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedReplica:
-    """One copy of the model: its work by trace, and the requests that come to it, in order."""
-
-    work: Mapping[int, RequestWork]
-    slots: int
-    sequences: int
-    depth: int
-    coming: Iterator[Coming]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,140 +69,6 @@ class Traffic:
     timeline: tuple[Busy, ...] = ()
 
 
-class _Columns:
-    """The work of a request as columns, places as numbers."""
-
-    __slots__ = ("after", "before", "first", "gate", "kind", "ns", "operations", "place", "rate")
-
-    def __init__(self, work: RequestWork, numbers: dict[str, int]) -> None:
-        self.kind = [node.kind for node in work.nodes]
-        self.ns = [node.ns for node in work.nodes]
-        self.after = [node.after for node in work.nodes]
-        self.before = [node.before for node in work.nodes]
-        self.place = [tuple(numbers[name] for name in node.place) for node in work.nodes]
-        self.rate = [node.rate for node in work.nodes]
-        self.first = [index for index, node in enumerate(work.nodes) if not node.before]
-        self.gate = -1 if work.gate is None else work.gate
-        self.operations = work.operations
-
-
-class _Request:
-    """A request on its way. `ahead` is the one whose gate it waits for."""
-
-    __slots__ = (
-        "age",
-        "ahead",
-        "began_ns",
-        "came_ns",
-        "columns",
-        "is_past_gate",
-        "left",
-        "missing",
-        "replica",
-        "sequence",
-        "slot",
-        "trace",
-    )
-
-    def __init__(self, replica: _Intake, coming: Coming, age: int) -> None:
-        self.replica = replica
-        self.trace = coming.trace
-        self.sequence = coming.sequence
-        self.came_ns = coming.at_ns
-        self.columns = replica.columns[coming.trace]
-        self.age = age
-        self.slot = -1
-        self.began_ns = -1.0
-        self.ahead: _Request | None = None
-        self.is_past_gate = self.columns.gate < 0
-        self.missing: list[int] = []
-        self.left = 0
-
-
-class _Intake:
-    """What a replica has of requests that have not begun, and where those are that have."""
-
-    def __init__(self, index: int, replica: SimulatedReplica, numbers: dict[str, int]) -> None:
-        self.index = index
-        self.columns = {trace: _Columns(work, numbers) for trace, work in replica.work.items()}
-        self.coming = replica.coming
-        self.next = next(self.coming, None)
-        self.is_expected = False
-        self.capacity = replica.slots * replica.depth
-        self.depth = replica.depth
-        self.queue: deque[_Request] = deque()
-        self.handed: list[_Request] = []
-        self.in_slot: list[deque[_Request]] = [deque() for _ in range(replica.slots)]
-        self.in_sequence = [0] * replica.sequences
-        self.slot_of = [sequence % replica.slots for sequence in range(replica.sequences)]
-        self.last_taken = [0] * replica.slots
-        self.taken = 0
-        self.under_way = 0
-        self.ends: list[float] = []
-        self.last_of_trace: dict[int, _Request] = {}
-
-    def hand_over(self) -> None:
-        """Give slots to those who have come first."""
-        while self.queue and len(self.handed) + self.under_way < self.capacity:
-            self.handed.append(self.queue.popleft())
-        full: set[int] = set()
-        kept = []
-        for request in self.handed:
-            sequence = request.sequence
-            slot = None if sequence in full else self._slot_for(sequence)
-            if slot is None:
-                full.add(sequence)
-                kept.append(request)
-                continue
-            self._place(request, slot)
-        self.handed = kept
-
-    def _slot_for(self, sequence: int) -> int | None:
-        slot = self.slot_of[sequence]
-        if self.in_sequence[sequence]:
-            return slot if len(self.in_slot[slot]) < self.depth else None
-        if self.in_slot[slot]:
-            slots = range(len(self.in_slot))
-            slot = min(slots, key=lambda s: (len(self.in_slot[s]), self.last_taken[s]))
-            if len(self.in_slot[slot]) >= self.depth:
-                return None
-        return slot
-
-    def _place(self, request: _Request, slot: int) -> None:
-        self.taken += 1
-        self.last_taken[slot] = self.taken
-        self.slot_of[request.sequence] = slot
-        self.in_slot[slot].append(request)
-        self.in_sequence[request.sequence] += 1
-        self.under_way += 1
-        request.slot = slot
-        if not request.is_past_gate:
-            request.ahead = self.last_of_trace.get(request.trace)
-            self.last_of_trace[request.trace] = request
-
-    def waiting(self) -> int:
-        """How many have come and not begun."""
-        begun = sum(1 for line in self.in_slot if line and line[0].began_ns >= 0)
-        return len(self.queue) + len(self.handed) + self.under_way - begun
-
-    def ready(self) -> list[_Request]:
-        """Those that may begin now, the oldest first."""
-        heads = [
-            line[0]
-            for line in self.in_slot
-            if line
-            and line[0].began_ns < 0
-            and (line[0].ahead is None or line[0].ahead.is_past_gate)
-        ]
-        return sorted(heads, key=lambda request: request.age)
-
-    def end(self, request: _Request) -> None:
-        """A request is done on every device."""
-        self.in_slot[request.slot].popleft()
-        self.in_sequence[request.sequence] -= 1
-        self.under_way -= 1
-
-
 def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
     """The devices and capacities of replicas, in the order in which their work names them."""
     nodes = (node for work in works for own in work.values() for node in own.nodes)
@@ -252,13 +92,13 @@ class EventLoop:
         self._room = self._whole.copy()
         self._slack = [SLACK * whole for whole in self._whole]
         self._is_busy = [False] * len(self._names)
-        self._ready: list[list[tuple[int, int, _Request]]] = [[] for _ in self._names]
-        self._wires: list[tuple[int, int, _Request]] = []
+        self._ready: list[list[tuple[int, int, MovingRequest]]] = [[] for _ in self._names]
+        self._wires: list[tuple[int, int, MovingRequest]] = []
         self._busy_ns = [0.0] * len(self._names)
-        self._events: list[tuple[float, int, _Request | None, int]] = []
+        self._events: list[tuple[float, int, MovingRequest | None, int]] = []
         self._count = 0
         self._age = 0
-        self._intakes = [_Intake(index, replica, numbers) for index, replica in enumerate(replicas)]
+        self._intakes = [Intake(index, replica, numbers) for index, replica in enumerate(replicas)]
         self._touched: set[int] = set()
         self._wires_changed = False
         self._changed: set[int] = set()
@@ -315,7 +155,7 @@ class EventLoop:
 
     # --- requests -------------------------------------------------------------------------------
 
-    def _fetch(self, intake: _Intake) -> None:
+    def _fetch(self, intake: Intake) -> None:
         """Take those that have come by now; of those that are there all the time, what has room."""
         room = intake.capacity - len(intake.handed) - intake.under_way - len(intake.queue)
         while intake.next is not None:
@@ -331,11 +171,11 @@ class EventLoop:
                 room -= 1
             self._age += 1
             age = self._age if coming.age < 0 else coming.age
-            intake.queue.append(_Request(intake, coming, age))
+            intake.queue.append(MovingRequest(intake, coming, age))
             intake.next = next(intake.coming, None)
             intake.is_expected = False
 
-    def _begin(self, request: _Request) -> None:
+    def _begin(self, request: MovingRequest) -> None:
         columns = request.columns
         request.began_ns = self._now
         request.ahead = None
@@ -347,7 +187,7 @@ class EventLoop:
         for node in columns.first:
             self._become_ready(request, node)
 
-    def _finish(self, request: _Request) -> None:
+    def _finish(self, request: MovingRequest) -> None:
         intake = request.replica
         intake.end(request)
         intake.ends.append(self._now)
@@ -392,11 +232,11 @@ class EventLoop:
 
     # --- work -----------------------------------------------------------------------------------
 
-    def _push(self, at_ns: float, request: _Request | None, number: int) -> None:
+    def _push(self, at_ns: float, request: MovingRequest | None, number: int) -> None:
         self._count += 1
         heapq.heappush(self._events, (at_ns, self._count, request, number))
 
-    def _become_ready(self, request: _Request, node: int) -> None:
+    def _become_ready(self, request: MovingRequest, node: int) -> None:
         """What a node that waits for nothing more does next."""
         columns = request.columns
         kind = columns.kind[node]
@@ -412,7 +252,7 @@ class EventLoop:
         else:
             self._pass(request, node)
 
-    def _end(self, request: _Request, node: int) -> None:
+    def _end(self, request: MovingRequest, node: int) -> None:
         """Give back what a node held, then pass it."""
         columns = request.columns
         kind = columns.kind[node]
@@ -426,7 +266,7 @@ class EventLoop:
             self._wires_changed = True
         self._pass(request, node)
 
-    def _pass(self, request: _Request, node: int) -> None:
+    def _pass(self, request: MovingRequest, node: int) -> None:
         """What waits for a node goes on, and at once what waits for that, if it takes no time."""
         columns, missing = request.columns, request.missing
         passed = [node]
@@ -480,7 +320,7 @@ class EventLoop:
                 self._note(request, node, ns)
         self._wires = kept
 
-    def _note(self, request: _Request, node: int, ns: float) -> None:
+    def _note(self, request: MovingRequest, node: int, ns: float) -> None:
         assert self._timeline is not None
         names = tuple(self._names[place] for place in request.columns.place[node])
         self._timeline.append(

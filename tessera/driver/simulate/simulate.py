@@ -11,19 +11,14 @@ replica that is slowest for its share sets the rate of all.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.driver.simulate.events import (
-    Coming,
-    EventLoop,
-    Passage,
-    SimulatedReplica,
-    Traffic,
-    places_of,
-)
+from tessera.driver.simulate.events import EventLoop, Passage, Traffic, places_of
 from tessera.driver.simulate.hardware import Hardware
+from tessera.driver.simulate.intake import Coming, SimulatedReplica
+from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.turns import always, most_behind, sequence_turns
 from tessera.driver.simulate.work import WIRE, RequestWork, request_work
 from tessera.ir.plan.plan import Plan, Replica
 
@@ -33,9 +28,6 @@ MOST_ROUNDS = 12
 LEAST_ROUND = 6
 STEADY = 1e-4
 """Two rounds that take so nearly the same time are a steady state."""
-
-_NINE_IN_TEN = 1.6449
-"""Standard deviations on either side that nine of ten draws are within."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,26 +344,6 @@ def shares_of(plan: Plan) -> tuple[float, ...]:
     return tuple(trace.share for trace in plan.traces)
 
 
-class Noise:
-    """How far predictions are off: steps of one name on one device are off by the same factor.
-
-    By their error bars, of which nine in ten hold; or by a `spread` that all have.
-    """
-
-    def __init__(self, seed: int, spread: float | None = None) -> None:
-        self._seed = seed
-        self._spread = spread
-        self._known: dict[tuple[str, str], float] = {}
-
-    def of(self, name: str, device: str, error: float) -> float:
-        """The factor of a step; the same in every plan."""
-        key = name, device
-        if key not in self._known:
-            self._known[key] = random.Random(f"{self._seed} {name} {device}").gauss(0.0, 1.0)
-        bar = error if self._spread is None else self._spread
-        return math.exp(self._known[key] * math.log1p(bar) / _NINE_IN_TEN)
-
-
 def work_of(
     replicas: Sequence[Replica], hardware: Hardware, noise: Noise | None = None
 ) -> list[dict[int, RequestWork]]:
@@ -387,33 +359,3 @@ def work_of(
             work[lowered.trace] = request_work(lowered, step_ns, hardware)
         works.append(work)
     return works
-
-
-# --- who comes when -----------------------------------------------------------------------------
-
-
-def always(shares: Sequence[float], sequences: int) -> Iterator[Coming]:
-    """Requests without end, as `tessc run` makes them."""
-    for trace, sequence in sequence_turns(shares, sequences):
-        yield Coming(-1.0, trace, sequence)
-
-
-def sequence_turns(shares: Sequence[float], sequences: int) -> Iterator[tuple[int, int]]:
-    """Trace and sequence of one request after the other: sequences take turns, traces by share."""
-    counts = [[0] * len(shares) for _ in range(sequences)]
-    number = 0
-    while True:
-        sequence = number % sequences
-        trace = most_behind(counts[sequence], shares)
-        counts[sequence][trace] += 1
-        yield trace, sequence
-        number += 1
-
-
-def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """Who has the least of what is due; of equals the first."""
-    if len(counts) == 1:
-        return 0
-    due = sum(counts) + 1
-    whole = sum(shares)
-    return max(range(len(counts)), key=lambda i: (shares[i] / whole * due - counts[i], -i))
