@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.simulate.events import EventLoop, Traffic
+from tessera.driver.simulate.events import EventLoop, Journal
 from tessera.driver.simulate.hardware import Hardware, Path, process_hardware
 from tessera.driver.simulate.intake import SimulatedReplica
 from tessera.driver.simulate.simulate import arrive, saturate, work_of
@@ -55,7 +55,7 @@ def shares_of(plan: Plan) -> list[float]:
     return [trace.share for trace in plan.traces]
 
 
-def back_to_back(plan: Plan, hardware: Hardware, requests: int, timeline: bool = False) -> Traffic:
+def back_to_back(plan: Plan, hardware: Hardware, requests: int, timeline: bool = False) -> Journal:
     """Until so many requests of every replica have ended."""
     loop = EventLoop(
         [
@@ -75,7 +75,7 @@ def back_to_back(plan: Plan, hardware: Hardware, requests: int, timeline: bool =
     return loop.traffic()
 
 
-def arriving(case: Case) -> Traffic:
+def arriving(case: Case) -> Journal:
     shares = shares_of(case.plan)
     return arrive(case.plan.replicas, shares, case.hardware, case.times_ns).traffic
 

@@ -55,7 +55,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Journal:
     """What has happened: requests in the order of their end, busy time by place, queue lengths.
 
     `waiting` are moments with the number of requests that had come and not begun.
@@ -126,7 +126,7 @@ class EventLoop:
                     self._end(request, number)
             self._moment()
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> Journal:
         """What has happened so far."""
         busy_ns = self._busy_ns.copy()
         for at_ns, _, request, node in self._events:  # what is under way has time ahead of it
@@ -135,7 +135,7 @@ class EventLoop:
                 for place in columns.place[node]:
                     part = columns.rate[node] / self._whole[place] if columns.rate[node] else 1.0
                     busy_ns[place] -= (at_ns - self._now) * part
-        return Traffic(
+        return Journal(
             passages=tuple(self._passages),
             busy_ns=dict(zip(self._names, busy_ns, strict=True)),
             ended_ns=self._now,

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.driver.simulate.events import EventLoop, Passage, Traffic, places_of
+from tessera.driver.simulate.events import EventLoop, Passage, Journal, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
 from tessera.driver.simulate.noise import Noise
@@ -42,7 +42,7 @@ class Simulation:
     latencies_ns: tuple[float, ...]
     responses_ns: tuple[float, ...]
     busy: Mapping[str, float]
-    traffic: Traffic
+    traffic: Journal
 
     @property
     def latency_ns(self) -> float:
@@ -220,7 +220,7 @@ def _shape(
     )
 
 
-def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Traffic) -> Traffic:
+def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Journal) -> Journal:
     """The traffic of a group as that of these replicas of the plan, on these places."""
     return replace(
         traffic,
@@ -230,9 +230,9 @@ def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Traffic) -
     )
 
 
-def _joined(traffics: Sequence[Traffic]) -> Traffic:
+def _joined(traffics: Sequence[Journal]) -> Journal:
     """What went on side by side."""
-    return Traffic(
+    return Journal(
         passages=tuple(sorted((p for t in traffics for p in t.passages), key=lambda p: p.ended_ns)),
         busy_ns={name: ns for traffic in traffics for name, ns in traffic.busy_ns.items()},
         ended_ns=max((traffic.ended_ns for traffic in traffics), default=0.0),
@@ -313,7 +313,7 @@ def arrive(
     return _summary(period, traffic.passages, traffic)
 
 
-def _summary(period_ns: float, counted: Sequence[Passage], traffic: Traffic) -> Simulation:
+def _summary(period_ns: float, counted: Sequence[Passage], traffic: Journal) -> Simulation:
     return Simulation(
         period_ns=period_ns,
         latencies_ns=tuple(sorted(p.ended_ns - p.began_ns for p in counted)),
@@ -323,7 +323,7 @@ def _summary(period_ns: float, counted: Sequence[Passage], traffic: Traffic) -> 
     )
 
 
-def _busy(traffic: Traffic) -> dict[str, float]:
+def _busy(traffic: Journal) -> dict[str, float]:
     """The share of the time that each place was at work."""
     whole = traffic.ended_ns
     return {name: ns / whole if whole else 0.0 for name, ns in traffic.busy_ns.items()}

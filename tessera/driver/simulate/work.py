@@ -33,7 +33,7 @@ NOTHING, COMPUTE, WIRE, WAIT = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class WorkNode:
     """Work on one resource. `place` is a device, or the shares of a path; `after` waits for it.
 
     `step` is that of a launch, else -1; `transfer` that of bytes on their way. `rate` is what it
@@ -57,7 +57,7 @@ class RequestWork:
     `operations` is how many operations the programs have, those without time too.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[WorkNode, ...]
     gate: int | None
     operations: int
 
@@ -75,7 +75,7 @@ class _Builder:
         self._step_ns = step_ns
         self._hardware = hardware
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
-        self._nodes: list[Node] = []
+        self._nodes: list[WorkNode] = []
         self._edges: list[list[int]] = []
         self._before: list[int] = []
         self._wires: dict[int, int] = {}
@@ -136,7 +136,7 @@ class _Builder:
         rate: float = 0.0,
     ) -> int:
         self._nodes.append(
-            Node(
+            WorkNode(
                 kind=kind if ns > 0 else NOTHING,
                 ns=ns,
                 place=place,
@@ -215,9 +215,9 @@ class _Builder:
 
     # --- edges ----------------------------------------------------------------------------------
 
-    def _linked(self) -> tuple[Node, ...]:
+    def _linked(self) -> tuple[WorkNode, ...]:
         return tuple(
-            Node(
+            WorkNode(
                 kind=node.kind,
                 ns=node.ns,
                 place=node.place,
