@@ -28,7 +28,6 @@ USED_ELSEWHERE = {
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
     "find_spec": "Python's import system",
     "fma_mixed": "generated code, by the name of the opcode",
-    "groups_of": "tests of the planning problem",
     "ignore_compile_internals": "PyTorch, of the mode that sees library calls",
     "is_collective": "users of the opcode table, and its tests",
     "line_text": "tests of positions",

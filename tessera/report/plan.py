@@ -17,7 +17,7 @@ from tessera.driver.plan.make_plan import PlanReport
 from tessera.driver.plan.search import runs_alone
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes
-from tessera.ir.choices import Ending, Objective
+from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
@@ -25,6 +25,7 @@ from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.report.diagnostics import safe
+from tessera.report.plan_figures import doubt_lines, interval_text, rate_text, us_text
 from tessera.report.table import Column, Fit, fitted, table
 
 _MOST_CLASSES = 12
@@ -96,18 +97,19 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
-        f"  {_rate(plan.period_ns)} requests/s, latency {_us(plan.latency_ns)} us alone and "
-        f"{_us(plan.loaded_latency_ns)} us at that rate, "
+        f"  {rate_text(plan.period_ns)} requests/s, "
+        f"latency {us_text(plan.latency_ns)} us alone and "
+        f"{us_text(plan.loaded_latency_ns)} us at that rate, "
         f"${plan.usd_per_request * 1e6:.4f} per million requests"
     )
     if plan.high > plan.low > 0:
-        yield f"  {_interval(plan)} in nine of ten draws of the error bars"
+        yield f"  {interval_text(plan)} in nine of ten draws of the error bars"
     if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         ended = _ENDED.get(plan.ended, plan.ended)
         yield f"  {_nearness(plan)}; the search ended by {ended}"
-    yield from _doubt(report)
+    yield from doubt_lines(report)
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
@@ -118,33 +120,6 @@ def _nearness(plan: Plan) -> str:
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
     return f"proven within {plan.gap:.2%} of the best"
-
-
-def _interval(plan: Plan) -> str:
-    """The figure of the objective that nine of ten draws lie between."""
-    if plan.objective == Objective.LATENCY:
-        return f"latency {_us(plan.low)} to {_us(plan.high)} us"
-    if plan.objective == Objective.COST:
-        return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
-    return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
-
-
-def _doubt(report: PlanReport) -> Iterator[str]:
-    """Whether splitting is ahead by more than the times may be off, and what would settle it."""
-    doubted = report.decision.doubt
-    if doubted is None:
-        return
-    yield (
-        f"  `{doubted.split}` against `{doubted.rival}`, which splits no request: "
-        f"{doubted.gain:+.1%}, {doubted.low:+.1%} to {doubted.high:+.1%} with the error bars; "
-        f"ahead in {doubted.wins:.0%} of the draws"
-    )
-    if not doubted.is_sure:
-        taken = "taken as asked for" if report.plan.ended == Ending.GIVEN else "so it is not taken"
-        yield f"  that is less than the times may be off, {taken}"
-    if doubted.causes and doubted.wins < 1.0:
-        listed = ", ".join(f"{name} on {device}" for name, device in doubted.causes)
-        yield f"  it depends on {listed}: `tessc profile` would settle it"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
@@ -183,7 +158,7 @@ def _replica_line(replica: Replica) -> str:
 def _device_load(replica: Replica, device: str) -> str:
     here = [step for placed in replica.traces for step in placed.steps if step.device == device]
     spent = sum(step.predicted_ns for step in here)
-    return f"{_count(len(here), 'step')}, {_us(spent)} us"
+    return f"{_count(len(here), 'step')}, {us_text(spent)} us"
 
 
 # --- what went where ---------------------------------------------------------------------------
@@ -209,7 +184,7 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
 
 
 def _class_row(kernel_class: KernelClass, kinds: int) -> tuple[str, ...]:
-    times = ["-" if ns is None else _us(ns) for ns in kernel_class.ns[:kinds]]
+    times = ["-" if ns is None else us_text(ns) for ns in kernel_class.ns[:kinds]]
     ratio = "" if kernel_class.ratio is None else f"{kernel_class.ratio:.2f}"
     placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
@@ -250,10 +225,10 @@ def _limits(report: PlanReport) -> Iterator[str]:
         return
     name, ns = limits[0]
     yield ""
-    yield f"bottleneck: {name}, {_us(ns)} us per request"
+    yield f"bottleneck: {name}, {us_text(ns)} us per request"
     others = [(name, ns) for name, ns in limits[1:4] if ns > 0]
     if others:
-        yield "  then " + ", ".join(f"{name} {_us(ns)} us" for name, ns in others)
+        yield "  then " + ", ".join(f"{name} {us_text(ns)} us" for name, ns in others)
     for helper in report.insight.helpers:
         yield f"  {helper}"
 
@@ -287,9 +262,9 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
     cells = [
         (
             row.name,
-            _rate(row.period_ns),
-            _us(row.latency_ns),
-            _us(row.loaded_latency_ns),
+            rate_text(row.period_ns),
+            us_text(row.latency_ns),
+            us_text(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",
             format_bytes(row.memory_bytes),
         )
@@ -306,14 +281,6 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
 
 
-def _rate(period_ns: float) -> str:
-    return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
-
-
-def _us(ns: float) -> str:
-    return f"{ns / 1e3:.1f}"
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -322,7 +289,7 @@ def explained(cost: Duration | Barred) -> str:
     """A duration with its source and error bar, or why there is none."""
     if isinstance(cost, Barred):
         return f"cannot run: {cost.reason}"
-    return f"{_us(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}"
+    return f"{us_text(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}"
 
 
 # --- one step ----------------------------------------------------------------------------------

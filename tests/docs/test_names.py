@@ -25,7 +25,6 @@ NOT_HERE = {
     "tessera/grammars",
     "backend/transports",
     "driver/serve",
-    "driver/simulate",
     "report/page",
     "out/gpu",
 }

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.driver.simulate.events import EventLoop, Passage, Journal, places_of
+from tessera.driver.simulate.events import EventLoop, Journal, Passage, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
 from tessera.driver.simulate.noise import Noise
