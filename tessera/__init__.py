@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tessera.driver.run.options import PlanRunOptions
     from tessera.driver.run.run_plan import run_plan
     from tessera.driver.run.runtime import Runtime
+    from tessera.driver.simulate.options import SimulateOptions
+    from tessera.driver.simulate.report import SimulationReport
+    from tessera.driver.simulate.simulate_plan import simulate
     from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace, write_trace
     from tessera.ir.plan.plan import Plan
     from tessera.ir.program.program import Program
@@ -41,6 +44,8 @@ __all__ = [
     "Program",
     "Report",
     "Runtime",
+    "SimulateOptions",
+    "SimulationReport",
     "TesseraError",
     "Trace",
     "TraceOptions",
@@ -50,6 +55,7 @@ __all__ = [
     "plan",
     "profile",
     "run_plan",
+    "simulate",
     "trace",
     "write_trace",
 ]
@@ -65,6 +71,8 @@ _HOMES = {
     "Program": "tessera.ir.program.program",
     "Report": "tessera.driver.analyze",
     "Runtime": "tessera.driver.run.runtime",
+    "SimulateOptions": "tessera.driver.simulate.options",
+    "SimulationReport": "tessera.driver.simulate.report",
     "TesseraError": "tessera.diagnostics",
     "Trace": "tessera.driver.trace.capture_trace",
     "TraceOptions": "tessera.driver.trace.capture_trace",
@@ -73,6 +81,7 @@ _HOMES = {
     "plan": "tessera.driver.plan.make_plan",
     "profile": "tessera.driver.profile",
     "run_plan": "tessera.driver.run.run_plan",
+    "simulate": "tessera.driver.simulate.simulate_plan",
     "trace": "tessera.driver.trace.capture_trace",
     "write_trace": "tessera.driver.trace.capture_trace",
 }

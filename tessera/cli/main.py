@@ -24,6 +24,7 @@ from tessera.cli import gpus as cli_gpus
 from tessera.cli import plan as cli_plan
 from tessera.cli import profile as cli_profile
 from tessera.cli import run as cli_run
+from tessera.cli import simulate as cli_simulate
 from tessera.cli import trace as cli_trace
 from tessera.cli.console import (
     Messages,
@@ -65,6 +66,7 @@ def cli(context: click.Context, color: str) -> None:
       tessc analyze trace.ptx --json     the same for a trace, for a program
       tessc run trace.ptx                run it here, without a GPU
       tessc plan trace.ptx --gpus a100,l40s
+      tessc simulate plan.tsp            what its requests would take
       tessc run plan.tsp --verify        run the plan, and compare with one device
       tessc explain TSR1905              what a diagnostic code means
     """
@@ -130,6 +132,7 @@ def completion(shell: str) -> int:
 cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
+cli.add_command(cli_simulate.simulate)
 cli.add_command(cli_check.check)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)

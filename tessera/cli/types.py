@@ -18,6 +18,15 @@ def finite(
     return value
 
 
+def finite_number(
+    _context: click.Context, _parameter: click.Parameter, value: float | None
+) -> float | None:
+    """A finite number, if one was typed."""
+    if value is not None and not isfinite(value):
+        raise click.BadParameter("it must be a finite number")
+    return value
+
+
 def speed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
     """A bandwidth with its unit in bytes per second, if one was typed."""
     bytes_per_s = None if value is None else parse_bandwidth(value)

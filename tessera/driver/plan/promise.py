@@ -24,11 +24,11 @@ from tessera.driver.plan.assemble import (
     used_bytes,
 )
 from tessera.driver.plan.contention import has_neighbours, settle
+from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import Simulation, alone, saturate
 from tessera.ir.choices import Objective, Strategy
-from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, busiest_ns
 from tessera.passes.placement.plans import Choice
@@ -283,19 +283,6 @@ class _Trial:
             order.append(step.step)
         every = max(1, -(-len(order) // _MOST_GATES))
         return order[every - 1 :: every]
-
-
-def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
-    """The same launch programs with other numbers of slots and sequences."""
-    lowered: LoweredReplica = replica.lowered
-    counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
-    areas = tuple(replace(area, count=counts.get(area.kind, area.count)) for area in lowered.areas)
-    return replace(
-        replica,
-        slots=slots,
-        lanes=lanes,
-        lowered=replace(lowered, slots=slots, lanes=lanes, areas=areas),
-    )
 
 
 def with_gate(replica: Replica, trace: int, gate: int | None) -> Replica:

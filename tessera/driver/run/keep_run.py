@@ -25,7 +25,7 @@ from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.recorded import check_recorded, files_of
 from tessera.driver.run.results import write_results
 from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
-from tessera.driver.run.timeline import write_timeline
+from tessera.driver.timeline import write_events
 from tessera.frontend.contents.write import check_format
 from tessera.output import Kind, check_output
 
@@ -90,6 +90,13 @@ def _check_files(keep: KeepOptions, inputs: tuple[str | None, ...]) -> None:
     for path, kind in ((keep.outputs, Kind.RESULTS), (keep.timeline_file, Kind.TIMELINE)):
         if path is not None:
             check_output(path, kind, inputs)
+
+
+def write_timeline(outcome: Outcome, path: str) -> None:
+    """Write what every device did when, of the requests that finished."""
+    replicas = outcome.opened.replicas
+    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
+    write_events(outcome.events(), devices, path)
 
 
 def _write_files(

@@ -1,6 +1,7 @@
 """Follow launch programs through time without running them.
 
-In: a `Plan` (its launch programs, durations and machine). Out: when every request begins and ends.
-Imports `ir` alone, so that what plans and prices shares nothing with what judges its promises; the
-planner, the command line and the report may import it.
+In: a plan (its launch programs, durations and machine), and when requests come. Out: when every
+request begins and ends; a `SimulationReport`. `simulate_plan` is the way in; what is below it reads
+records of `ir` alone, so that what plans and prices shares nothing with what judges its promises.
+Imported by `driver.plan`, which ranks by it, and by `cli` and `report`.
 """

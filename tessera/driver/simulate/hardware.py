@@ -12,7 +12,7 @@ bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.machine import Machine
@@ -161,3 +161,21 @@ def process_hardware(devices: tuple[str, ...], bytes_per_second: float | None) -
     free = Path(bytes_per_second=UNLIMITED, latency_ns=0.0, shares=())
     paths |= {(HOST, name): free for name in devices}
     return Hardware(paths=paths, capacities=capacities, fill_ns=0.0, buffered=True)
+
+
+def throttled(hardware: Hardware, bytes_per_second: float) -> Hardware:
+    """The same with every way between two devices slowed down, as backends do that.
+
+    A way then has one transfer after the other.
+    """
+    paths = dict(hardware.paths)
+    capacities = dict(hardware.capacities)
+    for (source, target), path in hardware.paths.items():
+        if HOST in (source, target) or path.bytes_per_second <= bytes_per_second:
+            continue
+        own = f"{source} to {target}, throttled"
+        capacities[own] = bytes_per_second
+        paths[source, target] = replace(
+            path, bytes_per_second=bytes_per_second, shares=(*path.shares, own)
+        )
+    return replace(hardware, paths=paths, capacities=capacities)

@@ -47,9 +47,9 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
         with open(name, "rb") as stream:
             return read_stream(stream, name, limit)
     except FileNotFoundError:
-        raise TesseraError(_missing(name)) from None
+        raise TesseraError(missing_file(name)) from None
     except (OSError, ValueError) as problem:
-        raise TesseraError(_unreadable(f"`{name}`", problem)) from None
+        raise TesseraError(unreadable_file(f"`{name}`", problem)) from None
 
 
 def read_stream(stream: BinaryIO, name: str, limit: int = MAX_BYTES) -> Source:
@@ -93,7 +93,7 @@ def _read_stdin(limit: int) -> bytes:
     try:
         return _read_stream(sys.stdin.buffer, STDIN_NAME, limit)
     except OSError as problem:
-        raise TesseraError(_unreadable("standard input", problem)) from None
+        raise TesseraError(unreadable_file("standard input", problem)) from None
 
 
 def _read_up_to(stream: BinaryIO, most: int) -> bytes:
@@ -145,7 +145,8 @@ def _binary(data: bytes, source: Source) -> Diagnostic | None:
     )
 
 
-def _missing(name: str) -> Diagnostic:
+def missing_file(name: str) -> Diagnostic:
+    """An error for a file that is not there, with one of nearly the same name."""
     path = Path(name)
     try:
         present = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
@@ -156,6 +157,7 @@ def _missing(name: str) -> Diagnostic:
     return error("TSR1900", f"file not found: `{name}`", hint=hint)
 
 
-def _unreadable(name: str, problem: OSError | ValueError) -> Diagnostic:
+def unreadable_file(name: str, problem: OSError | ValueError) -> Diagnostic:
+    """An error for what is there and cannot be read."""
     reason = getattr(problem, "strerror", None) or str(problem)
     return error("TSR1902", f"cannot read {name}: {reason.lower()}")

@@ -11,7 +11,7 @@ import pytest
 
 from tessera.backend.service import Completion, TimelineEvent
 from tessera.driver.run.outcome import Outcome, overlap, percentiles, spans_by_device, total
-from tessera.driver.run.timeline import timeline_json
+from tessera.driver.timeline import timeline_json
 from tessera.ir.plan.launch_program import HOST, Queue
 
 

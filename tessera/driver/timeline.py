@@ -1,8 +1,8 @@
-"""A run as a timeline that Perfetto and Chrome open: a row per device and queue.
+"""What devices did when, as a timeline that Perfetto and Chrome open: a row per device and queue.
 
-In: events, or an outcome. Out: JSON of the trace event format, or a file of it. A device is
-a process there, a queue a thread; where operations of one queue overlap (queues of different
-slots), the queue has further rows. Times are microseconds from the first event.
+In: events, of a run or of a simulation. Out: JSON of the trace event format, or a file of it. A
+device is a process there, a queue a thread; where operations of one queue overlap (queues of
+different slots), the queue has further rows. Times are microseconds from the first event.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 
 from tessera.backend.service import TimelineEvent
-from tessera.driver.run.outcome import Outcome
 from tessera.ir.plan.launch_program import Queue
 from tessera.output import Kind, mark, write_file
 
@@ -19,11 +18,9 @@ _ROWS_PER_QUEUE = 100
 _Row = dict[str, object]
 
 
-def write_timeline(outcome: Outcome, path: str) -> None:
-    """Write what every device did when, of the requests that finished."""
-    replicas = outcome.opened.replicas
-    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
-    write_file(path, timeline_json(outcome.events(), devices).encode(), Kind.TIMELINE)
+def write_events(events: Sequence[TimelineEvent], devices: Sequence[str], path: str) -> None:
+    """Write what these devices did when."""
+    write_file(path, timeline_json(events, devices).encode(), Kind.TIMELINE)
 
 
 def timeline_json(events: Sequence[TimelineEvent], devices: Sequence[str]) -> str:

@@ -1,0 +1,150 @@
+"""`tessc simulate`: follow the launch programs of a plan through time, without running them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.cli.console import (
+    Messages,
+    form_option,
+    page_width,
+    sequences_options,
+    write_data,
+)
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
+from tessera.cli.types import finite_number, speed
+from tessera.driver.options import WrongOption
+from tessera.output import Kind, check_output
+
+if TYPE_CHECKING:
+    from tessera.driver.simulate.options import SimulateOptions
+    from tessera.driver.simulate.report import SimulationReport
+
+
+@click.command(short_help="Say what a plan's requests would take.")
+@click.argument("file", type=click.Path(allow_dash=True), metavar="PLAN")
+@click.option(
+    "--arrivals",
+    metavar="FILE|poisson:RATE/s[:COUNT]",
+    help="Let requests come at the times of this file (Azure, BurstGPT or Mooncake, also with "
+    "gzip), or at random. Without it they come back to back.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite_number,
+    metavar="FACTOR",
+    help="Let them come so many times as fast.",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Take the first N arrivals; without `--arrivals`, follow N requests back to back.",
+)
+@click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests in flight.")
+@sequences_options(None, "Copies of the states, one per sequence.")
+@click.option(
+    "--policy", metavar="NAME", help="Which of the policies of the plan to follow; the last one."
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["cuda", "cpu"]),
+    help="By whose rules: GPUs, or the processes of the CPU backend. The times of steps are those "
+    "of the plan.  [default: cuda]",
+)
+@click.option(
+    "--throttle",
+    "throttle_bytes_per_s",
+    callback=speed,
+    metavar="SPEED",
+    help="Slow transfers between devices down to this speed, such as 12.5GB/s.",
+)
+@click.option(
+    "--noise",
+    is_flag=True,
+    default=None,
+    help="Also draw the times of steps from their error bars, 20 times, and say how far the "
+    "figures spread.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", help="Seed of random arrivals and of noise; 0."
+)
+@click.option(
+    "--timeline",
+    "timeline_file",
+    type=click.Path(),
+    metavar="PATH",
+    help="Write what every device did when, as a file that Perfetto opens.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@form_option
+@reads_options
+def simulate(messages: Messages, given: Typed) -> int:
+    """Follow the launch programs of PLAN (`.tsp`) through time, and say what requests take.
+
+    Nothing is run, and the plan is not proved again (`tessc check` does that). The plan's own times
+    and links are used, by the rules in docs/concepts/simulation.md. Requests come back to back, and
+    with `--arrivals` also at the times of a file.
+
+    \b
+    Examples:
+      tessc simulate plan.tsp
+      tessc simulate plan.tsp --arrivals poisson:20/s --noise
+      tessc simulate plan.tsp --arrivals AzureLLMInferenceTrace_code.csv.gz --speed 10
+      tessc simulate plan.tsp --requests 32 --slots 4 --timeline simulated.json
+    """
+    from tessera.driver.simulate.options import SimulateOptions
+    from tessera.driver.simulate.simulate_plan import simulate as follow
+    from tessera.report.simulation import simulation_json, simulation_text
+
+    command = given.record(SimulateCommand)
+    options = command.complete(given.record(SimulateOptions))
+    with Progress(messages, f"simulating {command.file}", "simulations") as shown:
+        report = follow(command.file, options, shown.count)
+    written = _write_timeline(command, report)
+    if command.as_json:
+        text = simulation_json(report)
+    else:
+        text = simulation_text(report, written, page_width())
+    write_data(text.encode(errors="replace"), "-")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateCommand:
+    """What `tessc simulate` reads, where its timeline goes, and how the report is shown."""
+
+    file: str
+    timeline_file: str | None = None
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeline_file == "-":
+            raise WrongOption("{timeline_file} names a file: the report is on standard output")
+
+    def complete(self, options: SimulateOptions) -> SimulateOptions:
+        """The options, once it is clear that a timeline can be written."""
+        arrivals = options.arrivals if isinstance(options.arrivals, str) else None
+        if self.file == "-" == arrivals:
+            raise WrongOption("the plan and {arrivals} cannot both be standard input")
+        if self.timeline_file is None:
+            return options
+        check_output(self.timeline_file, Kind.TIMELINE, (self.file, arrivals))
+        return replace(options, timeline=True)
+
+
+def _write_timeline(command: SimulateCommand, report: SimulationReport) -> tuple[str, ...]:
+    if command.timeline_file is None:
+        return ()
+    from tessera.driver.simulate.timeline import timeline_events
+    from tessera.driver.timeline import write_events
+
+    replicas = report.replicas
+    devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
+    write_events(timeline_events(report), devices, command.timeline_file)
+    return (command.timeline_file,)
