@@ -24,6 +24,8 @@ FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FI
 PLANS = ("plan.tsp", "PLAN")
 # These measure or capture on a GPU, or read what such a command wrote.
 NEEDS_GPU = re.compile(r"tessc (trace|profile)\b|--profile\b")
+# A reader's own file of arrivals.
+NOT_THERE = re.compile(r"--arrivals [\w.]+\.(csv|jsonl)(\.gz)?")
 # Shown with its output, which the text around it is about; `tests/golden/verdicts` runs such.
 REFUSED = {"tessc check edited.tsp"}
 STARTS = re.compile(r"(?:\w+=\S+ )*(tessc|python|make|pytest|\.venv/bin/python) ")
@@ -82,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runs(text: str) -> bool:
     """Whether a command has all that it needs: the short form `tessc plan` is a name only."""
-    if NEEDS_GPU.search(text) or text in REFUSED or "FOLDER" in text:
+    if NEEDS_GPU.search(text) or NOT_THERE.search(text) or text in REFUSED or "FOLDER" in text:
         return False
     command, words = parsed(text)
     given = [word for word in words if not word.startswith("-")]
