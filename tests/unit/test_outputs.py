@@ -45,6 +45,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {
     "run trace safetensors": (("run", "mlp.ptx", "--outputs"), ".safetensors"),
     "run plan": (("run", "plan.tsp", *CPU, "--outputs"), ".npz"),
     "timeline": (("run", "plan.tsp", *CPU, "--timeline"), ".json"),
+    "simulated timeline": (("simulate", "plan.tsp", "--timeline"), ".json"),
 }
 # Without a GPU these end with an error too, but with another one.
 NEED_GPU: dict[str, tuple[tuple[str, ...], str]] = {
@@ -54,6 +55,7 @@ NEED_GPU: dict[str, tuple[tuple[str, ...], str]] = {
 ALL = WRITERS | NEED_GPU
 REPORTS = {"analyze", "analyze json", "analyze why", "analyze kernel"}
 RESULTS = {"run trace", "run trace safetensors", "run plan"}
+TIMELINES = {"timeline", "simulated timeline"}
 
 
 @pytest.fixture
@@ -221,7 +223,7 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, writer: str) -> None:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_only_the_same_kind_is_replaced(folder: Path, made: Path, writer: str) -> None:
     command, ending = WRITERS[writer]
-    same = next((one for one in (REPORTS, RESULTS) if writer in one), {writer})
+    same = next((one for one in (REPORTS, RESULTS, TIMELINES) if writer in one), {writer})
     for other, (_, its_ending) in WRITERS.items():
         if other in same:
             continue
