@@ -18,15 +18,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import Source, TesseraError, error
 from tessera.driver.run.arguments import check_plan_given
 from tessera.driver.simulate.blocked import blocked_queues
 from tessera.driver.simulate.counts import overfull, runs_alone, with_counts
 from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware, throttled
+from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.driver.simulate.report import Draw, SimulationReport
 from tessera.driver.simulate.simulate import (
-    Noise,
     Simulation,
     alone,
     arrive,
@@ -39,6 +39,7 @@ from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.arrivals import Arrivals
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import verify_plan
 
 DRAWS = 20
@@ -107,12 +108,22 @@ def simulate(
 def _read(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
     if not isinstance(given, Plan):
         source = read_source(given)
+        _check_kind(source)
         return read_plan(source).plan, source.name
     flaws = list(itertools.islice(verify_plan(given), _MOST_FLAWS))
     if flaws:
         hint = "the plan was changed: plan again with `tessc plan`"
         raise TesseraError([error("TSR4013", flaw.message, hint=hint) for flaw in flaws])
     return given, "<plan>"
+
+
+def _check_kind(source: Source) -> None:
+    """Most of what is not a plan is a trace; to the grammar of plans its records are comments."""
+    lines = (line.strip() for line in source.text.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("//")), "")
+    if not first.startswith(FORMAT):
+        hint = "`tessc plan` makes a plan of a trace"
+        raise TesseraError(error("TSR3020", f"`{source.name}` is no plan", hint=hint))
 
 
 def _chosen(plan: Plan, options: SimulateOptions, name: str) -> tuple[Replica, ...]:
