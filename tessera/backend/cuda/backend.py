@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
-from tessera.backend.cuda.device_arrays import Arrivals
+from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
 from tessera.backend.cuda.replica import CudaOptions, CudaReplica, ReadyTrace, Root
@@ -75,7 +75,7 @@ class CudaBackend:
         self.driver = replica.driver
         self._done = replica.done
         self._roots = replica.roots
-        self._arrivals = Arrivals(self.driver, tuple(replica.devices.values()))
+        self._arrivals = ArrayArrivals(self.driver, tuple(replica.devices.values()))
         slots = model.lowered.slots
         self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots

@@ -40,7 +40,7 @@ class _DlTensor(ctypes.Structure):
     )
 
 
-class Arrivals:
+class ArrayArrivals:
     """What requests wait for before they read arrays of others."""
 
     def __init__(self, driver: Driver, devices: Sequence[OpenDevice]) -> None:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.driver.simulate.events import Traffic
+from tessera.driver.simulate.events import Journal
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.options import SimulateOptions
 from tessera.driver.simulate.simulate import Simulation, percentile
@@ -139,7 +139,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
     return ranked[left_out], ranked[len(ranked) - 1 - left_out]
 
 
-def windows_of(traffic: Traffic) -> tuple[Window, ...]:
+def windows_of(traffic: Journal) -> tuple[Window, ...]:
     """The time from the first request to the last in equal parts."""
     whole = traffic.ended_ns
     if whole <= 0:

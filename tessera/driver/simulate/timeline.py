@@ -16,7 +16,7 @@ from tessera.driver.load import read_program
 from tessera.driver.simulate.events import Busy
 from tessera.driver.simulate.report import SimulationReport
 from tessera.driver.simulate.simulate import work_of
-from tessera.driver.simulate.work import WIRE, Node
+from tessera.driver.simulate.work import WIRE, WorkNode
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.program.program import LaunchId, Program
 
@@ -48,7 +48,7 @@ class _Events:
             else:
                 yield self._compute(busy, node)
 
-    def _wire(self, busy: Busy, node: Node) -> Iterator[TimelineEvent]:
+    def _wire(self, busy: Busy, node: WorkNode) -> Iterator[TimelineEvent]:
         transfer = self._transfers[busy.replica][busy.trace][node.transfer]
         name = self._buffer(busy, transfer)
         if transfer.source != HOST:
@@ -62,7 +62,7 @@ class _Events:
                 busy, transfer.target, Queue.IN, text, bytes=transfer.size, peer=transfer.source
             )
 
-    def _compute(self, busy: Busy, node: Node) -> TimelineEvent:
+    def _compute(self, busy: Busy, node: WorkNode) -> TimelineEvent:
         device = busy.place[0]
         if node.step >= 0:
             placed = self._replicas[busy.replica].traces[busy.trace].steps[node.step]

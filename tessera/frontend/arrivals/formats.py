@@ -54,7 +54,7 @@ class UnknownFormat(BadLine):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ArrivalTable:
     """A format of CSV: its columns, and how time is written in the first of them."""
 
     name: str
@@ -88,7 +88,7 @@ def line_reader(first: str) -> tuple[str, LineReader, bool]:
     )
 
 
-def _check_columns(table: Table, columns: Sequence[str]) -> None:
+def _check_columns(table: ArrivalTable, columns: Sequence[str]) -> None:
     for column in columns:
         if column not in table.needed | table.optional:
             raise BadLine(f"the {table.name} format has no column `{_short(column)}`", column)
@@ -99,7 +99,7 @@ def _check_columns(table: Table, columns: Sequence[str]) -> None:
         raise BadLine(f"the {table.name} format also has a column `{missing[0]}`")
 
 
-def _table_reader(table: Table, columns: Sequence[str]) -> LineReader:
+def _table_reader(table: ArrivalTable, columns: Sequence[str]) -> LineReader:
     time_at = columns.index(table.time)
     first_at, second_at = (columns.index(name) for name in table.tokens)
     must = sorted((columns.index(name), name) for name in table.needed)
@@ -222,13 +222,13 @@ def _short(text: str) -> str:
 
 
 TABLES = (
-    Table(
+    ArrivalTable(
         name="azure",
         time="TIMESTAMP",
         tokens=("ContextTokens", "GeneratedTokens"),
         read_time=_moment,
     ),
-    Table(
+    ArrivalTable(
         name="burstgpt",
         time="Timestamp",
         tokens=("Request tokens", "Response tokens"),
