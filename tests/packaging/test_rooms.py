@@ -85,3 +85,11 @@ def test_caches_know_the_code_that_decides_what_they_hold(cache: object) -> None
         below = PACKAGE / place.removesuffix("/**")
         deep = sorted(below.rglob("*.py")) if place.endswith("/**") else sorted(below.glob("*.py"))
         assert sorted(found) == [str(path) for path in deep or [below]]
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lengths = {
+        name: len(path.read_text("utf-8").splitlines())
+        for name, path in modules_below("tessera").items()
+    }
+    assert {name: length for name, length in lengths.items() if length > 400} == {}

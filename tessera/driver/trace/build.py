@@ -11,12 +11,13 @@ alone. What the graph orders is ordered, by streams and events, and nothing else
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.driver.trace.addresses import Addresses
 from tessera.driver.trace.arguments import Arguments, is_from_number
+from tessera.driver.trace.built_steps import check_operator, with_buffers
 from tessera.driver.trace.codes import Codes
 from tessera.driver.trace.random_draws import MODULE as RANDOM_MODULE
 from tessera.driver.trace.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
@@ -35,7 +36,7 @@ from tessera.frontend.capture.raw import (
 )
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.graph.region import Unknown
-from tessera.ir.operators.table import OperatorMismatch, bind, table
+from tessera.ir.operators.table import table
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
 from tessera.passes.base import AnalysisManager
@@ -228,7 +229,7 @@ class _TraceBuilder:
             for awaited_piece in self.lines.waits[piece]:
                 yield ir.Wait(events[awaited_piece], name)
             for step in steps:
-                yield replace(_moved(step, numbers), id=ir.LaunchId(count), stream=name)
+                yield replace(with_buffers(step, numbers), id=ir.LaunchId(count), stream=name)
                 count += 1
             if piece in events:
                 yield ir.Event(events[piece], f"e{events[piece]}", name)
@@ -339,7 +340,7 @@ class _TraceBuilder:
                     writes=tuple(map(self._operand, work.writes)),
                 )
                 inside = self.raw.nodes[work.first : work.last]
-                _check_operator(call, [node for node in inside if isinstance(node, RawOther)])
+                check_operator(call, [node for node in inside if isinstance(node, RawOther)])
                 yield call
 
     def _draw(self, work: RawOperator, random: RawBuffer) -> ir.Launch:
@@ -381,59 +382,3 @@ class _TraceBuilder:
 def _rows(rows: int, size: int, pitches: tuple[int, ...]) -> tuple[int, int]:
     """Rows that lie one right after the other are one."""
     return (1, rows * size) if all(pitch == size for pitch in pitches) else (rows, size)
-
-
-def _moved(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:
-    """A step in terms of the program's buffers."""
-
-    def pointer(old: ir.Pointer) -> ir.Pointer:
-        return ir.Pointer(numbers[old.buffer], old.offset)
-
-    def argument(old: ir.Argument) -> ir.Argument:
-        match old:
-            case ir.Pointer():
-                return pointer(old)
-            case ir.ByValue():
-                words = tuple(ir.PointerWord(w.offset, pointer(w.target)) for w in old.pointers)
-                return ir.ByValue(old.content, words)
-            case _:
-                return old
-
-    def operand(old: ir.Operand) -> ir.Operand:
-        return replace(old, pointer=pointer(old.pointer))
-
-    match step:
-        case ir.Launch():
-            return replace(step, arguments=tuple(map(argument, step.arguments)))
-        case ir.Memset():
-            return replace(step, target=pointer(step.target))
-        case ir.Memcpy():
-            return replace(step, target=pointer(step.target), source=pointer(step.source))
-        case ir.LibraryCall():
-            reads, writes = (tuple(map(operand, some)) for some in (step.reads, step.writes))
-            return replace(step, reads=reads, writes=writes)
-
-
-def _check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
-    """A trace holds operators of the table only; `odd` are nodes that may be why it does not."""
-    try:
-        bind(call)
-    except OperatorMismatch as reason:
-        if odd:
-            raise TesseraError(
-                error(
-                    "TSR6002",
-                    f"the model {odd[0].what}, which a trace cannot hold",
-                    notes=(f"in `{call.operator}`",),
-                    hint=odd[0].hint,
-                )
-            ) from None
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"the model calls `{call.operator}`, which a trace cannot hold",
-                notes=(str(reason),),
-                hint="use the route that compiles everything to PTX, or a listed operator:"
-                " `docs/reference/operators.md`",
-            )
-        ) from None

@@ -16,10 +16,11 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from tessera.diagnostics import Diagnostic, Source, Span, TesseraError, error
+from tessera.diagnostics import Source, Span, TesseraError
+from tessera.frontend.plan.tsp_faults import bad_text, unexpected
 from tessera.frontend.plan.tsp_values import DIGITS, BadText, RangeReader, operations_of
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.text.readfile import source_of_text
@@ -47,7 +48,7 @@ from tessera.ir.plan.plan import (
     PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import FORMAT, VERSION, VERSIONS_READ
+from tessera.ir.plan.print_plan import VERSIONS_READ
 from tessera.ir.plan.verify_plan import verify_plan
 
 _MOST_ERRORS = 20
@@ -81,13 +82,13 @@ def read_plan(source: Source) -> PlanText:
     try:
         plan = builder.transform(_parser().parse(text))
     except UnexpectedInput as fault:
-        raise TesseraError(_unexpected(source, fault)) from None
+        raise TesseraError(unexpected(source, fault)) from None
     except VisitError as fault:
         if isinstance(fault.orig_exc, BadText):
-            raise TesseraError(_bad_text(source, fault.orig_exc)) from None
+            raise TesseraError(bad_text(source, fault.orig_exc)) from None
         raise
     flaws = [
-        _bad_text(source, BadText(*builder.where[id(flaw.record)], flaw.message))
+        bad_text(source, BadText(*builder.where[id(flaw.record)], flaw.message))
         for flaw, _ in zip(verify_plan(plan), range(_MOST_ERRORS), strict=False)
     ]
     if flaws:
@@ -98,66 +99,6 @@ def read_plan(source: Source) -> PlanText:
 @cache
 def _parser() -> Lark:
     return Lark(grammar_text("tsp"), parser="lalr")
-
-
-def _unexpected(source: Source, fault: UnexpectedInput) -> Diagnostic:
-    text = source.text
-    at = len(text.rstrip()) if _at_end(fault) else int(fault.pos_in_stream or 0)
-    start, end = at, at
-    while start > 0 and text[start - 1].isidentifier():
-        start -= 1
-    while end < len(text) and end < at + 40 and not text[end].isspace():
-        end += 1
-    span = Span(source, min(start, max(len(text) - 1, 0)), max(end, start + 1))
-    if start == 0:
-        headline = f"this is no plan: the first line must be `{FORMAT} {VERSION}`"
-    elif _at_end(fault):
-        headline = "the plan ends too early"
-    else:
-        headline = f"`{text[start:end]}` cannot stand here"
-    return error("TSR3020", headline, span, _expected(fault))
-
-
-def _at_end(fault: UnexpectedInput) -> bool:
-    return isinstance(fault, UnexpectedToken) and fault.token.type == "$END"
-
-
-def _expected(fault: UnexpectedInput) -> str:
-    names = set(getattr(fault, "accepts", None) or getattr(fault, "allowed", None) or ())
-    words = sorted(f"`{name.lower()}`" for name in names if name in _KEYWORDS)
-    words += [said for name, said in _SAID.items() if name in names]
-    return f"expected {' or '.join(words)}" if words else ""
-
-
-_KEYWORDS = {
-    "PLAN",
-    "CARD",
-    "DEVICE",
-    "CAPACITY",
-    "PATH",
-    "BASELINE",
-    "REPLICA",
-    "PLACEMENT",
-    "STEP",
-    "MOVE",
-    "AREA",
-    "PLACE",
-    "HOME",
-    "REQUEST",
-    "TRANSFER",
-    "PROGRAM",
-    "TRACE",
-}
-_SAID = {
-    "FIELDS": "`key=value`",
-    "INT": "a number",
-    "OPERATIONS": "an operation",
-    "TEXT": "the lines of a trace",
-}
-
-
-def _bad_text(source: Source, fault: BadText) -> Diagnostic:
-    return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
 
 
 class _TextField(NamedTuple):

@@ -84,7 +84,7 @@ def main(
     parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
     parser.add_argument(
         "--data",
-        help="weights and states by name (`NAME@LANE` for one lane), "
+        help="weights and states by name (`NAME@SEQUENCE` for one sequence), "
         "and what outputs and temps begin with",
     )
     parser.add_argument("--inputs", help="inputs by name (`NAME@REQUEST` for one request)")
@@ -138,7 +138,7 @@ def load(path: str | None, known: set[str]) -> Arrays:
 
 
 def bytes_of(given: Arrays, name: str, which: int, size: int) -> Any:
-    """The bytes of a buffer for one request or lane, or for all; zeros if they are not given."""
+    """The bytes of a buffer for one request or sequence, or for all; zeros if not given."""
     key = f"{name}@{which}" if f"{name}@{which}" in given else name
     if key not in given:
         return np.zeros(size, np.uint8)
@@ -279,7 +279,7 @@ def write_words(
 
 
 def read_states(plan: PlanTables, data: Arrays) -> Arrays:
-    """The states of every lane, from the devices that have them."""
+    """The states of every sequence, from the devices that have them."""
     states = {}
     for trace, buffers in enumerate(plan["traces"]):
         for name, (role, size) in buffers.items():

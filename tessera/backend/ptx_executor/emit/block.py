@@ -317,3 +317,12 @@ class Emitter:
         if moved:
             value = f"({value} + {self.program.constant(moved, ValueKind('u', 8))})"
         return value, "const" if space == "const" else "global"
+
+
+def following_blocks(emitter: Emitter) -> tuple[str, ...]:
+    """The blocks of the same function that may follow; a call comes back after itself."""
+    control = emitter.control
+    assert control is not None
+    if control.kind in ("call", "table_call"):
+        return (emitter.after,)
+    return tuple(t for t in control.targets if t != EXIT)

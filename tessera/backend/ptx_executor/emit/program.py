@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.emit import handlers
-from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter
+from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter, following_blocks
 from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram, Members, Site
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.emit.layout import (
@@ -336,7 +336,7 @@ class KernelCompiler:
         """A block gives back what some later block reads; recursion saves what must survive."""
         drafts = {draft.name: draft for draft in self.drafts}
         flow = {
-            name: (set(d.emitter.ins), set(d.emitter.defined), _stays(d.emitter))
+            name: (set(d.emitter.ins), set(d.emitter.defined), following_blocks(d.emitter))
             for name, d in drafts.items()
         }
         live = live_out(flow)
@@ -391,12 +391,3 @@ def compile_kernel(module: ptx.Module, name: str) -> KernelProgram:
         known = ", ".join(f"`{k.name}`" for k in module.kernels()) or "none"
         raise refuse("TSR5014", f"no kernel `{name}` in the module", notes=(f"kernels: {known}",))
     return KernelCompiler(module, kernel).build()
-
-
-def _stays(emitter: Emitter) -> tuple[str, ...]:
-    """The blocks of the same function that may follow; a call comes back after itself."""
-    control = emitter.control
-    assert control is not None
-    if control.kind in ("call", "table_call"):
-        return (emitter.after,)
-    return tuple(t for t in control.targets if t != EXIT)
