@@ -122,6 +122,10 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
 	$(python) -m benchmarks.profile_repeat $(gpu)/profile
 	$(python) benchmarks/measure_launches.py -o $(gpu)/launches examples/traces/*.ptx
+	$(python) -m benchmarks.h200_rows --out $(gpu)/rows
+	$(python) -m benchmarks.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) benchmarks/measure_operators.py -o $(gpu)/operators.json
 	$(python) -m benchmarks.gain capture $(gpu)/gain
 	$(python) -m benchmarks.gain_pairs $(gpu)/gain/pairs.json
