@@ -52,22 +52,22 @@ def simulation_text(
                 _time(window.from_ns),
                 str(window.came),
                 str(window.ended),
-                _time(window.p50_ns),
-                _time(window.p99_ns),
+                _time(window.p50_ns) if window.came else "",
+                _time(window.p99_ns) if window.came else "",
                 f"{window.mean_waiting:.1f}",
                 str(window.most_waiting),
             )
             for window in report.windows()
         ]
-        lines += ["", *table(_WINDOWS, rows, width)]
+        lines += ["", *table(_WINDOWS, rows, width)] if rows else []
     claims = [
         (claim.name, _figure(claim.unit, claim.claimed), _figure(claim.unit, claim.simulated), off)
         for claim in report.claims()
-        for off in [f"{claim.off:+.2%}"]
+        for off in [f"{round(claim.off, 4) + 0.0:+.2%}"]
     ]
     if claims:
         lines += ["", *table(_CLAIMS, claims, width)]
-    lines += ["", *_busy_lines(report, width)]
+    lines += _busy_lines(report, width)
     lines += [f"wrote {safe(path)}" for path in written]
     return fitted("\n".join(lines) + "\n", width)
 
@@ -124,7 +124,8 @@ def _served(report: SimulationReport) -> list[tuple[str, str]]:
         asked = asked_rate(report)
         full = rate_of(report.full.period_ns)
         load = f", {asked / full:.1%} of what the plan can serve" if full and asked else ""
-        rows.insert(0, ("asked for", f"{_figure('requests/s', asked)}{load}"))
+        text = f"{_figure('requests/s', asked)}{load}" if asked else "all at once"
+        rows.insert(0, ("asked for", text))
         rows.append(("response", _shares(served.responses_ns)))
     rows.append(("latency", _shares(served.latencies_ns)))
     if report.arrivals is not None:
@@ -162,9 +163,11 @@ def _busy_lines(report: SimulationReport, width: int | None) -> list[str]:
     """How busy devices and links were, where they were."""
     shown = report.served if report.arrivals is not None else report.full
     devices, links = _split(report, shown or report.full)
-    lines = ["busy devices:", *table(_PLACES, _rows(devices, least=0.0), width)]
-    rows = _rows(links, least=_LEAST_SHOWN)
-    return [*lines, "busy links:", *table(_PLACES, rows, width)] if rows else lines
+    lines = []
+    for title, shares in (("busy devices:", devices), ("busy links:", links)):
+        rows = _rows(shares)
+        lines += [title, *table(_PLACES, rows, width)] if rows else []
+    return ["", *lines] if lines else []
 
 
 def _split(
@@ -176,9 +179,9 @@ def _split(
     return devices, links
 
 
-def _rows(shares: Mapping[str, float], *, least: float) -> list[tuple[str, str]]:
+def _rows(shares: Mapping[str, float]) -> list[tuple[str, str]]:
     ranked = sorted(shares.items(), key=lambda entry: (-entry[1], entry[0]))
-    return [(name, f"{share:.1%}") for name, share in ranked if share >= least]
+    return [(name, f"{share:.1%}") for name, share in ranked if share >= _LEAST_SHOWN]
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -279,7 +282,7 @@ def _figure(unit: str, value: float) -> str:
     if unit == "ns":
         return _time(value)
     if value == 0:
-        return "no rate: requests take no time"
+        return "no rate"
     return f"{_number(value)} {unit}"
 
 

@@ -14,6 +14,7 @@ are all that is read: nothing that plans, prices, analyses or runs is imported h
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +48,9 @@ DRAWS = 20
 
 MOST_EVENTS = 2_000_000
 """What a timeline holds: Perfetto opens no larger ones, and each takes memory here."""
+
+LATEST_NS = 1e18
+"""Later times have no room for the parts of a microsecond that a step takes."""
 
 _MOST_FLAWS = 20
 OnProgress = Callable[[int, int], None]
@@ -213,9 +217,16 @@ def _arrivals(options: SimulateOptions) -> Arrivals | None:
 
 def _times(arrivals: Arrivals | None, options: SimulateOptions) -> list[float] | None:
     """When requests come; those that come back to back are there all the time."""
-    if arrivals is not None:
-        return [request.at_ns / options.speed for request in arrivals.requests]
-    return None if options.requests is None else [-1.0] * options.requests
+    if arrivals is None:
+        return None if options.requests is None else [-1.0] * int(options.requests)
+    times = [request.at_ns / options.speed for request in arrivals.requests]
+    if not times or times[0] < 0 or any(map(operator.gt, times, times[1:])):
+        message = "`arrivals` must have requests, in order, from 0 on"
+        raise TesseraError(error("TSR5053", message))
+    if times[-1] > LATEST_NS:
+        message = f"at a speed of {options.speed:g} the last request comes after {LATEST_NS:g} ns"
+        raise TesseraError(error("TSR5053", message, hint="choose a higher `--speed`"))
+    return times
 
 
 def _check_timeline(

@@ -31,6 +31,7 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.plan.plan import Plan, PlanCapacity, PlanPath
 from tessera.ir.program.program import BufferId
+from tessera.report.simulation import simulation_json, simulation_text
 from tests.helpers import naps
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.traces import trace
@@ -361,6 +362,34 @@ def test_the_library_has_it() -> None:
     found: Callable[..., object] = tessera.simulate
     assert found is simulate
     assert tessera.SimulateOptions is SimulateOptions
+
+
+@pytest.mark.parametrize("arrivals", [at(), at(5, 3), at(-1, 3)])
+def test_arrivals_that_cannot_be(arrivals: Arrivals) -> None:
+    with pytest.raises(TesseraError, match=r"TSR5053.*in order"):
+        cpu(the_plan(), arrivals=arrivals)
+
+
+def test_arrivals_that_are_too_slow() -> None:
+    with pytest.raises(TesseraError, match=r"TSR5053.*speed of 1e-300"):
+        cpu(the_plan(), arrivals=at(0, 10), speed=1e-300)
+    fast = cpu(the_plan(), arrivals=at(0, 10), speed=1e300)
+    assert fast.served is not None
+    assert fast.served.responses_ns == (2000, 4000)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"requests": 3}, {"arrivals": at(0, 0)}, {"arrivals": at(0, 9), "noise": True}]
+)
+def test_a_report_of_requests_that_take_no_time(options: dict[str, object]) -> None:
+    plan = the_plan()
+    placed = plan.replicas[0].traces[0]
+    steps = tuple(replace(step, predicted_ns=0.0) for step in placed.steps)
+    replica = replace(plan.replicas[0], traces=(replace(placed, steps=steps),))
+    report = cpu(replace(plan, replicas=(replica,), period_ns=0.0, bound=0.0), **options)
+    assert "no rate" in simulation_text(report)
+    assert "nan" not in simulation_json(report).lower()
+    assert "infinity" not in simulation_json(report).lower()
 
 
 def test_windows_of_nothing() -> None:
