@@ -165,7 +165,7 @@ def round_of(replica: Replica, shares: Sequence[float], depth: int) -> int:
     count = max(LEAST_ROUND, 2 * replica.slots * depth)
     if len(shares) > 1:
         rarest = min(share for share in shares if share > 0) / sum(shares)
-        count = max(count, min(4 * count, math.ceil(2 / rarest)))
+        count = max(count, math.ceil(min(4 * count, 2 / rarest)))
     return count
 
 

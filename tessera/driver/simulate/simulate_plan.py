@@ -34,6 +34,7 @@ from tessera.driver.simulate.simulate import (
     replicas_of,
     saturate,
     shares_of,
+    work_of,
 )
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import read_plan
@@ -68,6 +69,7 @@ def simulate(
     replicas = _chosen(read, options, name)
     hardware = _hardware(read, options, name)
     _check_ends(read, replicas, hardware)
+    _check_lengths(read, replicas, hardware)
     arrivals = _arrivals(options)
     times = _times(arrivals, options)
     _check_timeline(replicas, times, options)
@@ -113,12 +115,26 @@ def _read(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
     if not isinstance(given, Plan):
         source = read_source(given)
         _check_kind(source)
-        return read_plan(source).plan, source.name
+        return _complete(read_plan(source).plan), source.name
     flaws = list(itertools.islice(verify_plan(given), _MOST_FLAWS))
     if flaws:
         hint = "the plan was changed: plan again with `tessc plan`"
         raise TesseraError([error("TSR4013", flaw.message, hint=hint) for flaw in flaws])
-    return given, "<plan>"
+    return _complete(given), "<plan>"
+
+
+def _complete(plan: Plan) -> Plan:
+    """Refuse a plan that lacks the programs of a trace, in which there is nothing to follow."""
+    if not plan.traces:
+        raise TesseraError(
+            error("TSR5060", "the plan has no traces, so there is nothing to follow")
+        )
+    for replica in plan.replicas:
+        if [own.trace for own in replica.lowered.traces] != list(range(len(plan.traces))):
+            message = "a replica has the programs of each trace once, in order"
+            hint = "the plan was changed: plan again with `tessc plan`"
+            raise TesseraError(error("TSR4013", message, hint=hint))
+    return plan
 
 
 def _check_kind(source: Source) -> None:
@@ -201,6 +217,17 @@ def _check_ends(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> 
                         hint="`tessc check` says what is wrong; plan again with `tessc plan`",
                     )
                 )
+
+
+def _check_lengths(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
+    """Refuse times that are none: a bandwidth that is next to nothing makes them endless."""
+    for work in work_of(replicas, hardware):
+        for trace, own in work.items():
+            longest = max((node.ns for node in own.nodes), default=0.0)
+            if not longest <= LATEST_NS:
+                message = f"an operation of `{plan.traces[trace].name}` takes {longest:g} ns"
+                hint = "look at the times of steps and at the bandwidths of paths in the plan"
+                raise TesseraError(error("TSR4013", message, hint=hint))
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -74,7 +74,9 @@ class _Events:
         return self._event(busy, device, Queue.COMPUTE, text)
 
     def _buffer(self, busy: Busy, transfer: Transfer) -> str:
-        return self._programs[busy.trace].buffers[transfer.buffer].name
+        buffers = self._programs[busy.trace].buffers
+        known = transfer.buffer < len(buffers)
+        return buffers[transfer.buffer].name if known else f"buffer {transfer.buffer}"
 
     def _event(
         self,
