@@ -281,6 +281,8 @@ def _claim_json(claim: Claim) -> dict[str, object]:
 def _figure(unit: str, value: float) -> str:
     if unit == "ns":
         return _time(value)
+    if unit == "usd":
+        return f"${value * 1e6:.4f} per million"
     if value == 0:
         return "no rate"
     return f"{_number(value)} {unit}"

@@ -107,6 +107,9 @@ class SimulationReport:
             found.append(("bound", "requests/s", rate_of(plan.bound), rate_of(full.period_ns)))
         if plan.objective == Objective.LATENCY:
             found.append(("bound", "ns", plan.bound, self.alone_ns))
+        if plan.objective == Objective.COST and plan.period_ns > 0:
+            usd = plan.usd_per_request * full.period_ns / plan.period_ns
+            found.append(("bound", "usd", plan.bound, usd))
         return tuple(
             Claim(name=name, unit=unit, claimed=claimed, simulated=simulated)
             for name, unit, claimed, simulated in found

@@ -218,6 +218,10 @@ def test_claims() -> None:
     assert claims["bound"].off == pytest.approx(0.0)
     latency = {claim.name: claim for claim in cpu(replace(plan, objective="latency")).claims()}
     assert latency["bound"].unit == "ns"
+    dear = replace(plan, objective="cost", usd_per_request=1e-6, bound=2e-6)
+    cost = {claim.name: claim for claim in cpu(dear).claims()}
+    assert (cost["bound"].unit, cost["bound"].off) == ("usd", pytest.approx(0.0))
+    assert "$2.0000 per million" in simulation_text(cpu(dear))
 
 
 def test_noise() -> None:
