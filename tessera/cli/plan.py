@@ -85,6 +85,12 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Measured times, in JSON. May be repeated; later files win.",
 )
+@click.option(
+    "--tables/--no-tables",
+    default=True,
+    show_default=True,
+    help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
+)
 @click.option("--pin", "pins", multiple=True, metavar="STEP=GPU", help="Run steps only there.")
 @click.option(
     "--forbid", "forbids", multiple=True, metavar="STEP=GPU", help="Never run them there."

@@ -289,7 +289,8 @@ def explained(cost: Duration | Barred) -> str:
     """A duration with its source and error bar, or why there is none."""
     if isinstance(cost, Barred):
         return f"cannot run: {cost.reason}"
-    return f"{us_text(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}"
+    origin = f" ({cost.origin})" if cost.origin else ""
+    return f"{us_text(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}{origin}"
 
 
 # --- one step ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver.plan.assemble import variant_on
 from tessera.driver.plan.options import PlanOptions
+from tessera.driver.plan.tables import find_tables, missing_tables
 from tessera.driver.plan.traces import LoadedTrace
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.profile import bad_profile, parse_profile
@@ -19,6 +20,7 @@ from tessera.ir.plan.costs import Costs, CostSource, Duration, Profile
 from tessera.ir.plan.machine import Machine
 from tessera.passes.costs.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.passes.costs.estimate_costs import estimate_costs
+from tessera.passes.costs.merge_tables import merge_tables, step_shapes
 
 
 def find_costs(
@@ -28,16 +30,7 @@ def find_costs(
     profiles: Sequence[Profile],
 ) -> list[Costs]:
     """The costs of every trace, by what `read_profiles` has found where that is known."""
-    costs = [
-        bar_endless(
-            merge_profiles(
-                estimate_costs(trace.program, trace.graph, machine),
-                machine,
-                [profile for profile in profiles if profile.program_digest == trace.planned.digest],
-            )
-        )
-        for trace in traces
-    ]
+    costs = [_trace_costs(trace, machine, options, profiles) for trace in traces]
     for rule in options.pins:
         costs = _restrict(costs, traces, machine, rule, forbid=False)
     for rule in options.forbids:
@@ -45,7 +38,36 @@ def find_costs(
     return costs
 
 
-def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnostic]:
+def _trace_costs(
+    trace: LoadedTrace, machine: Machine, options: PlanOptions, profiles: Sequence[Profile]
+) -> Costs:
+    """Profile before table and ratio, these before the model."""
+    own = [profile for profile in profiles if profile.program_digest == trace.planned.digest]
+    costs = estimate_costs(trace.program, trace.graph, machine)
+    if options.tables:
+        shapes = step_shapes(trace.program, trace.graph, costs)
+        tables = find_tables(shapes, machine, own)
+        costs = merge_tables(costs, machine, trace.graph, shapes, tables, own)
+    return bar_endless(merge_profiles(costs, machine, own))
+
+
+def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
+    """Hints on the work of launches that the work does not bear out."""
+    refused = [
+        f"#{step.step} {step.name}: {step.refused_hint}"
+        for trace_costs in costs
+        for step in trace_costs.steps
+        if step.refused_hint
+    ]
+    if not refused:
+        return []
+    count = f"{len(refused)} hint{'s' * (len(refused) > 1)} on the work of launches"
+    return [warning("TSR3023", f"not used: {count}", notes=tuple(refused[:4]))]
+
+
+def unmeasured(
+    costs: Sequence[Costs], profiles: Sequence[str], machine: Machine
+) -> list[Diagnostic]:
     """Durations that nobody measured are said to be estimates."""
     estimated = [
         (step, cost)
@@ -54,7 +76,8 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
         for cost in step.on_device
         if isinstance(cost, Duration)
     ]
-    guessed = [(step, cost) for step, cost in estimated if cost.source is not CostSource.PROFILE]
+    guesses = (CostSource.MODEL, CostSource.SHEET)
+    guessed = [(step, cost) for step, cost in estimated if cost.source in guesses]
     if not guessed:
         return []
     sheet = any(cost.source is CostSource.SHEET for _, cost in guessed)
@@ -63,6 +86,8 @@ def unmeasured(costs: Sequence[Costs], profiles: Sequence[str]) -> list[Diagnost
     if profiles:
         names = list(dict.fromkeys(f"#{step.step} {step.name}" for step, _ in guessed))
         notes.append(f"not in the profiles: {', '.join(names[:4])}{', ...' * (len(names) > 4)}")
+    if more := missing_tables(machine):
+        notes.append(more)
     headline = f"durations come from {origin}, not from measurements"
     return [warning("TSR3014", headline, notes=tuple(notes))]
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from tessera.diagnostics import Diagnostic
 from tessera.driver.plan.alternatives import alone, frontier
 from tessera.driver.plan.assemble import PlanSetting
-from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
+from tessera.driver.plan.durations import find_costs, read_profiles, refused_hints, unmeasured
 from tessera.driver.plan.insight import Insight, find_insight
 from tessera.driver.plan.options import PlanOptions, Watch
 from tessera.driver.plan.pair import find_pair
@@ -84,7 +84,8 @@ def plan(
         sources=_sources(setting),
         diagnostics=(
             *(finding for trace in setting.traces for finding in trace.diagnostics),
-            *unmeasured(setting.costs, options.profiles),
+            *unmeasured(setting.costs, options.profiles, setting.machine),
+            *refused_hints(setting.costs),
             *decision.diagnostics,
             *notes,
         ),

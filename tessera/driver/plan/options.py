@@ -25,6 +25,7 @@ class PlanOptions:
     `prices` and `memory` are pairs, or texts as users type them: `a100=1.80`, `l40s=40GB`.
     No `slots` or `sequences` is as many as pay, within memory. `strategy` takes the best plan of
     one form in place of the best of all; `placement` is `random:SEED` or a file, and takes that.
+    `tables` looks durations up in tables of measured kernel times where there are some.
     `pins` and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan
     depend on the machine that makes it; without it only counts end it.
     """
@@ -42,6 +43,7 @@ class PlanOptions:
     prices: tuple[tuple[str, float] | str, ...] = ()
     memory: tuple[tuple[str, int] | str, ...] = ()
     profiles: tuple[str, ...] = ()
+    tables: bool = True
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
     data_root: str | None = None
@@ -85,6 +87,7 @@ class PlanOptions:
             ("lanes", self.sequences or "auto"),  # as plans have it
             ("gap", repr(self.gap)),
             ("seconds", self.seconds),
+            ("tables", None if self.tables else "none"),
             *(("pin", rule) for rule in self.pins),
             *(("forbid", rule) for rule in self.forbids),
         )

@@ -116,7 +116,7 @@ RECORDS = {
     "resident": RecordKind(ResidentRecord, "", "data"),
     "module": RecordKind(ModuleRecord, "name", "arch", ends_module=True),
     "launch": RecordKind(
-        Launch, "kernel", "grid block cluster smem cooperative args stream", ends_module=True
+        Launch, "kernel", "grid block cluster smem cooperative work args stream", ends_module=True
     ),
     "variant": RecordKind(LaunchVariant, "arch", "grid block cluster smem args"),
     "memset": RecordKind(Memset, "target", "bytes element_bytes value stream", ends_module=True),

@@ -21,6 +21,7 @@ from tessera.frontend.trace.modules import Modules, OpenModule, code_for
 from tessera.frontend.trace.records import RECORDS, OpenRecord
 from tessera.frontend.trace.values import Values
 from tessera.ir.program.program import (
+    HINT_SIZES,
     Event,
     EventId,
     LaunchId,
@@ -30,9 +31,11 @@ from tessera.ir.program.program import (
     Role,
     Step,
     Triple,
+    WorkHint,
 )
 
 _STREAM = re.compile(r"[A-Za-z0-9_$.]+")
+_SIZE = re.compile(r"[1-9][0-9]{0,11}")
 
 # Reads a value of a record: its text, and where that stands.
 ReadSpecial = Callable[[OpenRecord, str, int], object]
@@ -57,6 +60,7 @@ class TraceSteps:
         self.readers: dict[tuple[str, str], ReadSpecial] = {
             ("launch", "kernel"): self._kernel,
             ("launch", "block"): self._block,
+            ("launch", "work"): self._work_hint,
             ("variant", "arch"): self._arch,
             ("variant", "block"): self._block,
             ("memset", "bytes"): self._memset_bytes,
@@ -173,6 +177,21 @@ class TraceSteps:
         block = self.values.triple(text, at, "block")
         check_block(block, record, self.findings)
         return block
+
+    def _work_hint(self, record: OpenRecord, text: str, at: int) -> WorkHint:
+        """`gemm:M,N,K,TYPE`, and the like."""
+        kind, _, listed = text.partition(":")
+        *sizes, dtype = listed.split(",")
+        place = (at, at + len(text))
+        names = HINT_SIZES.get(kind)
+        if names is None or len(sizes) != len(names):
+            forms = (f"`{kind}:{','.join(names)},TYPE`" for kind, names in HINT_SIZES.items())
+            message = f"expected the work of a launch, found `{text[:60]}`"
+            self.findings.fail("TSR1103", message, place, hint=f"write {' or '.join(forms)}")
+        if not all(_SIZE.fullmatch(size) for size in sizes):
+            self.findings.fail("TSR1116", f"a size in `{text[:60]}` is out of range", place)
+        type_at = at + len(text) - len(dtype)
+        return WorkHint(kind, tuple(map(int, sizes)), self.values.data_type(dtype, type_at))
 
     def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
         """The architecture of a variant, right after a launch or another variant of it."""

@@ -15,6 +15,8 @@ class CostSource(enum.Enum):
     """Where a duration comes from, in the order of trust."""
 
     PROFILE = "profile"
+    TABLE = "table"
+    RATIO = "ratio"
     MODEL = "model"
     SHEET = "sheet"
 
@@ -24,13 +26,14 @@ class Duration:
     """A predicted time. The true one is taken to lie within `error` times it, as a fraction.
 
     `beside` are the times beside a neighbour on the same card that only computes, and beside one
-    that only moves memory, where both are known.
+    that only moves memory, where both are known. `origin` says more of the source: which rows.
     """
 
     ns: float
     source: CostSource
     error: float
     beside: tuple[float, float] | None = None
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
@@ -70,13 +73,17 @@ class LaunchWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """One step: a cost per device, the bytes it moves, and its work where that was counted."""
+    """One step: a cost per device, the bytes it moves, and its work where that was counted.
+
+    `refused_hint` says why the trace's hint on its work is not believed.
+    """
 
     step: LaunchId
     name: str
     on_device: tuple[Cost, ...]
     memory_bytes: float = 0.0
     work: LaunchWork | None = None
+    refused_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

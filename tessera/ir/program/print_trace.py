@@ -112,6 +112,9 @@ def _launch(program: Program, launch: Launch) -> str:
     fields.append(f"smem={launch.shared_bytes}")
     if launch.cooperative:
         fields.append("cooperative=1")
+    if launch.work is not None:
+        parts = (*map(str, launch.work.sizes), launch.work.dtype.value)
+        fields.append(f"work={launch.work.kind}:{','.join(parts)}")
     fields.append(f"args={arguments_text(program, launch.arguments)}")
     return " ".join(fields)
 

@@ -161,6 +161,27 @@ class ProgramModule:
 # --- steps ---------------------------------------------------------------------------------
 
 
+# What a launch may compute, by the name in a hint, with the sizes that follow it.
+HINT_SIZES = {
+    "gemm": ("M", "N", "K"),
+    "context": ("BATCH", "LENGTH", "HEADS", "KV_HEADS", "HEAD_SIZE"),
+    "generation": ("BATCH", "CONTEXT", "HEADS", "KV_HEADS", "HEAD_SIZE"),
+    "moe": ("TOKENS", "HIDDEN", "INTER", "TOPK", "EXPERTS"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkHint:
+    """`work=gemm:M,N,K,TYPE`: what a launch computes, by whoever made the trace.
+
+    Only durations use it, and they check it against the work that is counted.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]
+    dtype: DataType
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariant:
     """`variant`: what differs in a launch of the code for `arch`; None is "as in the launch"."""
@@ -188,6 +209,7 @@ class Launch:
     cluster: Triple | None = None
     cooperative: bool = False
     stream: str = DEFAULT_STREAM
+    work: WorkHint | None = None
     variants: tuple[LaunchVariant, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 

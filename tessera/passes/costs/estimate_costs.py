@@ -50,7 +50,7 @@ from tessera.passes.costs.device_model import (
 _ERROR = 0.9
 _ELSEWHERE = 1.5  # times that on a GPU that was not measured
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
-_PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
+PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _REDUCTIONS = ("softmax", "norm", "var", "std", "sort", "topk", "cumsum", "argmax", "argmin")
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
@@ -71,7 +71,7 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
     spans: dict[int, list[tuple[int, int]]] = {}
     for access in node.accesses:
         role = graph.buffers[access.buffer].role
-        if persistent is not None and (role in _PERSISTENT) != persistent:
+        if persistent is not None and (role in PERSISTENT) != persistent:
             continue
         size = graph.buffers[access.buffer].bytes
         spans.setdefault(int(access.buffer), []).extend(region_intervals(access.region, size))
@@ -99,7 +99,7 @@ class _Estimator:
 
     def __init__(self, program: Program, graph: KernelGraph, machine: Machine) -> None:
         self.program, self.graph, self.machine = program, graph, machine
-        self.persistent = sum(b.bytes for b in graph.buffers if b.role in _PERSISTENT)
+        self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
         self.counted: dict[object, LaunchWork | None] = {}
 
     def step(self, work: Work, node: Node) -> StepCosts:

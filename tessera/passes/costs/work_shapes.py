@@ -1,0 +1,167 @@
+"""What a step computes, as tables of measured times know it: a GEMM, an attention, experts.
+
+In: a library call, or a launch with a hint. Out: a `WorkShape`, or None. Calls say it by their
+operands. A hint on a launch is believed only if the work that was counted and the bytes that the
+step may touch agree with it: a name or a wish is no evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tessera.ir.operators.records import Bound, OperatorMismatch
+from tessera.ir.operators.table import bind
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.plan.tables import Fixed, Sizes, TableKind, WorkShape
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Launch, LibraryCall, Work, WorkHint
+from tessera.passes.costs.table_shapes import operations_and_bytes
+
+_TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
+_CACHE_TYPE = "bfloat16"
+_TILE = 128  # results are computed in tiles, whole ones
+_QUERIES = 64  # of one key that a tile of attention has room for
+_FACTOR = 2.0  # that counted work may be off
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a step computes; `own` where the code of the step is what tables measured: a library's.
+
+    `refused` says why a hint was not believed; there is no shape then.
+    """
+
+    shape: WorkShape | None = None
+    own: bool = True
+    refused: str = ""
+
+
+def step_shape(work: Work, counted: LaunchWork | None, touched: float) -> StepShape:
+    """The shape of a step that touches so many bytes at most."""
+    if isinstance(work, LibraryCall):
+        return StepShape(call_shape(work))
+    if not isinstance(work, Launch) or work.work is None:
+        return StepShape()
+    shape = hint_shape(work.work)
+    if shape is None:
+        return StepShape()
+    if reason := contradiction(shape, counted, touched):
+        return StepShape(refused=reason)
+    return StepShape(shape, own=False)
+
+
+# --- library calls -----------------------------------------------------------------------------
+
+
+def call_shape(call: LibraryCall) -> WorkShape | None:
+    """The shape of a call of a library; None for what no table has."""
+    try:
+        bound = bind(call)
+    except OperatorMismatch:
+        return None
+    function = bound.operator.function
+    if function == "attention":
+        return _attention(bound)
+    left, right = _PRODUCTS.get(function, ("", ""))
+    if not left or not bound.has(left) or not bound.has(right):
+        return None
+    first, second = bound.shape(left), bound.shape(right)
+    dtype = _TYPES.get(bound.operand(left).dtype)
+    if dtype is None or bound.operand(right).dtype is not bound.operand(left).dtype:
+        return None
+    if function in ("bmm", "baddbmm"):
+        if first[0] != 1:
+            return None
+        first, second = first[1:], second[1:]
+    if len(second) != 2 or 0 in first or 0 in second:
+        return None
+    n = second[0] if function == "linear" else second[1]
+    return WorkShape(TableKind.GEMM, (dtype,), (prod(first[:-1]), n, first[-1]))
+
+
+_PRODUCTS = {
+    "mm": ("self", "mat2"),
+    "addmm": ("mat1", "mat2"),
+    "addmm_activation": ("mat1", "mat2"),
+    "bmm": ("self", "mat2"),
+    "baddbmm": ("batch1", "batch2"),
+    "scaled_mm": ("self", "mat2"),
+    "linear": ("input", "weight"),
+}
+
+
+def _attention(bound: Bound) -> WorkShape | None:
+    """One new query per sequence, or a causal attention without a mask of its own."""
+    query, key = bound.shape("query"), bound.shape("key")
+    dtype = _TYPES.get(bound.operand("query").dtype)
+    if dtype is None or len(query) != 4 or len(key) != 4 or 0 in (*query, *key):
+        return None
+    batch, heads, length, head_size = query
+    kv_heads, context = key[1], key[2]
+    if heads % kv_heads or bound.operand("key").dtype is not bound.operand("query").dtype:
+        return None
+    fixed: Fixed = (dtype, _CACHE_TYPE, head_size, 0)
+    if length == 1:
+        return WorkShape(TableKind.GENERATION, fixed, (batch, context, heads, kv_heads))
+    masked = any(bound.has(name) for name in ("attn_mask", "attn_bias"))
+    if length != context or not bound.flag("is_causal") or masked:
+        return None
+    return WorkShape(TableKind.CONTEXT, fixed, (batch, length, heads, kv_heads))
+
+
+# --- hints -------------------------------------------------------------------------------------
+
+
+def hint_shape(hint: WorkHint) -> WorkShape | None:
+    """The shape that a hint names; None for types that no table has."""
+    dtype = _TYPES.get(hint.dtype)
+    if dtype is None:
+        return None
+    kind = TableKind(hint.kind)
+    if kind is TableKind.GEMM:
+        return WorkShape(kind, (dtype,), hint.sizes)
+    if kind is TableKind.MOE:
+        tokens, *model = hint.sizes
+        return WorkShape(kind, (dtype, *model), (tokens, 1, 1))
+    batch, length, heads, kv_heads, head_size = hint.sizes
+    if heads % kv_heads:
+        return None
+    return WorkShape(kind, (dtype, _CACHE_TYPE, head_size, 0), (batch, length, heads, kv_heads))
+
+
+def contradiction(shape: WorkShape, counted: LaunchWork | None, touched: float) -> str:
+    """Why a launch cannot be what its hint says; empty if it can.
+
+    Operations lie between those of the sizes and those of whole tiles, each by a factor. The step
+    touches and asks for at least the operands.
+    """
+    operations, moved = operations_and_bytes(shape.kind, shape.fixed, shape.sizes)
+    if counted is None:
+        return "its work cannot be counted"
+    done = sum(count for unit, count in counted.units if unit != "special")
+    most = _padded(shape)
+    if not operations / _FACTOR <= done <= most * _FACTOR:
+        return f"it does {done:.3g} operations, and its hint means {operations:.3g} to {most:.3g}"
+    for what, count in (("may touch", touched), ("asks for", counted.asked_bytes)):
+        if count < moved / _FACTOR:
+            return f"it {what} {count:.3g} bytes, and its hint means {moved:.3g} at least"
+    return ""
+
+
+def _padded(shape: WorkShape) -> float:
+    """Operations where tiles are computed whole, and causal masks cost as much as what is seen."""
+    if shape.kind is TableKind.GEMM:
+        m, n, k = (-(-size // _TILE) * _TILE for size in shape.sizes)
+        return operations_and_bytes(shape.kind, shape.fixed, (m, n, k))[0]
+    if shape.kind is TableKind.MOE:
+        tokens, *parts = shape.sizes
+        experts = int(shape.fixed[4])
+        padded: Sizes = (tokens + experts * _TILE, *parts)
+        return operations_and_bytes(shape.kind, shape.fixed, padded)[0]
+    batch, length, heads, kv_heads = shape.sizes
+    whole = -(-length // _TILE) * _TILE
+    if shape.kind is TableKind.CONTEXT:
+        return 2 * operations_and_bytes(shape.kind, shape.fixed, (batch, whole, heads, kv_heads))[0]
+    rows = kv_heads * max(heads // kv_heads, _QUERIES)
+    return operations_and_bytes(shape.kind, shape.fixed, (batch, whole, rows, kv_heads))[0]

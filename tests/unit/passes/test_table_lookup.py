@@ -1,0 +1,211 @@
+"""Lookups between, on and beyond the rows of a table; shapes of calls; hints and counted work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tessera.frontend.machine.gpu_table import find_gpu
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.plan.tables import Sizes, TableKind, TableRows, WorkShape
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import (
+    AttributeValue,
+    BufferId,
+    LaunchId,
+    LibraryCall,
+    Operand,
+    Pointer,
+    WorkHint,
+)
+from tessera.passes.costs.table_lookup import NOISE, TableIndex, ratio
+from tessera.passes.costs.table_shapes import roofline_ns
+from tessera.passes.costs.work_shapes import call_shape, contradiction, hint_shape
+
+A100, L40S = find_gpu("a100"), find_gpu("l40s")
+SIDES = (256, 1024, 4096, 16384)
+GRID = [(m, n, k) for m in (1, 8, 64, 512) for n in SIDES for k in SIDES]
+
+
+def table(factor: float = 1.5, gpu: str = "a100", without: Sizes = ()) -> TableIndex:
+    """Times that are a roofline's, made longer."""
+    found = find_gpu(gpu)
+    sizes = tuple(s for s in GRID if s != without)
+    rows = TableRows(
+        gpu=found.key,
+        framework="vllm",
+        version="1.0",
+        kind=TableKind.GEMM,
+        fixed=("bfloat16",),
+        sizes=sizes,
+        ns=tuple(factor * roofline_ns(found, TableKind.GEMM, ("bfloat16",), s) for s in sizes),
+    )
+    return TableIndex(rows, found)
+
+
+def test_a_row_is_its_own_answer() -> None:
+    index = table()
+    found = index.find((8, 1024, 4096))
+    assert found is not None
+    assert found.ns == pytest.approx(index.rows.ns[index.rows.sizes.index((8, 1024, 4096))])
+    assert found.error == NOISE
+
+
+@pytest.mark.parametrize("sizes", [(8, 3000, 4096), (20, 1500, 9000), (300, 256, 300)])
+def test_between_rows_a_roofline_is_found_again(sizes: Sizes) -> None:
+    found = table().find(sizes)
+    assert found is not None
+    wanted = 1.5 * roofline_ns(A100, TableKind.GEMM, ("bfloat16",), sizes)
+    assert found.ns == pytest.approx(wanted)
+    assert NOISE < found.error < 0.1
+
+
+def test_a_hole_is_bridged() -> None:
+    found = table(without=(8, 4096, 1024)).find((8, 4096, 1024))
+    assert found is not None
+    assert found.beyond == 0
+    wanted = 1.5 * roofline_ns(A100, TableKind.GEMM, ("bfloat16",), (8, 4096, 1024))
+    assert found.ns == pytest.approx(wanted)
+
+
+def test_beyond_the_rows_the_bar_is_wide_and_far_beyond_there_is_nothing() -> None:
+    near, far = table().find((768, 4096, 32768)), table().find((8, 4096, 10**6))
+    assert near is not None
+    assert near.beyond > 0
+    assert near.error > 0.3
+    assert near.ns > 2e5  # three times the last row: its work is three times as much
+    assert far is None
+
+
+def test_bars_are_as_wide_as_left_out_shapes_are_off() -> None:
+    rows = table().rows
+    rough = replace(
+        rows,
+        ns=tuple(
+            ns * (1.4 if (s[1] == 1024) != (s[2] == 4096) else 1.0)
+            for s, ns in zip(rows.sizes, rows.ns, strict=True)
+        ),
+    )
+    smooth, bumpy = table().find((8, 2000, 2000)), TableIndex(rough, A100).find((8, 2000, 2000))
+    assert smooth is not None
+    assert bumpy is not None
+    assert bumpy.error > 3 * smooth.error
+
+
+def test_the_ratio_of_two_gpus() -> None:
+    sizes = (8, 3000, 4096)
+    found = ratio(table(1.5), table(3.0, "l40s"), sizes)
+    assert found is not None
+    rooflines = [roofline_ns(gpu, TableKind.GEMM, ("bfloat16",), sizes) for gpu in (L40S, A100)]
+    assert found.ns == pytest.approx(2.0 * rooflines[0] / rooflines[1])
+
+
+# --- shapes ------------------------------------------------------------------------------------
+
+
+def operand(*shape: int, dtype: DataType = DataType.BF16) -> Operand:
+    return Operand(pointer=Pointer(BufferId(0)), dtype=dtype, shape=shape)
+
+
+def call(
+    name: str, reads: list[Operand], result: Operand, **attributes: AttributeValue
+) -> LibraryCall:
+    return LibraryCall(
+        id=LaunchId(0),
+        operator=f"aten::{name}",
+        reads=tuple(reads),
+        writes=(result,),
+        attributes=tuple(attributes.items()),
+    )
+
+
+def gemm(m: int, n: int, k: int, dtype: str = "bfloat16") -> WorkShape:
+    return WorkShape(TableKind.GEMM, (dtype,), (m, n, k))
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (call("mm", [operand(8, 64), operand(64, 32)], operand(8, 32)), gemm(8, 32, 64)),
+        (
+            call("addmm", [operand(32), operand(8, 64), operand(64, 32)], operand(8, 32)),
+            gemm(8, 32, 64),
+        ),
+        (call("linear", [operand(2, 4, 64), operand(32, 64)], operand(2, 4, 32)), gemm(8, 32, 64)),
+        (call("bmm", [operand(1, 8, 64), operand(1, 64, 32)], operand(1, 8, 32)), gemm(8, 32, 64)),
+        (call("bmm", [operand(2, 8, 64), operand(2, 64, 32)], operand(2, 8, 32)), None),
+        (call("relu", [operand(8, 64)], operand(8, 64)), None),
+        (
+            call(
+                "mm",
+                [operand(8, 64, dtype=DataType.F32), operand(64, 32, dtype=DataType.F32)],
+                operand(8, 32, dtype=DataType.F32),
+            ),
+            None,
+        ),
+    ],
+)
+def test_products_by_shape(made: LibraryCall, wanted: WorkShape | None) -> None:
+    assert call_shape(made) == wanted
+
+
+def attention(length: int, context: int, **attributes: AttributeValue) -> WorkShape | None:
+    query, key = operand(4, 32, length, 128), operand(4, 8, context, 128)
+    return call_shape(
+        call(
+            "scaled_dot_product_attention", [query, key, key], query, enable_gqa=True, **attributes
+        )
+    )
+
+
+def test_attention_by_shape() -> None:
+    fixed = ("bfloat16", "bfloat16", 128, 0)
+    assert attention(1, 999) == WorkShape(TableKind.GENERATION, fixed, (4, 999, 32, 8))
+    causal = attention(512, 512, is_causal=True)
+    assert causal == WorkShape(TableKind.CONTEXT, fixed, (4, 512, 32, 8))
+    assert attention(512, 512) is None  # sees everything: twice the work of the rows
+    assert attention(16, 512, is_causal=True) is None
+
+
+def counted(operations: float, asked: float) -> LaunchWork:
+    return LaunchWork(
+        ctas=1,
+        threads=128,
+        instructions=1.0,
+        memory_instructions=1.0,
+        asked_bytes=asked,
+        units=(("bf16", operations),),
+        chain=1.0,
+        chain_loads=1.0,
+        chain_barriers=0.0,
+        shared_bytes=0,
+        sure=True,
+    )
+
+
+def test_a_hint_is_believed_where_work_and_bytes_agree() -> None:
+    shape = hint_shape(WorkHint("gemm", (8, 4096, 4096), DataType.F16))
+    assert shape == gemm(8, 4096, 4096)
+    assert shape is not None
+    operations, moved = 2.0 * 8 * 4096 * 4096, 2.0 * 4096 * 4096
+    assert not contradiction(shape, counted(operations, moved), moved)
+    padded = 16 * operations  # a tile has 128 rows
+    assert not contradiction(shape, counted(padded, moved), moved)
+    assert "operations" in contradiction(shape, counted(operations / 8, moved), moved)
+    assert "operations" in contradiction(shape, counted(64 * operations, moved), moved)
+    assert "asks for" in contradiction(shape, counted(operations, moved / 8), moved)
+    assert "may touch" in contradiction(shape, counted(operations, moved), moved / 8)
+    assert "counted" in contradiction(shape, None, moved)
+
+
+def test_hints_of_attention_and_experts() -> None:
+    fixed = ("bfloat16", "bfloat16", 128, 0)
+    for kind in (TableKind.CONTEXT, TableKind.GENERATION):
+        shape = hint_shape(WorkHint(kind.value, (4, 512, 32, 8, 128), DataType.BF16))
+        assert shape == WorkShape(kind, fixed, (4, 512, 32, 8))
+        assert contradiction(shape, counted(1e3, 1e3), 1e12)
+    experts = hint_shape(WorkHint("moe", (64, 2048, 768, 8, 128), DataType.BF16))
+    assert experts == WorkShape(TableKind.MOE, ("bfloat16", 2048, 768, 8, 128), (64, 1, 1))
+    assert hint_shape(WorkHint("gemm", (8, 8, 8), DataType.F32)) is None
+    assert hint_shape(WorkHint("context", (4, 512, 30, 8, 128), DataType.BF16)) is None
