@@ -93,7 +93,8 @@ def judge_pair(first: str, second: str, version: str, every: int) -> dict[str, o
     right_of_all, judged_of_all = 0, 0
     for kind in TableKind:
         tallies = {first: Tally(), second: Tally()}
-        right = judged = unanswered = 0
+        right = judged = 0
+        beyond = Tally()
         others = {index.rows.fixed: index for index in indexes(second, version, kind)}
         for index in indexes(first, version, kind):
             other = others.get(index.rows.fixed)
@@ -104,8 +105,11 @@ def judge_pair(first: str, second: str, version: str, every: int) -> dict[str, o
                 if sizes not in times:
                     continue
                 here, there = index.find(sizes, shape), other.find(sizes, shape)
-                if here is None or there is None or here.beyond or there.beyond:
-                    unanswered += 1
+                if here is None or there is None:
+                    continue
+                if here.beyond or there.beyond:
+                    beyond.add(ns, here.ns, here.error)
+                    beyond.add(times[sizes], there.ns, there.error)
                     continue
                 tallies[first].add(ns, here.ns, here.error)
                 tallies[second].add(times[sizes], there.ns, there.error)
@@ -119,7 +123,7 @@ def judge_pair(first: str, second: str, version: str, every: int) -> dict[str, o
             **{gpu: tally.figures() for gpu, tally in tallies.items()},
             "faster_right": round(right / max(judged, 1), 4),
             "judged": judged,
-            "beyond_the_other_rows": unanswered,
+            "beyond": beyond.figures(),
         }
     result["all"] = {
         **whole.figures(),

@@ -15,6 +15,7 @@ from tessera.diagnostics import Source
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
+    HINT_SIZES,
     Argument,
     AttributeValue,
     Buffer,
@@ -41,6 +42,7 @@ from tessera.ir.program.program import (
     Step,
     Triple,
     Wait,
+    WorkHint,
 )
 
 ARCHS = ("sm_70", "sm_80", "sm_90a", "sm_100f")
@@ -116,6 +118,15 @@ def triples(high: Triple, total: int) -> st.SearchStrategy[Triple]:
 
 grids = st.tuples(st.integers(1, 2**31 - 1), st.integers(1, 65535), st.integers(1, 65535))
 blocks = st.one_of(triples((1024, 1, 1), 1024), triples((8, 8, 16), 1024))
+work_hints = st.one_of(
+    st.builds(
+        WorkHint,
+        st.just(kind),
+        st.tuples(*(st.integers(1, 10**12 - 1) for _ in names)),
+        st.sampled_from(list(DataType)),
+    )
+    for kind, names in HINT_SIZES.items()
+)
 
 
 @st.composite
@@ -223,6 +234,7 @@ def launches(
         shared_bytes=draw(st.integers(0, 2**31 - 1)),
         cooperative=draw(st.booleans()),
         stream=draw(streams),
+        work=draw(st.none() | work_hints),
         variants=tuple(variants),
     )
 

@@ -58,13 +58,13 @@ class _Found:
     rows: tuple[int, ...]
 
 
-class _Node:
-    """Rows by the next axis: `keys` in order, with a node or the index of a row for each."""
+class _Branch:
+    """Rows by the next axis: `keys` in order, with a branch or the index of a row for each."""
 
     __slots__ = ("below", "keys", "rows")
 
     def __init__(self) -> None:
-        self.below: dict[float, _Node] = {}
+        self.below: dict[float, _Branch] = {}
         self.rows: dict[float, int] = {}
         self.keys: list[float] = []
 
@@ -81,7 +81,7 @@ class TableIndex:
     def __init__(self, rows: TableRows, gpu: Gpu) -> None:
         self.rows, self.gpu = rows, gpu
         self._at = {sizes: row for row, sizes in enumerate(rows.sizes)}
-        self._trees: list[tuple[float, tuple[int, ...], _Node]] = []
+        self._trees: list[tuple[float, tuple[int, ...], _Branch]] = []
         self._residuals: dict[tuple[int, tuple[Sizes, ...]], float | None] = {}
 
     def find(self, sizes: Sizes, without: Sizes | None = None) -> Estimate | None:
@@ -138,7 +138,7 @@ class TableIndex:
 
     def _down(
         self,
-        node: _Node,
+        node: _Branch,
         order: tuple[int, ...],
         depth: int,
         place: tuple[float, ...],
@@ -185,12 +185,12 @@ def _between(low: tuple[float, _Found], high: tuple[float, _Found], wanted: floa
     )
 
 
-def _tree(places: list[tuple[float, ...]], order: tuple[int, ...]) -> _Node:
-    root = _Node()
+def _tree(places: list[tuple[float, ...]], order: tuple[int, ...]) -> _Branch:
+    root = _Branch()
     for row, place in enumerate(places):
         node = root
         for axis in order[:-1]:
-            node = node.below.setdefault(place[axis], _Node())
+            node = node.below.setdefault(place[axis], _Branch())
         node.rows[place[order[-1]]] = row
     root.close()
     return root
