@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tessera.ir.graph.access import AccessKind
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import (
     Barred,
@@ -48,10 +49,14 @@ class KnownTables:
 
 def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[StepShape]:
     """What each step computes, as far as tables could know it."""
-    return [
-        step_shape(work, step.work, float(distinct_bytes(graph, node)))
-        for work, node, step in zip(program.work(), graph.nodes, costs.steps, strict=True)
-    ]
+    found = []
+    for work, node, step in zip(program.work(), graph.nodes, costs.steps, strict=True):
+        used = dict.fromkeys((access.buffer, access.kind) for access in node.accesses)
+        read = [program.buffers[b] for b, kind in used if kind is AccessKind.READ]
+        written = [program.buffers[b] for b, kind in used if kind is AccessKind.WRITE]
+        touched = float(distinct_bytes(graph, node))
+        found.append(step_shape(work, step.work, touched, read, written))
+    return found
 
 
 def merge_tables(

@@ -2,12 +2,16 @@
 
 In: a library call, or a launch with a hint. Out: a `WorkShape`, or None. Calls say it by their
 operands. A hint on a launch is believed only if the work that was counted and the bytes that the
-step may touch agree with it: a name or a wish is no evidence.
+step may touch agree with it: a name or a wish is no evidence. A launch without a hint may be a GEMM
+by the shapes of the buffers that it reads and writes: if they fit in one way only, it computes on
+tensor cores, and the same counts agree.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from tessera.ir.operators.records import Bound, OperatorMismatch
@@ -15,10 +19,11 @@ from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.tables import Fixed, Sizes, TableKind, WorkShape
 from tessera.ir.program.data_type import DataType
-from tessera.ir.program.program import Launch, LibraryCall, Work, WorkHint
+from tessera.ir.program.program import Buffer, Launch, LibraryCall, Role, Work, WorkHint
 from tessera.passes.costs.table_shapes import operations_and_bytes
 
 _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
+_MATRIX_UNITS = ("fp16", "bf16", "fp8")
 _CACHE_TYPE = "bfloat16"
 _TILE = 128  # results are computed in tiles, whole ones
 _QUERIES = 64  # of one key that a tile of attention has room for
@@ -37,12 +42,22 @@ class StepShape:
     refused: str = ""
 
 
-def step_shape(work: Work, counted: LaunchWork | None, touched: float) -> StepShape:
-    """The shape of a step that touches so many bytes at most."""
+def step_shape(
+    work: Work,
+    counted: LaunchWork | None,
+    touched: float,
+    read: Sequence[Buffer] = (),
+    written: Sequence[Buffer] = (),
+) -> StepShape:
+    """The shape of a step that touches so many bytes at most, of these buffers."""
     if isinstance(work, LibraryCall):
         return StepShape(call_shape(work))
-    if not isinstance(work, Launch) or work.work is None:
+    if not isinstance(work, Launch):
         return StepShape()
+    if work.work is None:
+        found = None if counted is None else _by_buffers(counted, read, written)
+        fits = found is not None and not contradiction(found, counted, touched)
+        return StepShape(found if fits else None, own=False)
     shape = hint_shape(work.work)
     if shape is None:
         return StepShape()
@@ -110,7 +125,7 @@ def _attention(bound: Bound) -> WorkShape | None:
     return WorkShape(TableKind.CONTEXT, fixed, (batch, length, heads, kv_heads))
 
 
-# --- hints -------------------------------------------------------------------------------------
+# --- launches ------------------------------------------------------------------------------------
 
 
 def hint_shape(hint: WorkHint) -> WorkShape | None:
@@ -128,6 +143,30 @@ def hint_shape(hint: WorkHint) -> WorkShape | None:
     if heads % kv_heads:
         return None
     return WorkShape(kind, (dtype, _CACHE_TYPE, head_size, 0), (batch, length, heads, kv_heads))
+
+
+def _by_buffers(
+    counted: LaunchWork, read: Sequence[Buffer], written: Sequence[Buffer]
+) -> WorkShape | None:
+    """The one GEMM that a launch could be: rows [.., k], a weight [n, k] or [k, n], [.., n]."""
+    if not any(unit in _MATRIX_UNITS and count for unit, count in counted.units):
+        return None
+    possible = set()
+    for weight in read:
+        if weight.role is not Role.WEIGHT or len(weight.shape or ()) != 2:
+            continue
+        for rows, result in product(read, written):
+            if rows is weight or rows.dtype is not weight.dtype or not rows.shape:
+                continue
+            k, m = rows.shape[-1], prod(rows.shape[:-1])
+            for n, depth in (weight.shape or (), (weight.shape or ())[::-1]):
+                if depth == k and result.shape and prod(result.shape) == m * n:
+                    possible.add((m, n, k, weight.dtype))
+    if len(possible) != 1:
+        return None
+    ((m, n, k, dtype),) = possible
+    known = None if dtype is None else _TYPES.get(dtype)
+    return None if known is None else WorkShape(TableKind.GEMM, (known,), (m, n, k))
 
 
 def contradiction(shape: WorkShape, counted: LaunchWork | None, touched: float) -> str:

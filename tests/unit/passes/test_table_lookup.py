@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -12,16 +13,26 @@ from tessera.ir.plan.tables import Sizes, TableKind, TableRows, WorkShape
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
     AttributeValue,
+    Buffer,
     BufferId,
+    Launch,
     LaunchId,
     LibraryCall,
+    ModuleId,
     Operand,
     Pointer,
+    Role,
     WorkHint,
 )
 from tessera.passes.costs.table_lookup import NOISE, TableIndex, ratio
 from tessera.passes.costs.table_shapes import roofline_ns
-from tessera.passes.costs.work_shapes import call_shape, contradiction, hint_shape
+from tessera.passes.costs.work_shapes import (
+    StepShape,
+    call_shape,
+    contradiction,
+    hint_shape,
+    step_shape,
+)
 
 A100, L40S = find_gpu("a100"), find_gpu("l40s")
 SIDES = (256, 1024, 4096, 16384)
@@ -197,6 +208,46 @@ def test_a_hint_is_believed_where_work_and_bytes_agree() -> None:
     assert "asks for" in contradiction(shape, counted(operations, moved / 8), moved)
     assert "may touch" in contradiction(shape, counted(operations, moved), moved / 8)
     assert "counted" in contradiction(shape, None, moved)
+
+
+def buffer(at: int, role: Role, *shape: int, dtype: DataType = DataType.BF16) -> Buffer:
+    size = prod(shape) * dtype.bytes
+    return Buffer(id=BufferId(at), name=f"b{at}", bytes=size, role=role, dtype=dtype, shape=shape)
+
+
+ROWS, RESULT = buffer(0, Role.TEMP, 2, 4, 4096), buffer(2, Role.TEMP, 8, 1024)
+LAUNCH = Launch(
+    id=LaunchId(0),
+    module=ModuleId(0),
+    kernel="k",
+    grid=(1, 1, 1),
+    block=(128, 1, 1),
+    arguments=(),
+)
+
+
+@pytest.mark.parametrize("shape", [(1024, 4096), (4096, 1024)])
+def test_a_launch_is_a_gemm_by_its_buffers_and_its_work(shape: tuple[int, int]) -> None:
+    weight = buffer(1, Role.WEIGHT, *shape)
+    operations, moved = 2.0 * 8 * 1024 * 4096, 2.0 * 1024 * 4096
+
+    def found(done: float, *more: Buffer) -> StepShape:
+        counts = counted(done, moved)
+        return step_shape(LAUNCH, counts, moved, (ROWS, weight, *more), (RESULT,))
+
+    assert found(operations) == StepShape(gemm(8, 1024, 4096), own=False)
+    assert found(operations / 4) == StepShape(own=False)
+    other = buffer(3, Role.TEMP, 8, 1024)  # could be the rows of a second product
+    assert found(operations, other).shape == gemm(8, 1024, 4096)
+    assert found(operations, buffer(4, Role.WEIGHT, 512, 4096)).shape == gemm(8, 1024, 4096)
+    wide = buffer(5, Role.TEMP, 4, 2, 2, 1024)
+    result = buffer(6, Role.TEMP, 16, 4096)
+    both = step_shape(
+        LAUNCH, counted(operations, moved), moved, (ROWS, weight, wide), (RESULT, result)
+    )
+    assert both.shape is None  # two products fit
+    plain = replace(counted(operations, moved), units=(("fp32", operations),))
+    assert step_shape(LAUNCH, plain, moved, (ROWS, weight), (RESULT,)).shape is None
 
 
 def test_hints_of_attention_and_experts() -> None:
