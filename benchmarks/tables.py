@@ -72,7 +72,7 @@ def indexes(gpu: str, version: str, kind: TableKind) -> Iterator[TableIndex]:
     """The tables of 16-bit types, which all GPUs have."""
     found = find_gpu(gpu)
     for rows in read_tables(found.key, kind):
-        if rows.version == version and set(rows.fixed) & {"bfloat16"} and "fp8" not in rows.fixed:
+        if rows.version == version and "fp8" not in rows.fixed:
             yield TableIndex(rows, found)
 
 

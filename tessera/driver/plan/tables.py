@@ -78,7 +78,7 @@ def _versions(gpu: str, kind: TableKind, fixed: Fixed) -> dict[str, TableIndex]:
     found = find_gpu(gpu)
     return {
         rows.version: TableIndex(rows, found)
-        for rows in read_tables(gpu, kind)
+        for rows in read_tables(gpu, kind, str(fixed[0]))
         if rows.fixed == fixed
     }
 

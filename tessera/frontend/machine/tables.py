@@ -60,8 +60,8 @@ def extra_is_missing() -> bool:
 
 
 @cache
-def read_tables(gpu: str, kind: TableKind) -> tuple[TableRows, ...]:
-    """All tables of a kind of work on a GPU; none for a GPU that nobody measured."""
+def read_tables(gpu: str, kind: TableKind, dtype: str = "bfloat16") -> tuple[TableRows, ...]:
+    """All tables of a kind of work on a GPU in a type; none for a GPU that nobody measured."""
     system = _SYSTEMS.get(gpu)
     if system is None:
         return ()
@@ -69,8 +69,8 @@ def read_tables(gpu: str, kind: TableKind) -> tuple[TableRows, ...]:
     versions = {rows.version for rows in read}
     for path in _other_files(system, kind):
         if path.parent.name not in versions:
-            read += read_parquet(path, gpu, kind)
-    return read
+            read += read_parquet(path, gpu, kind, dtype)
+    return tuple(rows for rows in read if rows.fixed[0] == dtype)
 
 
 def _other_files(system: str, kind: TableKind) -> list[Path]:
@@ -146,14 +146,15 @@ def packed(
 # --- parquet -----------------------------------------------------------------------------------
 
 
-def read_parquet(path: Path, gpu: str, kind: TableKind) -> tuple[TableRows, ...]:
+def read_parquet(path: Path, gpu: str, kind: TableKind, dtype: str) -> tuple[TableRows, ...]:
     """The tables in a file as `aiconfigurator` writes it, of the version that its folder names."""
     import pyarrow.parquet
 
     try:
-        columns: Columns = pyarrow.parquet.read_table(path).to_pydict()
+        wanted = [(_PARTS[kind][1][0][0], "==", dtype)]
+        columns: Columns = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
     except (OSError, ValueError) as problem:
-        raise _broken(str(path), f"it is not parquet: {problem}") from None
+        raise _broken(str(path), f"it cannot be read: {problem}") from None
     return tables_of(columns, str(path), gpu, path.parent.name, kind)
 
 
@@ -169,20 +170,20 @@ def tables_of(
     count = len(columns["latency"])
     window = columns.get("window_size", [0] * count)
     full: Columns = {**columns, "window_size": window}
-
-    def rows() -> Iterable[tuple[Sizes, Fixed, str, float]]:
-        spread = columns.get("distribution", [_DISTRIBUTION] * count)
-        for row in range(count):
-            if columns["version"][row] != version or spread[row] != _DISTRIBUTION:
-                continue
-            fixed = tuple(change(full[column][row]) for column, change in parts[1])
-            if fixed[0] not in _TYPES:
-                continue
-            sizes = tuple(_integer(change(full[column][row])) for column, change in parts[0])
-            kernel = str(columns["kernel_source"][row])
-            yield sizes, fixed, kernel, 1e6 * _number(columns["latency"][row])
-
-    return tuple(_sorted_rows(rows(), name, gpu, version, kind))
+    spread = columns.get("distribution", [_DISTRIBUTION] * count)
+    sizes = zip(*(map(change, full[column]) for column, change in parts[0]), strict=True)
+    fixed = zip(*(map(change, full[column]) for column, change in parts[1]), strict=True)
+    measured = zip(
+        sizes, fixed, map(str, columns["kernel_source"]), columns["latency"], strict=True
+    )
+    rows = (
+        (row_sizes, row_fixed, kernel, 1e6 * _number(latency))
+        for (row_sizes, row_fixed, kernel, latency), row_version, law in zip(
+            measured, columns["version"], spread, strict=True
+        )
+        if row_version == version and law == _DISTRIBUTION and row_fixed[0] in _TYPES
+    )
+    return tuple(_sorted_rows(rows, name, gpu, version, kind))
 
 
 Change = Callable[[object], str | int]
