@@ -26,7 +26,6 @@ USED_ELSEWHERE = {
     "check_replica": "tests and tools that have launch programs and no plan",
     "create_module": "Python's import system",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
-    "find_spec": "Python's import system",
     "fma_mixed": "generated code, by the name of the opcode",
     "ignore_compile_internals": "PyTorch, of the mode that sees library calls",
     "is_collective": "users of the opcode table, and its tests",
