@@ -84,5 +84,7 @@ def test_a_changed_plan_is_followed_or_refused(seed: int) -> None:
 def test_many_changed_plans(seed: int) -> None:
     rng = random.Random(seed)
     text = print_plan(joined(made(seed)[1]))
-    for changed in changes(text, rng):
+    every = list(changes(text, rng))
+    rng.shuffle(every)
+    for changed in islice(every, 200):
         follow(changed, rng.choice(OPTIONS))
