@@ -45,6 +45,11 @@ WANTED = (
     Wanted("random:2@6", placement="random:2", slots=6),
     Wanted("attention", strategy="attention"),
     Wanted("kernel@8", strategy="kernel", slots=8),
+    # How many requests a slice has at a time makes a difference: one, and more than two.
+    Wanted("dp@1", strategy="dp", slots=1),
+    Wanted("dp@4", strategy="dp", slots=4),
+    Wanted("layers@4", strategy="layers", slots=4),
+    Wanted("layers@6", strategy="layers", slots=6),
 )
 
 
