@@ -11,12 +11,14 @@ Measured on an H200: attention over caches takes up to 7% longer beside products
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
-On the other hand requests of several slots fill each other's gaps. How much it is, the profile
-tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
-long; where it does not, `TOGETHER` stands for it on slices. And requests that change slices take
-memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are from one H200: about
-what five profiles say of their own traces, and what plans of `benchmarks/results/gain.json` took.
-No run has tested them since.
+On the other hand requests of several slots fill each other's gaps, if a device has two of them at a
+time: plans of two stages with two slots took 14 to 40% longer than with four to six
+(`benchmarks/results/simulated_h200.json`), so a split has two slots for each of its devices. How
+much it is, the profile tells, which has run requests on a slice and on the rest of the GPU at once,
+or on a whole GPU, for long; where it does not, `TOGETHER` stands for it on slices. And requests
+that change slices take memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are
+from one H200: about what five profiles say of their own traces, and what plans of
+`benchmarks/results/gain.json` took.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _ROUNDS = 4
 _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
 # Profiles tell what slices do to each other that have two requests each under way.
-_MEASURED_SLOTS = 2
+MEASURED_SLOTS = 2
 TOGETHER = 1.10
 CHANGING = 1.05
 
@@ -75,7 +77,7 @@ def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Sett
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     machine = setting.machine
     shares = (_START,) * len(machine.devices)
-    together = find_together(setting, attempt.slots)
+    together = find_together(setting, attempt.slots // most_devices(candidate))
     longer_by = [1.0] * len(machine.devices)
     for _ in range(_ROUNDS):
         busy = [tuple(map(mul, factors, longer_by)) for factors in together]
@@ -84,6 +86,11 @@ def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Sett
         shares = _drawn(machine, problem, settled.candidate)
         longer_by = _copying(machine, problem, settled.candidate)
     return settled
+
+
+def most_devices(candidate: Candidate) -> int:
+    """The devices that a request goes through: so many slots make one request at each of them."""
+    return max(len(set(replica.placement)) for replica in candidate.replicas)
 
 
 def settle_all(
@@ -203,7 +210,7 @@ def _longer(
 def find_together(setting: PlanSetting, slots: int) -> Together:
     """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
-    known = _measured_together(setting) if slots >= _MEASURED_SLOTS else {}
+    known = _measured_together(setting) if slots >= MEASURED_SLOTS else {}
     factors_of = []
     for costs in setting.costs:
         factors = []
@@ -211,7 +218,7 @@ def find_together(setting: PlanSetting, slots: int) -> Together:
             measured = known.get((machine.gpu_of(device).key, device.sms))
             if measured is not None and ns:
                 # Requests that fill each other's gaps share what one takes, at best.
-                factors.append(max(measured / ns, 1 / _MEASURED_SLOTS))
+                factors.append(max(measured / ns, 1 / MEASURED_SLOTS))
             else:
                 factors.append(TOGETHER if len(machine.slices_of(device.card)) > 1 else 1.0)
         factors_of.append(tuple(factors))

@@ -23,7 +23,12 @@ from tessera.driver.plan.assemble import (
     lower_candidate,
     used_bytes,
 )
-from tessera.driver.plan.contention import has_neighbours, settle
+from tessera.driver.plan.contention import (
+    MEASURED_SLOTS,
+    has_neighbours,
+    most_devices,
+    settle,
+)
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.noise import Noise
@@ -176,6 +181,9 @@ class _Trial:
         *,
         copies_take_memory: bool,
     ) -> None:
+        # Times beside neighbours are those of as many requests at each device as were measured.
+        beside = not copies_take_memory
+        self._least_slots = MEASURED_SLOTS * most_devices(candidate) if beside else 1
         self.setting = setting
         self.attempt = attempt
         self.candidate = candidate
@@ -215,7 +223,7 @@ class _Trial:
             if _PAYS * more > best:
                 break
             most, best = 2 * most, more
-        too_few, enough = 0, most
+        too_few, enough = min(self._least_slots, most) - 1, most
         while enough - too_few > 1:
             middle = (enough + too_few) // 2
             if self.period(self.at(middle)) <= AS_GOOD * best:
@@ -230,7 +238,7 @@ class _Trial:
         latency = alone(self.lowered, self.shares, self.hardware)
         share = max(replica.share for replica in self.lowered)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
-        low, high = 1, min(max(wanted, 1), MOST_SLOTS)
+        low, high = 1, min(max(wanted, self._least_slots), MOST_SLOTS)
         if self._fits(high):
             return high
         while high - low > 1:
