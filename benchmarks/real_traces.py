@@ -1,8 +1,7 @@
 """Traces of real models at real sizes, written from shapes: no capture, no GPU, no contents.
 
 In: a model, a phase, a batch, a context, how many layers. Out: the text of a trace of `op` records,
-as PyTorch would call them one by one, with the projections of queries, keys and values in one
-product and those of gate and up in one, as servers have them:
+as PyTorch would call them one by one:
 
     python benchmarks/real_traces.py llama-8b --phase decode --batch 8 --context 4096 -o decode.ptx
 
@@ -12,7 +11,8 @@ reads `batch` prompts of `context` tokens. KV caches are states with room for `c
 of the MMDiT is one denoising step.
 
 What the table of operators lacks is written with what it has, or left out:
-- Rotary embeddings are five calls (neg, cat, mul, mul, add), SwiGLU two, as in eager PyTorch.
+- Rotary embeddings are three calls (roll, mul, addcmul, with the sign in the table of sines), SwiGLU
+  is two.
 - There is no grouped product. The experts of a MoE layer are a `bmm` over the experts that are hit,
   with as many rows for each. How many are hit is what random routing would give, and the first
   ones stand for them; who goes where is an input.
@@ -151,7 +151,9 @@ class Draft:
         dtype = dtype or self.dtype
         size = prod(shape) * WIDTHS[dtype]
         extents = "x".join(map(str, shape))
-        self.buffers.append(f"//! buffer {name} bytes={size} role={role} dtype={dtype} shape={extents}")
+        self.buffers.append(
+            f"//! buffer {name} bytes={size} role={role} dtype={dtype} shape={extents}"
+        )
         return View(name, dtype, shape, row_major(shape))
 
     def temp(self, *shape: int, dtype: str = "") -> View:
@@ -159,7 +161,9 @@ class Draft:
         self.temps += 1
         return self.buffer(f"t{self.temps}", "temp", *shape, dtype=dtype)
 
-    def call(self, operator: str, reads: Sequence[View], *writes: View, **attributes: object) -> View:
+    def call(
+        self, operator: str, reads: Sequence[View], *writes: View, **attributes: object
+    ) -> View:
         """A call; the first thing it writes comes back."""
         listed = (", ".join(view.text() for view in views) for views in (reads, writes))
         read, written = listed
@@ -232,7 +236,9 @@ def decoder_trace(
         x = draft.same("add.Tensor", x, made)
     last = draft.rms_norm(x.part(1, new - 1, 1), "norm")
     weight = draft.buffer("head.weight", "weight", model.vocabulary, model.hidden)
-    draft.call("linear", [last, weight], draft.buffer("logits", "output", batch, 1, model.vocabulary))
+    draft.call(
+        "linear", [last, weight], draft.buffer("logits", "output", batch, 1, model.vocabulary)
+    )
     return draft.text()
 
 
@@ -241,16 +247,15 @@ def _attention(
 ) -> View:
     name, heads, groups = f"layers.{layer}", model.heads, model.kv_heads
     normed = draft.rms_norm(x, f"{name}.attention_norm")
-    wide = (heads + 2 * groups) * model.head
-    joined = draft.linear(normed, f"{name}.qkv", wide, bias=model.biases)
-    # [batch, new, heads, head] with queries, keys and values one after the other
-    parts = joined.split(2, heads + 2 * groups, model.head).turned(0, 2, 1, 3)
-    turned = _rotated(draft, parts.part(1, 0, heads + groups), turns)
+    query, key, value = (
+        draft.linear(normed, f"{name}.{kind}", count * model.head, bias=model.biases)
+        .split(2, count, model.head)
+        .turned(0, 2, 1, 3)
+        for kind, count in (("query", heads), ("key", groups), ("value", groups))
+    )
+    query, key = (_rotated(draft, part, turns) for part in (query, key))
     caches = []
-    for kind, fresh in (
-        ("key", turned.part(1, heads, groups)),
-        ("value", parts.part(1, heads + groups, groups)),
-    ):
+    for kind, fresh in (("key", key), ("value", value)):
         cache = draft.buffer(
             f"{name}.{kind}_cache", "state", step.rows, groups, step.capacity, model.head
         ).part(0, 0, step.batch)
@@ -262,7 +267,7 @@ def _attention(
     if is_windowed and step.new == 1:
         first = total - model.window
     seen = [cache.part(2, first, total - first) for cache in caches]
-    reads, attributes = [turned.part(1, 0, heads), *seen], {"enable_gqa": groups < heads}
+    reads, attributes = [query, *seen], {"enable_gqa": groups < heads}
     if is_windowed and step.new > 1:
         mask = "window_mask"
         known = any(line.startswith(f"//! buffer {mask} ") for line in draft.buffers)
@@ -283,19 +288,15 @@ def _attention(
 
 
 def _rotated(draft: Draft, x: View, turns: Sequence[View]) -> View:
-    """Rotary embedding: x cos + (-x2, x1) sin."""
-    half = x.shape[-1] // 2
-    negated = draft.same("neg", x.part(3, half, half))
-    swapped = draft.call("cat", [negated, x.part(3, 0, half)], draft.temp(*x.shape), dim=-1)
+    """Rotary embedding: x cos + (x2, x1) sin, where half of the sines are negative."""
+    swapped = draft.same("roll", x, shifts=[x.shape[-1] // 2], dims=[3])
     straight = draft.same("mul.Tensor", x, turns[0])
-    crossed = draft.same("mul.Tensor", swapped, turns[1])
-    return draft.same("add.Tensor", straight, crossed)
+    return draft.same("addcmul", straight, swapped, turns[1])
 
 
 def _feed_forward(draft: Draft, model: Decoder, x: View, layer: int) -> View:
-    both = draft.linear(x, f"layers.{layer}.gate_up", 2 * model.inner)
-    gate = draft.same("silu", both.part(2, 0, model.inner))
-    product = draft.same("mul.Tensor", gate, both.part(2, model.inner, model.inner))
+    gate, up = (draft.linear(x, f"layers.{layer}.{kind}", model.inner) for kind in ("gate", "up"))
+    product = draft.same("mul.Tensor", draft.same("silu", gate), up)
     return draft.linear(product, f"layers.{layer}.down", model.hidden)
 
 
@@ -322,9 +323,11 @@ def _experts(draft: Draft, model: Decoder, x: View, layer: int) -> View:
         "index_select", [flat, routed], draft.temp(hit * rows, model.hidden), dim=0
     )
     own = gathered.split(0, hit, rows)
-    both = _expert_product(draft, model, own, f"{name}.gate_up", 2 * model.inner)
-    gate = draft.same("clamp_max", both.part(2, 0, model.inner), max=7.0)
-    up = draft.same("clamp", both.part(2, model.inner, model.inner), min=-7.0, max=7.0)
+    gate, up = (
+        _expert_product(draft, model, own, f"{name}.{kind}", model.inner) for kind in ("gate", "up")
+    )
+    gate = draft.same("clamp_max", gate, max=7.0)
+    up = draft.same("clamp", up, min=-7.0, max=7.0)
     scaled = draft.same("mul.Tensor", gate, other=1.702)
     opened = draft.same("sigmoid", scaled)
     gated = draft.same("mul.Tensor", gate, opened)
@@ -378,17 +381,19 @@ def _image_block(
         own = f"{name}.{stream}"
         made = draft.linear(moment, f"{own}.modulation", 6 * model.hidden, bias=True)
         changes[stream] = [
-            replace(made.part(1, at * model.hidden, model.hidden), shape=(batch, 1, model.hidden),
-                    strides=(6 * model.hidden, model.hidden, 1))
+            replace(
+                made.part(1, at * model.hidden, model.hidden),
+                shape=(batch, 1, model.hidden),
+                strides=(6 * model.hidden, model.hidden, 1),
+            )
             for at in range(6)
         ]
         normed = _modulated(draft, x[stream], changes[stream][0], changes[stream][1])
-        joined = draft.linear(normed, f"{own}.qkv", 3 * model.hidden, bias=True)
-        split = joined.split(2, 3, model.heads, head)
         views = [
-            replace(view, shape=(*view.shape[:2], *view.shape[3:]),
-                    strides=(*view.strides[:2], *view.strides[3:]))
-            for view in (split.part(2, at, 1) for at in range(3))
+            draft.linear(normed, f"{own}.{kind}", model.hidden, bias=True).split(
+                2, model.heads, head
+            )
+            for kind in ("query", "key", "value")
         ]
         query, key = (
             draft.rms_norm(view, f"{own}.{kind}_norm")
