@@ -11,8 +11,8 @@ reads `batch` prompts of `context` tokens. KV caches are states with room for `c
 of the MMDiT is one denoising step.
 
 What the table of operators lacks is written with what it has, or left out:
-- Rotary embeddings are three calls (roll, mul, addcmul, with the sign in the table of sines), SwiGLU
-  is two.
+- Rotary embeddings are three calls (roll, mul, addcmul, with the sign in the table of sines).
+  SwiGLU is two.
 - There is no grouped product. The experts of a MoE layer are a `bmm` over the experts that are hit,
   with as many rows for each. How many are hit is what random routing would give, and the first
   ones stand for them; who goes where is an input.

@@ -13,7 +13,7 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
   whose sequence has a place begins first.
 - With a gate, a request begins when the one before it of its trace has passed the gate.
 
-Work of one request that stands in a row on a device is one event. Where older work comes in between,
+Work of one request in a row on a device is one event. Where older work comes in between,
 the row is cut at the end of what is being done.
 """
 

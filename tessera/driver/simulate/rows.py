@@ -16,7 +16,7 @@ RowPlace = tuple[tuple[int, ...], int]
 
 
 class Row:
-    """A row that a device does. `ends_ns` has the end of each node; `count` is that of its event."""
+    """A row that a device does: the end of each node, and the number of its event."""
 
     __slots__ = ("count", "ends_ns", "nodes", "request")
 
