@@ -1,12 +1,12 @@
 """What `tessc plan` prints against the simulation of the file that it wrote.
 
 A case is one or two traces (examples, or real sizes from `real_traces.py`), GPUs, a link, memory,
-an objective, slots. Each is planned, and planned again with every `--strategy`; each plan is written,
-read back and simulated. Checked:
+an objective, slots. Each is planned, and planned again with every `--strategy`. Each plan is
+written, read back and simulated. Checked:
 
 - rate and latencies are within 1% of what the plan says,
-- no strategy is ahead of the chosen plan in simulation by more than 0.1%. Where the error bars held a
-  split back, the plan without one is compared with other plans without one, and that is counted.
+- no strategy is ahead of the chosen plan in simulation by more than 0.1%. Where the error bars held
+  a split back, the plan without one is compared with others without one, and that is counted.
 
     python benchmarks/promises.py -o benchmarks/results/promises.json --plans 300
 
@@ -186,7 +186,7 @@ def _tight(traces: list[str], options: PlanOptions) -> Iterator[str]:
 
 
 def _behind(plans: dict[str, dict[str, object]]) -> float:
-    """How far the chosen plan is behind the best strategy that it is compared with; 0: it is not."""
+    """How far the chosen plan is behind the best of what it is compared with."""
     chosen = plans["chosen"]
     if "value" not in chosen:
         return 0.0
