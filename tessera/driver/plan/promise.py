@@ -44,6 +44,8 @@ _PAYS = 1.005
 _NEAR_ENOUGH = 1.002
 _NEAR = 1.01
 _MOST_GATES = 6
+_LOSES = 1.02
+_MOST_LOSSES = 2
 _SPREAD = 0.05
 _SEEDS = (1, 2)
 WAITING = "requests that wait for each other"
@@ -268,12 +270,16 @@ class _Trial:
         floor = busiest_ns(self.candidate)
         best = replicas
         for trace in range(len(self.shares)):
+            losses = 0
             for gate in self._gates(replicas[0], trace, floor):
                 if self.period(best) <= _NEAR * floor:
                     return best
                 gated = tuple(with_gate(replica, trace, gate) for replica in best)
                 if self._is_better(gated, best):
                     best = gated
+                losses += self.period(gated) > _LOSES * self.period(best)
+                if losses == _MOST_LOSSES:  # later gates let even fewer requests begin
+                    break
         return best
 
     def _is_better(self, gated: tuple[Replica, ...], plain: tuple[Replica, ...]) -> bool:
