@@ -8,7 +8,7 @@ written, read back and simulated. Checked:
 - no strategy is ahead of the chosen plan in simulation by more than 0.1%. Where the error bars held
   a split back, the plan without one is compared with others without one, and that is counted.
 
-    python benchmarks/promises.py -o benchmarks/results/promises.json --plans 300
+    python -m benchmarks.promises -o benchmarks/results/promises.json --plans 300
 
 Cases are drawn with a seed. What is in the file already is not done again. A plan that takes more
 than `--limit` seconds of processor time is noted as such.
