@@ -27,7 +27,7 @@ from itertools import accumulate
 
 from tessera.driver.simulate.hardware import UNLIMITED
 from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica
-from tessera.driver.simulate.rows import Row, rows_of
+from tessera.driver.simulate.rows import WorkRow, rows_of
 from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
@@ -103,7 +103,7 @@ class EventLoop:
         self._events: list[tuple[float, int, MovingRequest | None, int]] = []
         self._count = 0
         self._age = 0
-        self._rows: list[Row | None] = [None] * len(self._names)
+        self._rows: list[WorkRow | None] = [None] * len(self._names)
         self._cut: set[int] = set()
         self._intakes = [Intake(index, replica, numbers) for index, replica in enumerate(replicas)]
         if not keep_timeline:
@@ -319,7 +319,7 @@ class EventLoop:
             ends_ns = list(accumulate((columns.ns[one] for one in nodes), initial=self._now))[1:]
             self._busy_ns[place] += ends_ns[-1] - self._now
             self._push(ends_ns[-1], request, nodes[-1])
-            self._rows[place] = Row(request, nodes, ends_ns, self._count)
+            self._rows[place] = WorkRow(request, nodes, ends_ns, self._count)
             return
         ns = columns.ns[node]
         self._busy_ns[place] += ns
@@ -327,7 +327,7 @@ class EventLoop:
         if self._timeline is not None:
             self._note(request, node, ns)
 
-    def _cut_row(self, place: int, row: Row, entry: tuple[int, int]) -> None:
+    def _cut_row(self, place: int, row: WorkRow, entry: tuple[int, int]) -> None:
         """End a row before the first node that has not begun and that `entry` goes before."""
         age = row.request.age
         done = bisect.bisect_left(row.ends_ns, self._now) + 1

@@ -15,7 +15,7 @@ from tessera.driver.simulate.work import COMPUTE
 RowPlace = tuple[tuple[int, ...], int]
 
 
-class Row:
+class WorkRow:
     """A row that a device does: the end of each node, and the number of its event."""
 
     __slots__ = ("count", "ends_ns", "nodes", "request")
