@@ -111,6 +111,17 @@ def assert_both_agree(case: Case) -> None:
         assert_same(times_of(fast, replica), times_of(slow, replica))
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_are_what_their_steps_are_one_by_one(seed: int) -> None:
+    """With a timeline every step is an event of its own."""
+    case = a_case(seed)
+    rows, steps = (
+        back_to_back(case.plan, case.hardware, 9, timeline=timeline) for timeline in (False, True)
+    )
+    assert rows.passages == steps.passages
+    assert rows.busy_ns == pytest.approx(steps.busy_ns)
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_both_simulators_agree(seed: int) -> None:
     assert_both_agree(a_case(seed))

@@ -35,6 +35,9 @@ from tessera.passes.placement.plan_problem import Planning
 from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
 
+Lowered = dict[object, tuple[tuple[str, ...], LoweredReplica]]
+"""Launch programs by where each step is, up to the names of devices, with those names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
@@ -163,22 +166,29 @@ def overflows(plan: Plan) -> bool:
 
 
 def lower_candidate(
-    setting: PlanSetting, attempt: Attempt, chosen: Candidate, policy: str = ""
+    setting: PlanSetting,
+    attempt: Attempt,
+    chosen: Candidate,
+    policy: str = "",
+    *,
+    known: Lowered | None = None,
 ) -> tuple[Replica, ...]:
     """The replicas of a candidate, with their launch programs.
 
-    Replicas that differ only in which devices they have are lowered once.
+    Replicas that differ only in which devices they have are lowered once, and not at all if they
+    are in `known`, which grows.
     """
     names = [device.name for device in setting.machine.devices]
-    known: dict[tuple[tuple[int, ...], ...], tuple[tuple[str, ...], LoweredReplica]] = {}
+    known = {} if known is None else known
     replicas = []
     for part_plan in chosen.replicas:
         parts = split_placement(setting, attempt.planning, part_plan)
         order = tuple(dict.fromkeys(device for part in parts for device in part))
         pattern = tuple(tuple(order.index(device) for device in part) for part in parts)
         devices = tuple(names[device] for device in order)
-        if pattern not in known:
-            known[pattern] = (
+        key = pattern, attempt.slots, attempt.lanes
+        if key not in known:
+            known[key] = (
                 devices,
                 lower_replica(
                     [trace.program for trace in setting.traces],
@@ -188,7 +198,7 @@ def lower_candidate(
                     lanes=attempt.lanes,
                 ),
             )
-        first, lowered = known[pattern]
+        first, lowered = known[key]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
         replicas.append(
             Replica(

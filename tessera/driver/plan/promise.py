@@ -18,6 +18,7 @@ from math import ceil
 
 from tessera.driver.plan.assemble import (
     Attempt,
+    Lowered,
     PlanSetting,
     Simulated,
     lower_candidate,
@@ -45,8 +46,11 @@ AS_GOOD = 1.002
 """Fewer slots that lose no more than this are preferred."""
 
 _PAYS = 1.005
+_NEAR_ENOUGH = 1.002
 _NEAR = 1.01
-_MOST_GATES = 12
+_MOST_GATES = 6
+_LOSES = 1.02
+_MOST_LOSSES = 2
 _SPREAD = 0.05
 _SEEDS = (1, 2)
 WAITING = "requests that wait for each other"
@@ -87,11 +91,14 @@ def promises(
     Of those with one name the best alone. `keep_slots`: the slots are those of the attempt.
     """
     made: dict[object, Promise] = {}
+    known: Lowered = {}
     for attempt, choice in tried:
         for candidate in choice.candidates:
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
             if key not in made and not _is_beaten(candidate, made.values()):
-                made[key] = promise(setting, attempt, candidate, objective, keep_slots=keep_slots)
+                made[key] = promise(
+                    setting, attempt, candidate, objective, keep_slots=keep_slots, known=known
+                )
     by_name: dict[str, Promise] = {}
     for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
         by_name.setdefault(made_promise.chosen.name, made_promise)
@@ -118,13 +125,14 @@ def promise(
     objective: str,
     *,
     keep_slots: bool = False,
+    known: Lowered | None = None,
 ) -> Promise:
-    """A candidate as it would run."""
+    """A candidate as it would run; `known` are launch programs of other candidates."""
     beside = has_neighbours(setting)
     if beside:
         settled = settle(setting, attempt, candidate)
         setting, attempt, candidate = settled.setting, settled.attempt, settled.candidate
-    trial = _Trial(setting, attempt, candidate, copies_take_memory=not beside)
+    trial = _Trial(setting, attempt, candidate, copies_take_memory=not beside, known=known)
     replicas = trial.lowered
     if not keep_slots and objective != Objective.LATENCY:
         replicas = trial.with_slots()
@@ -180,6 +188,7 @@ class _Trial:
         candidate: Candidate,
         *,
         copies_take_memory: bool,
+        known: Lowered | None = None,
     ) -> None:
         # Times beside neighbours are those of as many requests at each device as were measured.
         beside = not copies_take_memory
@@ -189,7 +198,7 @@ class _Trial:
         self.candidate = candidate
         self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
         self.shares = tuple(trace.planned.share for trace in setting.traces)
-        self.lowered = lower_candidate(setting, attempt, candidate)
+        self.lowered = lower_candidate(setting, attempt, candidate, known=known)
         self._known: dict[object, float] = {}
 
     def simulate(self, replicas: Sequence[Replica], seed: int | None = None) -> Simulation:
@@ -218,13 +227,14 @@ class _Trial:
             return self.lowered
         most = self._most()
         best = self.period(self.at(most))
-        while 2 * most <= MOST_SLOTS and self._fits(2 * most):
+        floor = _NEAR_ENOUGH * busiest_ns(self.candidate)
+        while best > floor and 2 * most <= MOST_SLOTS and self._fits(2 * most):
             more = self.period(self.at(2 * most))
             if _PAYS * more > best:
                 break
             most, best = 2 * most, more
         too_few, enough = min(self._least_slots, most) - 1, most
-        while enough - too_few > 1:
+        while enough - too_few > max(1, enough // 8):
             middle = (enough + too_few) // 2
             if self.period(self.at(middle)) <= AS_GOOD * best:
                 enough = middle
@@ -268,12 +278,16 @@ class _Trial:
         floor = busiest_ns(self.candidate)
         best = replicas
         for trace in range(len(self.shares)):
+            losses = 0
             for gate in self._gates(replicas[0], trace, floor):
                 if self.period(best) <= _NEAR * floor:
                     return best
                 gated = tuple(with_gate(replica, trace, gate) for replica in best)
                 if self._is_better(gated, best):
                     best = gated
+                losses += self.period(gated) > _LOSES * self.period(best)
+                if losses == _MOST_LOSSES:  # later gates let even fewer requests begin
+                    break
         return best
 
     def _is_better(self, gated: tuple[Replica, ...], plain: tuple[Replica, ...]) -> bool:

@@ -12,6 +12,9 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
   to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
   whose sequence has a place begins first.
 - With a gate, a request begins when the one before it of its trace has passed the gate.
+
+Work of one request in a row on a device is one event. Where older work comes in between,
+the row is cut at the end of what is being done.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import bisect
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tessera.driver.simulate.hardware import UNLIMITED
 from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica
+from tessera.driver.simulate.rows import WorkRow, rows_of
 from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
@@ -98,7 +103,13 @@ class EventLoop:
         self._events: list[tuple[float, int, MovingRequest | None, int]] = []
         self._count = 0
         self._age = 0
+        self._rows: list[WorkRow | None] = [None] * len(self._names)
+        self._cut: set[int] = set()
         self._intakes = [Intake(index, replica, numbers) for index, replica in enumerate(replicas)]
+        if not keep_timeline:
+            for intake in self._intakes:
+                for columns in intake.columns.values():
+                    columns.rows = rows_of(columns)
         self._touched: set[int] = set()
         self._wires_changed = False
         self._changed: set[int] = set()
@@ -119,8 +130,10 @@ class EventLoop:
         while events and not self._is_over(enough):
             now = self._now = events[0][0]
             while events and events[0][0] <= now:
-                _, _, request, number = heapq.heappop(events)
-                if request is None:
+                _, count, request, number = heapq.heappop(events)
+                if count in self._cut:
+                    self._cut.discard(count)
+                elif request is None:
                     self._changed.add(number)
                 else:
                     self._end(request, number)
@@ -129,8 +142,8 @@ class EventLoop:
     def traffic(self) -> Journal:
         """What has happened so far."""
         busy_ns = self._busy_ns.copy()
-        for at_ns, _, request, node in self._events:  # what is under way has time ahead of it
-            columns = None if request is None else request.columns
+        for at_ns, count, request, node in self._events:  # what is under way has time ahead of it
+            columns = None if request is None or count in self._cut else request.columns
             if columns is not None and columns.kind[node] != WAIT:
                 for place in columns.place[node]:
                     part = columns.rate[node] / self._whole[place] if columns.rate[node] else 1.0
@@ -244,6 +257,9 @@ class EventLoop:
             place = columns.place[node][0]
             heapq.heappush(self._ready[place], (request.age, node, request))
             self._touched.add(place)
+            row = self._rows[place]
+            if row is not None and request.age <= row.request.age:
+                self._cut_row(place, row, (request.age, node))
         elif kind == WIRE:
             bisect.insort(self._wires, (request.age, node, request))
             self._wires_changed = True
@@ -260,6 +276,10 @@ class EventLoop:
             place = columns.place[node][0]
             self._is_busy[place] = False
             self._touched.add(place)
+            row = self._rows[place]
+            if row is not None:
+                request.left -= len(row.nodes) - 1
+                self._rows[place] = None
         elif kind == WIRE:
             for place in columns.place[node]:
                 self._room[place] += columns.rate[node]
@@ -290,13 +310,36 @@ class EventLoop:
         ready = self._ready[place]
         if self._is_busy[place] or not ready:
             return
-        _, node, request = heapq.heappop(ready)
-        ns = request.columns.ns[node]
+        age, node, request = heapq.heappop(ready)
+        columns = request.columns
         self._is_busy[place] = True
+        in_row = columns.rows[node] if columns.rows else None
+        if in_row is not None and not (ready and ready[0][0] <= age):
+            nodes = in_row[0][in_row[1] :]
+            ends_ns = list(accumulate((columns.ns[one] for one in nodes), initial=self._now))[1:]
+            self._busy_ns[place] += ends_ns[-1] - self._now
+            self._push(ends_ns[-1], request, nodes[-1])
+            self._rows[place] = WorkRow(request, nodes, ends_ns, self._count)
+            return
+        ns = columns.ns[node]
         self._busy_ns[place] += ns
         self._push(self._now + ns, request, node)
         if self._timeline is not None:
             self._note(request, node, ns)
+
+    def _cut_row(self, place: int, row: WorkRow, entry: tuple[int, int]) -> None:
+        """End a row before the first node that has not begun and that `entry` goes before."""
+        age = row.request.age
+        done = bisect.bisect_left(row.ends_ns, self._now) + 1
+        while done < len(row.nodes) and (age, row.nodes[done]) < entry:
+            done += 1
+        if done >= len(row.nodes):
+            return
+        self._cut.add(row.count)
+        self._busy_ns[place] -= row.ends_ns[-1] - row.ends_ns[done - 1]
+        row.nodes, row.ends_ns = row.nodes[:done], row.ends_ns[:done]
+        self._push(row.ends_ns[-1], row.request, row.nodes[-1])
+        row.count = self._count
 
     def _serve_wires(self) -> None:
         """Transfers begin whose path has room, the oldest first."""

@@ -7,7 +7,7 @@ In: requests that come, in order. Out: those that may begin, the oldest first. T
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.driver.simulate.work import RequestWork
@@ -40,9 +40,20 @@ class SimulatedReplica:
 
 
 class WorkColumns:
-    """The work of a request as columns, places as numbers."""
+    """The work of a request as columns, places as numbers. `rows` may be empty: see `rows.py`."""
 
-    __slots__ = ("after", "before", "first", "gate", "kind", "ns", "operations", "place", "rate")
+    __slots__ = (
+        "after",
+        "before",
+        "first",
+        "gate",
+        "kind",
+        "ns",
+        "operations",
+        "place",
+        "rate",
+        "rows",
+    )
 
     def __init__(self, work: RequestWork, numbers: dict[str, int]) -> None:
         self.kind = [node.kind for node in work.nodes]
@@ -54,6 +65,7 @@ class WorkColumns:
         self.first = [index for index, node in enumerate(work.nodes) if not node.before]
         self.gate = -1 if work.gate is None else work.gate
         self.operations = work.operations
+        self.rows: Sequence[tuple[tuple[int, ...], int] | None] = ()
 
 
 class MovingRequest:

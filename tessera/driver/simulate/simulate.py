@@ -22,7 +22,7 @@ from tessera.driver.simulate.turns import always, most_behind, sequence_turns
 from tessera.driver.simulate.work import WIRE, RequestWork, request_work
 from tessera.ir.plan.plan import Plan, Replica
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 6
 """Requests per slot that are followed at most for a steady state; a round is one per slot."""
 
 LEAST_ROUND = 6
@@ -130,6 +130,8 @@ def _saturate(
         if number > 2 and all(map(_is_near, took, before)):
             break
         before = took
+    else:
+        took = [_without_first_third(loop.ends_of(index), c) for index, c in enumerate(rounds)]
     period = max(
         replica.share * ns / count
         for replica, ns, count in zip(replicas, took, rounds, strict=True)
@@ -140,6 +142,12 @@ def _saturate(
     ended = {index: loop.ends_of(index)[-count] for index, count in enumerate(rounds)}
     counted = [p for p in traffic.passages if p.ended_ns >= ended[p.replica]]
     return _summary(period, counted, traffic)
+
+
+def _without_first_third(ends_ns: Sequence[float], count: int) -> float:
+    """The time of a round, without those of the first third."""
+    first = MOST_ROUNDS // 3
+    return (ends_ns[MOST_ROUNDS * count - 1] - ends_ns[first * count - 1]) / (MOST_ROUNDS - first)
 
 
 def busiest_ns(

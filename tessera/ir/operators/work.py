@@ -45,9 +45,14 @@ def convolved(bound: Bound) -> Work:
 
 
 def attended(bound: Bound) -> Work:
-    """Two matrix products."""
+    """Two matrix products, over the keys that each query sees; heads are those of the queries."""
     query, value = bound.shape("query"), bound.shape("value")
-    return Work(2.0 * prod(query[:-1]) * value[-2] * (query[-1] + value[-1]), Unit.MATRIX)
+    queries, keys = query[-2], value[-2]
+    seen = queries * keys
+    if bound.flag("is_causal"):  # query i sees the first i + 1 keys
+        first = min(queries, keys)
+        seen = first * (first + 1) // 2 + (queries - first) * keys
+    return Work(2.0 * prod(query[:-2]) * seen * (query[-1] + value[-1]), Unit.MATRIX)
 
 
 def sorted_elements(bound: Bound) -> Work:

@@ -6,12 +6,16 @@ Two operations on different queues of a device that touch the same memory, one o
 are ordered by an event; memory is compared by address, so that buffers that share bytes are ordered
 too. A clock per operation (how much of each queue is done when it is) leaves out events that others
 imply. A buffer is freed when the first operation comes that touches a later user of its bytes.
+
+Only bytes that a transfer touches, and buffers that share bytes with them, are watched: all else is
+done on one queue, in order.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tessera.ir.plan.launch_program import (
     AreaKind,
@@ -68,10 +72,37 @@ def find_queues(
     """The programs of all devices; `sizes` are those of the areas."""
     for device in devices:
         mine = {int(place.buffer): place for place in places if place.device == device}
-        builder = _QueueBuilder(use, device, mine, sizes)
+        builder = _QueueBuilder(use, device, mine, sizes, _watched(use, device, mine))
         for action in use.actions:
             builder.add(action)
         yield builder.program()
+
+
+def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozenset[int]:
+    """The buffers that transfers of a device touch, and those that have bytes of them."""
+    watched = {
+        int(action.what.buffer)
+        for action in use.actions
+        if isinstance(action.what, Transfer) and device in (action.what.source, action.what.target)
+    }
+    spans = {
+        buffer: (place.offset, place.offset + use.program.buffers[buffer].bytes)
+        for buffer, place in places.items()
+        if place.kind is AreaKind.SLOT
+    }
+    moved: list[tuple[int, int]] = []
+    for start, end in sorted(spans[buffer] for buffer in watched if buffer in spans):
+        if moved and start <= moved[-1][1]:
+            moved[-1] = (moved[-1][0], max(end, moved[-1][1]))
+        else:
+            moved.append((start, end))
+    starts = [start for start, _ in moved]
+    for buffer, (start, end) in spans.items():
+        before = bisect_right(starts, start) - 1
+        is_behind = before >= 0 and moved[before][1] > start
+        if is_behind or (before + 1 < len(starts) and starts[before + 1] < end):
+            watched.add(buffer)
+    return frozenset(watched)
 
 
 @dataclass(slots=True)
@@ -92,6 +123,7 @@ class _QueueBuilder:
     device: str
     places: dict[int, Place]
     sizes: Mapping[tuple[str, AreaKind], int]
+    watched: frozenset[int]
     entries: list[_Entry] = field(default_factory=list)
     queues: tuple[list[_Entry], ...] = field(default_factory=lambda: ([], [], []))
     clocks: tuple[list[_Clock], ...] = field(default_factory=lambda: ([], [], []))
@@ -105,6 +137,8 @@ class _QueueBuilder:
                 touches = []
                 for buffer, touched in self.use.steps.of(step).items():
                     self._claim(buffer, Queue.COMPUTE)
+                    if buffer not in self.watched:
+                        continue
                     reads = intervals.subtract(touched.reads, touched.writes)
                     touches += self._touch(buffer, intervals.pairs(reads), writes=False)
                     touches += self._touch(buffer, intervals.pairs(touched.writes), writes=True)
@@ -157,12 +191,13 @@ class _QueueBuilder:
             if start < end and place.offset < stop:
                 del self.present[other]
                 whole = _Touch(AreaKind.SLOT, ((start, stop),), True)
-                self._emit(queue, Free(ir.BufferId(other)), [whole] if start < stop else [])
+                is_watched = start < stop and other in self.watched
+                self._emit(queue, Free(ir.BufferId(other)), [whole] if is_watched else [])
         self.present[int(buffer)] = (place.offset, end)
 
     def _touch(self, buffer: int, touched: Bytes, *, writes: bool) -> list[_Touch]:
         place = self.places[int(buffer)]
-        if place.kind is AreaKind.WEIGHTS or not touched:
+        if place.kind is AreaKind.WEIGHTS or not touched or int(buffer) not in self.watched:
             return []
         at = place.offset
         return [_Touch(place.kind, tuple((at + s, at + e) for s, e in touched), writes)]
@@ -206,7 +241,7 @@ class _QueueBuilder:
 
     def _note(self, touch: _Touch, queue: int, number: int) -> None:
         def read(old: _Use) -> _Use:
-            return replace(old, reads=_with(old.reads, queue, number))
+            return _Use(old.writes, _with(old.reads, queue, number))
 
         written = _Use(writes=_with(_NONE, queue, number))
         change = (lambda _: written) if touch.writes else read

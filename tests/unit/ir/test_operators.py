@@ -123,6 +123,32 @@ def test_work() -> None:
     assert moved.unit is Unit.MEMORY
 
 
+def attention_work(queries: int, keys: int, heads: int = 4, *, causal: bool) -> float:
+    own, kept = f"[2,4,{queries},8]", f"[2,{heads},{keys},8]"
+    size = 2 * 4 * 4 * max(queries, keys) * 8
+    call = (
+        f"aten::scaled_dot_product_attention reads=[q:f32{own}, k:f32{kept}, k:f32{kept}] "
+        f'writes=[o:f32{own}] attrs={{"is_causal": {str(causal).lower()}}}'
+    )
+    buffers = "".join(f"//! buffer {name} bytes={size} role=temp\n" for name in "qko")
+    (work,) = parse_trace(f"//! tessera.trace 1\n{buffers}//! op {call}\n").steps
+    assert isinstance(work, ir.LibraryCall)
+    counted = work_of(work)
+    assert counted is not None
+    return counted.operations
+
+
+def test_attention_counts_the_keys_that_each_query_sees() -> None:
+    """Half of them with a causal mask, and some; fewer heads of keys are no less work."""
+    one = 2 * 2 * 4 * (8 + 8)  # per query and key
+    assert attention_work(5, 7, causal=False) == one * 5 * 7
+    assert attention_work(6, 6, causal=True) == one * 21
+    assert attention_work(3, 7, causal=True) == one * (1 + 2 + 3)
+    assert attention_work(7, 3, causal=True) == one * (1 + 2 + 3 + 4 * 3)
+    assert attention_work(1, 9, heads=1, causal=False) == one * 9
+    assert attention_work(1, 9, heads=1, causal=True) == one
+
+
 def test_names_are_those_of_a_trace_and_operands_have_distinct_names() -> None:
     for entry in table().values():
         assert re.fullmatch(r"aten::\w+(\.\w+)?", entry.name)
