@@ -54,8 +54,11 @@ Cost = Duration | Barred
 class LaunchWork:
     """What a launch does in all; `units` are operations by unit, `asked_bytes` count repeats.
 
+    `memory_instructions` are narrow loads, stores and copies (four bytes a lane or fewer), whose
+    lanes may get in each other's way; wider ones count by their bytes.
     `chain` are the instructions of the thread with the most, with its loads and barriers.
-    `shared_bytes` are those of a CTA. `sure`: no branch hung on data.
+    `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
+    shared memory. `sure`: no branch hung on data, and drawn blocks agree.
     """
 
     ctas: int
@@ -69,6 +72,7 @@ class LaunchWork:
     chain_barriers: float
     shared_bytes: int
     sure: bool
+    shared_traffic: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,16 @@
 
 In: a `LaunchWork` (or the operations and bytes of a library call), a `Gpu` and a number of SMs.
 Out: nanoseconds. A launch takes a fixed number of cycles, and then about the largest of: bytes that
-miss L2, at memory bandwidth; bytes asked for, at so many per cycle and SM; arithmetic of each unit,
-at a part of the data sheet's rate; instructions, at so many per cycle and SM; and the chain of one
+miss L2, at memory bandwidth; bytes asked for, and bytes of shared memory, at so many per cycle and
+SM; narrow accesses, whose lanes may get in each other's way; arithmetic of each unit, at a part of
+the data sheet's rate; instructions, at so many per cycle and SM; and the chain of one
 thread (its instructions, loads and barriers one after the other) in each round of CTAs, as many as
 fit on the SMs at once. Small kernels are all chain and fixed cost: that is why cycles count, and
 the clock, more than bandwidth.
 
 The constants are those of `benchmarks/durations.py --fit` on an H200. For other GPUs the same parts
-of their own data sheets are taken; `calibrated_on` says which GPUs were measured.
+of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
+`CALIBRATED_ON` says which GPUs were measured.
 """
 
 from __future__ import annotations
@@ -28,18 +30,21 @@ _SPECIAL_PER_CYCLE = 16.0  # per SM
 class Constants:
     """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
 
-    fixed_cycles: float = 2200.0
+    fixed_cycles: float = 2260.0
     memory: float = 0.89
-    asked_per_cycle: float = 39.0
-    matrix: float = 0.945
-    plain: float = 0.24
-    instructions_per_cycle: float = 3.6
-    accesses_per_cycle: float = 0.107
-    chain_cycles: float = 0.75
-    load_cycles: float = 151.0
-    barrier_cycles: float = 132.0
-    sharpness: float = 19.7
+    asked_per_cycle: float = 43.0
+    matrix: float = 0.67
+    plain: float = 0.945
+    instructions_per_cycle: float = 3.4
+    accesses_per_cycle: float = 0.048
+    shared_per_cycle: float = 110.0
+    chain_cycles: float = 0.88
+    load_cycles: float = 150.0
+    barrier_cycles: float = 69.0
+    sharpness: float = 4.1
     call_cycles: float = 2970.0
+    call_asked: float = 41.0
+    call_sharpness: float = 4.7
     call_memory: float = 0.8
     call_matrix: float = 0.68
     call_plain: float = 0.735
@@ -50,6 +55,26 @@ class Constants:
 
 FITTED = Constants()
 CALIBRATED_ON = ("h200",)
+
+
+@dataclass(frozen=True, slots=True)
+class Sustained:
+    """Parts of a data sheet that large products reach on a GPU by published measurements."""
+
+    memory: float
+    matrix: float
+
+
+# `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
+SUSTAINED = {
+    "a100-80g-sxm": Sustained(memory=0.78, matrix=0.95),
+    "l40s": Sustained(memory=0.78, matrix=0.74),
+}
+
+
+def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
+    """The parts for a GPU: its own where tables say so, or the given ones."""
+    return SUSTAINED.get(gpu.like or gpu.key) or Sustained(memory, matrix)
 
 
 def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int) -> int:
@@ -74,9 +99,9 @@ class Traffic:
     working: float = 0.0
 
     def missed(self, gpu: Gpu) -> float:
-        """Bytes from memory: of warm ones none if half of L2 holds all, all beyond twice L2."""
+        """Bytes from memory: of warm ones none if half of L2 holds all, all beyond 1.4 times L2."""
         working = max(self.working, self.warm)
-        low, high = 0.5 * gpu.l2_bytes, 2.0 * gpu.l2_bytes
+        low, high = 0.5 * gpu.l2_bytes, 1.4 * gpu.l2_bytes
         part = min(1.0, max(0.0, working - low) / (high - low)) if working > 0 else 0.0
         return self.cold + self.warm * part
 
@@ -92,19 +117,23 @@ def launch_ns(
     busy = waves / ceil(waves) if waves < fit else 1.0
     rounds = ceil(work.ctas / (sms * fit))
     cycles = sms * clock * busy
+    reached = parts_of(gpu, constants.memory, constants.matrix)
     parts = [
-        traffic.missed(gpu) / (gpu.memory_bandwidth * constants.memory),
+        traffic.missed(gpu) / (gpu.memory_bandwidth * reached.memory),
         work.asked_bytes / (constants.asked_per_cycle * cycles),
         work.instructions / 32 / (constants.instructions_per_cycle * cycles),
         work.memory_instructions / 32 / (constants.accesses_per_cycle * cycles),
+        work.shared_traffic / (constants.shared_per_cycle * cycles),
         rounds * _chain_cycles(work, constants) / clock,
     ]
+    arithmetic = 0.0  # of one warp, one after the other: scores before weights before sums
     for unit, operations in work.units:
         if unit == "special":
-            parts.append(operations / (_SPECIAL_PER_CYCLE * cycles))
+            arithmetic += operations / (_SPECIAL_PER_CYCLE * cycles)
         else:
-            part = constants.plain if unit in ("fp32", "fp64") else constants.matrix
-            parts.append(operations / (_rate(gpu, unit) * share * part * busy))
+            part = constants.plain if unit in ("fp32", "fp64") else reached.matrix
+            arithmetic += operations / (_rate(gpu, unit) * share * part * busy)
+    parts.append(arithmetic)
     return (constants.fixed_cycles / clock + _together(parts, constants.sharpness)) * 1e9
 
 
@@ -127,16 +156,17 @@ def call_ns(
     """The time of a library call on so many SMs of a GPU."""
     clock = gpu.clock_mhz * 1e6
     plain = work.unit in ("fp32", "fp64")
-    part = constants.call_plain if plain else constants.call_matrix
+    reached = parts_of(gpu, constants.call_memory, constants.call_matrix)
+    part = constants.call_plain if plain else reached.matrix
     busy = min(1.0, work.tiles * constants.call_tiles / sms)
-    memory = constants.reduce_memory if work.reduces else constants.call_memory
+    memory = constants.reduce_memory if work.reduces else reached.memory
     fixed = constants.reduce_cycles if work.reduces else constants.call_cycles
     parts = [
         traffic.missed(gpu) / (gpu.memory_bandwidth * memory),
-        (traffic.warm + traffic.cold) / (constants.asked_per_cycle * sms * clock),
+        (traffic.warm + traffic.cold) / (constants.call_asked * sms * clock),
         work.operations / (_rate(gpu, work.unit) * sms / gpu.sms * part * max(busy, 1e-3)),
     ]
-    return (fixed / clock + _together(parts, constants.sharpness)) * 1e9
+    return (fixed / clock + _together(parts, constants.call_sharpness)) * 1e9
 
 
 def _rate(gpu: Gpu, unit: str) -> float:

@@ -229,7 +229,7 @@ def test_slots_and_lanes(tmp_path: Path) -> None:
     assert found.replicas[0].slots > 4
     name, load = report.insight.limits[0]
     assert name != "slots"
-    assert found.period_ns == load
+    assert found.period_ns == pytest.approx(load, rel=1e-12)
     fewer = plan(str(chain), replace(options, slots=found.replicas[0].slots - 1)).plan
     assert fewer.period_ns > found.period_ns
 
