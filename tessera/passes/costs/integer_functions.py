@@ -1,7 +1,7 @@
 """Integer instructions as plain Python functions, with the rule that loops need of each.
 
-In: an opcode. Out: a function of the bits of its sources, and a `Rule`; None for opcodes that are
-left to `integer_values`, which knows all of them and is slower. Both say the same: a test compares.
+In: an opcode. Out: a function of the bits of its sources, and a `LineRule`; None for opcodes left
+to `integer_values`, which knows all of them and is slower. Both say the same: a test compares.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 from tessera.ir.opcodes import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.costs.loop_forms import Rule
+from tessera.passes.costs.loop_forms import LineRule
 
 Integers = Callable[..., int]
 
@@ -33,7 +33,7 @@ _JOINS: dict[str, Callable[[int, int], int]] = {
 
 
 @cache
-def plain_function(opcode: ptx.Opcode, count: int) -> tuple[Integers, Rule] | None:
+def plain_function(opcode: ptx.Opcode, count: int) -> tuple[Integers, LineRule] | None:
     """The function of an opcode with so many sources, or None; division by 0 raises."""
     types = [m for m in opcode.modifiers if is_type(m)]
     if not types or any(t[0] not in "bsup" or not (t == "pred" or t[1:].isdigit()) for t in types):
@@ -55,7 +55,7 @@ def plain_function(opcode: ptx.Opcode, count: int) -> tuple[Integers, Rule] | No
     if made is None or (bits == 1 and opcode.name not in ("and", "or", "xor", "not", "mov")):
         return None
     kind, build = made
-    return build(bits, is_signed), Rule(kind, bits, bits, is_signed)
+    return build(bits, is_signed), LineRule(kind, bits, bits, is_signed)
 
 
 def _sign(value: int, bits: int) -> int:
@@ -65,7 +65,7 @@ def _sign(value: int, bits: int) -> int:
 
 def _comparison(
     rest: list[str], bits: int, is_signed: bool, count: int
-) -> tuple[Integers, Rule] | None:
+) -> tuple[Integers, LineRule] | None:
     name = rest[0] if rest else ""
     if name in _UNSIGNED:
         name, is_signed = _UNSIGNED[name], False
@@ -80,18 +80,18 @@ def _comparison(
             return int(compare(_sign(a, bits), _sign(b, bits)))
         return int(compare(a & mask, b & mask))
 
-    rule = Rule("compare", bits, 1, is_signed, name)
+    rule = LineRule("compare", bits, 1, is_signed, name)
     if join is None:
         return plain, rule
     return lambda a, b, p: join(plain(a, b), p & 1), rule
 
 
-def _conversion(types: list[str], bits: int, is_signed: bool) -> tuple[Integers, Rule] | None:
+def _conversion(types: list[str], bits: int, is_signed: bool) -> tuple[Integers, LineRule] | None:
     if "pred" in types:
         return None
     wide = type_bits(types[0])
     mask, source = (1 << wide) - 1, (1 << bits) - 1
-    rule = Rule("line", bits, wide, is_signed)
+    rule = LineRule("line", bits, wide, is_signed)
     if is_signed:
         return lambda a: _sign(a, bits) & mask, rule
     return lambda a: a & source & mask, rule
@@ -99,7 +99,7 @@ def _conversion(types: list[str], bits: int, is_signed: bool) -> tuple[Integers,
 
 def _multiplication(
     name: str, rest: list[str], bits: int, is_signed: bool, count: int
-) -> tuple[Integers, Rule] | None:
+) -> tuple[Integers, LineRule] | None:
     if count != (2 if name == "mul" else 3) or rest not in (["lo"], ["wide"]):
         return None
     wide = bits if rest == ["lo"] else 2 * bits
@@ -112,7 +112,7 @@ def _multiplication(
             return _sign(a, bits) * _sign(b, bits)
         return (a & source) * (b & source)
 
-    rule = Rule("product", bits, wide, is_signed)
+    rule = LineRule("product", bits, wide, is_signed)
     if name == "mul":
         return lambda a, b: product(a, b) & mask, rule
     return lambda a, b, c: (product(a, b) + c) & mask, rule

@@ -20,7 +20,7 @@ Operands = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LineRule:
     """What a form needs to know of an instruction: its kind, its bits, its sign, a comparison."""
 
     kind: str
@@ -30,17 +30,19 @@ class Rule:
     compare: str = ""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One line of a thread's log: a step, its guard's value, what it read and made."""
 
     step: int
     guard: int | None
     read: Operands
     made: int | None
-    rule: Rule | None = None
+    rule: LineRule | None = None
 
 
-def more_windows(before: Sequence[Entry], now: Sequence[Entry], skipped: frozenset[int]) -> int:
+def more_windows(
+    before: Sequence[LogEntry], now: Sequence[LogEntry], skipped: frozenset[int]
+) -> int:
     """How many windows follow `now` on its path; `skipped`: steps of loops jumped over inside."""
     if len(before) != len(now):
         return 0
@@ -56,7 +58,7 @@ def more_windows(before: Sequence[Entry], now: Sequence[Entry], skipped: frozens
     return least
 
 
-def _holds(old: Entry, new: Entry, inside: bool) -> int:
+def _holds(old: LogEntry, new: LogEntry, inside: bool) -> int:
     """For how many windows the straight line of one instruction goes on."""
     rule = new.rule
     rises = _rises(old, new)
@@ -77,7 +79,7 @@ def _holds(old: Entry, new: Entry, inside: bool) -> int:
     return min(least, form(rule, read, by, new.made or 0))
 
 
-def _rises(old: Entry, new: Entry) -> list[int] | None:
+def _rises(old: LogEntry, new: LogEntry) -> list[int] | None:
     """How much each operand, and the result, grew; None where known and unknown mix."""
     rises = []
     for a, b in zip((*old.read, old.made), (*new.read, new.made), strict=True):
@@ -98,33 +100,33 @@ def room(value: int, rise: int, bits: int) -> int:
     return (low + half - 1 - value) // rise if rise > 0 else (value - low) // -rise
 
 
-def _line(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _line(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     return FOREVER
 
 
-def _chosen(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _chosen(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     return 0 if by[2] else FOREVER
 
 
-def _product(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _product(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     return 0 if by[0] and by[1] else FOREVER
 
 
-def _shifted_left(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _shifted_left(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     return 0 if by[1] else FOREVER
 
 
-def _shifted_right(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _shifted_right(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     return FOREVER if not by[1] and read[1] < 64 and by[0] % (1 << read[1]) == 0 else 0
 
 
-def _divided(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _divided(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     divisor = read[1]
     small = read[0] < 1 << (rule.bits - 1) and 0 < divisor < 1 << (rule.bits - 1)
     return FOREVER if not by[1] and small and by[0] % divisor == 0 else 0
 
 
-def _masked(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _masked(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     """A mask keeps the low bits of a step that never reaches them, or drops those it never has."""
     for value, mask in ((0, 1), (1, 0)):
         if by[mask]:
@@ -139,7 +141,7 @@ def _masked(rule: Rule, read: list[int], by: list[int], made: int) -> int:
     return 0
 
 
-def _joined(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _joined(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     """`or` and `xor` with bits that the other side never has are sums."""
     for value, other in ((0, 1), (1, 0)):
         high = 1 << (read[other] & ((1 << rule.bits) - 1)).bit_length()
@@ -148,18 +150,18 @@ def _joined(rule: Rule, read: list[int], by: list[int], made: int) -> int:
     return 0
 
 
-def _ordered(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _ordered(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     compare = "lt" if signed(read[0], rule) < signed(read[1], rule) else "ge"
     return turns(signed(read[0], rule) - signed(read[1], rule), by[0] - by[1], compare)
 
 
-def _compared(rule: Rule, read: list[int], by: list[int], made: int) -> int:
+def _compared(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
     if any(by[2:]):
         return 0
     return turns(signed(read[0], rule) - signed(read[1], rule), by[0] - by[1], rule.compare)
 
 
-_FORMS: dict[str, Callable[[Rule, list[int], list[int], int], int]] = {
+_FORMS: dict[str, Callable[[LineRule, list[int], list[int], int], int]] = {
     "line": _line,
     "choice": _chosen,
     "product": _product,
@@ -173,7 +175,7 @@ _FORMS: dict[str, Callable[[Rule, list[int], list[int], int], int]] = {
 }
 
 
-def signed(value: int, rule: Rule) -> int:
+def signed(value: int, rule: LineRule) -> int:
     """The number that an instruction takes some bits for."""
     value &= (1 << rule.bits) - 1
     return value - (1 << rule.bits) if rule.signed and value >> (rule.bits - 1) else value

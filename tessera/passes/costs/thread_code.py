@@ -13,7 +13,7 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.costs.deciding import axes, computes, deciding, packed, targets
 from tessera.passes.costs.integer_functions import Integers, plain_function
-from tessera.passes.costs.loop_forms import Rule
+from tessera.passes.costs.loop_forms import LineRule
 from tessera.passes.costs.work_effects import Effect, effect_of
 
 _ENDS = ("ret", "exit", "trap")
@@ -24,7 +24,7 @@ Source = tuple[int, int]  # a number, the place of a register, or that of a pred
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ThreadStep:
     """One step: `count` instructions with one effect, then an assignment, a branch or an end."""
 
     effect: Effect
@@ -35,7 +35,7 @@ class Step:
     sources: tuple[Source, ...] | None = None
     function: Integers | None = None
     opcode: ptx.Opcode | None = None
-    rule: Rule | None = None
+    rule: LineRule | None = None
     parameter: str | None = None
     special: str = ""
     size: Source | None = None
@@ -49,7 +49,7 @@ class Step:
 class ThreadCode:
     """Steps, names of places, and the indices that the path may hang on."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ThreadStep, ...]
     places: dict[str, int]
     axes: int
 
@@ -101,16 +101,16 @@ def thread_code(function: ptx.Function) -> ThreadCode:
     return ThreadCode(_compact(flat, effects, places), places, hangs_on)
 
 
-def _compact(flat: _Flat, effects: list[Effect], places: dict[str, int]) -> tuple[Step, ...]:
+def _compact(flat: _Flat, effects: list[Effect], places: dict[str, int]) -> tuple[ThreadStep, ...]:
     """Steps, with runs of instructions that decide nothing in one."""
     goes = {n: flat.target(n) for n, s in enumerate(flat.code) if s.opcode.name == "bra"}
     entries = set(goes.values())
-    steps: list[Step] = []
+    steps: list[ThreadStep] = []
     first_step: dict[int, int] = {}
     run: list[Effect] = []
 
     def close() -> None:
-        steps.extend(Step(effect) for effect in _summed(run))
+        steps.extend(ThreadStep(effect) for effect in _summed(run))
         run.clear()
 
     for at, statement in enumerate(flat.code):
@@ -160,14 +160,14 @@ def _summed(run: list[Effect]) -> list[Effect]:
 
 def _steps(
     statement: ptx.Instruction, effect: Effect, places: dict[str, int], jump: int
-) -> list[Step]:
+) -> list[ThreadStep]:
     """The steps of an instruction: one, or one for each part that a `mov` packs or unpacks."""
     made = _step(statement, effect, places, jump)
     if statement.opcode.name != "mov" or len(statement.operands) != 2:
         return [made]
     target, source = statement.operands
     bits = type_bits(statement.opcode.modifiers[-1])
-    found: list[Step] = []
+    found: list[ThreadStep] = []
     if isinstance(target, ptx.Vector) and isinstance(source, ptx.Name):
         wide = bits // len(target.elements)
         for n, element in enumerate(target.elements):
@@ -188,13 +188,15 @@ def _steps(
     return [made, *(replace(step, voided=(), effect=Effect(0)) for step in found)]
 
 
-def _copied(step: Step, source: Source | None, bits: int) -> Step:
+def _copied(step: ThreadStep, source: Source | None, bits: int) -> ThreadStep:
     if source is None:
         return step
-    return replace(step, sources=(source,), function=_cut(0, bits), rule=Rule("line", bits, bits))
+    return replace(
+        step, sources=(source,), function=_cut(0, bits), rule=LineRule("line", bits, bits)
+    )
 
 
-def _part(step: Step, name: str, n: int, bits: int, places: dict[str, int]) -> Step:
+def _part(step: ThreadStep, name: str, n: int, bits: int, places: dict[str, int]) -> ThreadStep:
     """How a part of a register is read: by itself if it was packed, or from the whole."""
     part = places.get(f"{name}#{n}")
     if part is not None:
@@ -214,13 +216,15 @@ def _glue(bits: int) -> Integers:
     return lambda *parts: sum((part & mask) << (n * bits) for n, part in enumerate(parts))
 
 
-def _step(statement: ptx.Instruction, effect: Effect, places: dict[str, int], jump: int) -> Step:
+def _step(
+    statement: ptx.Instruction, effect: Effect, places: dict[str, int], jump: int
+) -> ThreadStep:
     guard = statement.guard
     opcode = statement.opcode
     written = targets(statement)
     parts = [f"{name}#{n}" for name in written for n in range(8)]
     kept = [places[name] for name in (*written, *parts) if name in places]
-    step = Step(
+    step = ThreadStep(
         effect,
         guard=-1 if guard is None else places[guard.register],
         negated=guard is not None and guard.negated,
@@ -258,7 +262,9 @@ def _step(statement: ptx.Instruction, effect: Effect, places: dict[str, int], ju
     )
 
 
-def _predicate(step: Step, opcode: ptx.Opcode, target: ptx.Operand, places: dict[str, int]) -> Step:
+def _predicate(
+    step: ThreadStep, opcode: ptx.Opcode, target: ptx.Operand, places: dict[str, int]
+) -> ThreadStep:
     """Who is elected, and that a wait has ended."""
     if isinstance(target, ptx.Pair):
         target = target.second
@@ -269,8 +275,8 @@ def _predicate(step: Step, opcode: ptx.Opcode, target: ptx.Operand, places: dict
 
 
 def _shuffle(
-    step: Step, opcode: ptx.Opcode, given: list[ptx.Operand], places: dict[str, int]
-) -> Step:
+    step: ThreadStep, opcode: ptx.Opcode, given: list[ptx.Operand], places: dict[str, int]
+) -> ThreadStep:
     """A value that lane 0 hands to its warp: compilers do so with what is the same in all lanes."""
     source = _source(given[0], places)
     lane = given[1] if len(given) > 1 else None

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tessera.passes.costs.integer_values import value_of
-from tessera.passes.costs.loop_forms import FOREVER, Entry, more_windows
-from tessera.passes.costs.thread_code import NEGATED, NUMBER, Source, Step, ThreadCode
+from tessera.passes.costs.loop_forms import FOREVER, LogEntry, more_windows
+from tessera.passes.costs.thread_code import NEGATED, NUMBER, Source, ThreadCode, ThreadStep
 from tessera.passes.costs.work_effects import descriptor_shape
 
 _MOST_STEPS = 60_000  # walked ones: what closed forms skip does not count
@@ -39,7 +39,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrival:
+class _AtHead:
     """The thread at the head of a loop."""
 
     logged: int
@@ -57,8 +57,8 @@ class ThreadWalk:
     parameters: Mapping[str, Value]
     lane: int
     tally: Tally = field(init=False)
-    log: list[Entry] = field(default_factory=list)
-    arrivals: dict[int, list[_Arrival]] = field(default_factory=dict)
+    log: list[LogEntry] = field(default_factory=list)
+    arrivals: dict[int, list[_AtHead]] = field(default_factory=dict)
     rounds: dict[int, int] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     short: dict[int, int] = field(default_factory=dict)
@@ -91,26 +91,26 @@ class ThreadWalk:
                 self._assign(step, at - 1, guard)
         return self.tally
 
-    def _guard(self, step: Step, at: int) -> Value:
+    def _guard(self, step: ThreadStep, at: int) -> Value:
         if step.guard < 0:
             return 1
         value = self.values[step.guard]
         if value is not None:
             taken = (value & 1) ^ step.negated
-            self.log.append(Entry(at, taken, (), None))
+            self.log.append(LogEntry(at, taken, (), None))
             return taken
         if step.jump < 0 and not step.ends:
-            self.log.append(Entry(at, None, (), None))
+            self.log.append(LogEntry(at, None, (), None))
             return None
         if step.dies:
             return 1
         self.tally.sure = False
         self.rounds[at] = self.rounds.get(at, 0) + 1
         leaves = self.rounds[at] > _UNKNOWN_ROUNDS
-        self.log.append(Entry(at, _SETTLED if leaves else _UNSETTLED, (), None))
+        self.log.append(LogEntry(at, _SETTLED if leaves else _UNSETTLED, (), None))
         return int(leaves)
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: ThreadStep) -> None:
         effect, counts = step.effect, self.tally.counts
         counts[INSTRUCTIONS] += effect.instructions
         if step.simple:
@@ -121,7 +121,7 @@ class ThreadWalk:
         asked, shared, operations = effect.asked, effect.shared, effect.operations
         if effect.size is not None:
             size = None if step.size is None else self._read(step.size)
-            self.log.append(Entry(_SIZE, 1, (size,), None))
+            self.log.append(LogEntry(_SIZE, 1, (size,), None))
             if effect.descriptor:
                 operations *= 0 if size is None else descriptor_shape(size)
                 self.tally.sure = self.tally.sure and size is not None
@@ -141,7 +141,7 @@ class ThreadWalk:
         value = self.values[number]
         return value if kind != NEGATED or value is None else 1 - (value & 1)
 
-    def _assign(self, step: Step, at: int, guard: Value) -> None:
+    def _assign(self, step: ThreadStep, at: int, guard: Value) -> None:
         for place in step.voided:
             self.values[place] = None
         if step.target < 0:
@@ -158,14 +158,14 @@ class ThreadWalk:
         if guard is None and made != self.values[step.target]:
             made = None
         self.values[step.target] = made
-        self.log.append(Entry(at, guard, read, made, step.rule))
+        self.log.append(LogEntry(at, guard, read, made, step.rule))
 
     def _arrive(self, head: int, after: int) -> bool:
         """At the head of a loop again, from the step before `after`; False if it has no end."""
         for inner in [one for one in self.arrivals if head < one < after]:
             del self.arrivals[inner]
         here = self.arrivals.setdefault(head, [])
-        here.append(_Arrival(len(self.log), self.tally.counts[:], self.values[:]))
+        here.append(_AtHead(len(self.log), self.tally.counts[:], self.values[:]))
         for period in _PERIODS:
             if len(here) <= 2 * period:
                 break
@@ -183,7 +183,7 @@ class ThreadWalk:
             if self._pays(head, windows * period):
                 self._skip(windows, middle, rises)
                 self.skipped.update(entry.step for entry in now)
-                self.log.append(Entry(_JUMP, 0, (windows,), None))
+                self.log.append(LogEntry(_JUMP, 0, (windows,), None))
                 del here[:]
                 break
         if len(here) > _MOST_ARRIVALS:
@@ -197,7 +197,7 @@ class ThreadWalk:
             return self.short[head] <= _SHORT_SKIPS
         return rounds > 0
 
-    def _skip(self, windows: int, since: _Arrival, rises: list[int]) -> None:
+    def _skip(self, windows: int, since: _AtHead, rises: list[int]) -> None:
         counts = self.tally.counts
         for n, (count, before) in enumerate(zip(counts, since.counts, strict=True)):
             counts[n] = count + windows * (count - before)
@@ -207,7 +207,7 @@ class ThreadWalk:
                 self.values[place] = value + windows * rise
 
 
-def _computed(step: Step, read: tuple[Value, ...]) -> Value:
+def _computed(step: ThreadStep, read: tuple[Value, ...]) -> Value:
     numbers = [value for value in read if value is not None]
     if len(numbers) < len(read):
         return None
