@@ -100,6 +100,7 @@ bench: $(ready)
 	$(python) -m benchmarks.zoo_analysis
 	$(python) benchmarks/durations.py -o $(results)/durations.json
 	$(python) benchmarks/tables.py -o $(results)/tables.json
+	$(python) -m benchmarks.fit_durations $(results)/h200_rows.jsonl.xz -o $(results)/fit_durations.json
 	$(python) benchmarks/direction.py -o $(results)/direction.json
 	$(python) benchmarks/planner.py --many -o $(results)/planner.json
 	$(python) -m benchmarks.plan_scale --out $(results)/plan_scale.json

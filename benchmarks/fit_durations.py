@@ -3,8 +3,8 @@
     python -m benchmarks.fit_durations ROWS.jsonl [--fit] [--folds family|rows] [-o results.json]
 
 The work of every PTX row is counted from the case's trace, as planning does (kept beside the rows,
-by the code and the sizes: `ROWS.work.json`); library rows are calls with operations and bytes. All
-bytes are cold: rows were measured so. Cross-validation: `family` leaves out whole families, `rows`
+by the code and the sizes: `out/NAME.work.json`); library rows are calls with operations and bytes.
+All bytes are cold: rows were measured so. Cross-validation: `family` leaves out whole families, `rows`
 a fifth of the rows of each. Without `--fit` the constants as they are get judged.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import random
 import tempfile
 from collections.abc import Sequence
@@ -67,7 +68,9 @@ class Timed:
 
 def load_rows(path: Path, jobs: int) -> list[Timed]:
     """All rows with a time; a case that cannot be counted is left out, and said."""
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    data = path.read_bytes()
+    text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode()
+    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     rows = [row for row in rows if "error" not in row]
     cases, codes = read_cases()
     known = {(case.family, case.name): case for case in cases}
@@ -96,7 +99,7 @@ def count_all(
     jobs: int,
 ) -> dict[str, Any]:
     """The work of all cases that rows name; what was counted is kept."""
-    keep = path.with_suffix(".work.json")
+    keep = Path("out") / f"{path.name.partition('.')[0]}.work.json"
     counted: dict[str, Any] = json.loads(keep.read_text()) if keep.exists() else {}
     names = dict.fromkeys((r["family"], r["name"]) for r in rows if r["source"] == "ptx")
     todo = [known[name] for name in names if " ".join(name) not in counted and name in known]

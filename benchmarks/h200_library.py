@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 
 from benchmarks.h200_rows import (
+    FILE,
     MOST_SETS,
     REPEATS,
     ROTATED_BYTES,
@@ -313,9 +317,19 @@ class Bench:
         return (*summary(times, launches), launches)
 
 
-def library_part(rows: Rows, until: float) -> int:
+def main() -> None:
     """All operators, as many as there is time for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    options = parser.parse_args()
+    until = time.monotonic() + options.seconds
     bench = Bench()
     operators = [*products(), *attentions(), *rest()]
     print(len(operators), "operators", file=sys.stderr, flush=True)
-    return run_jobs(in_order(operators, describe), rows, until, bench.measure)
+    rows = Rows(options.out / FILE)
+    sys.exit(run_jobs(in_order(operators, describe), rows, until, bench.measure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Times of kernels at the sizes of real models on an H200: whole, and on slices of 84 and 48 SMs.
 
-    python -m benchmarks.h200_rows --out FOLDER [--seconds 300] [--cases FILE] [--part ptx|library]
+    python -m benchmarks.h200_rows --out FOLDER [--seconds 300] [--cases FILE] [--part ptx]
 
 Rows go to `FOLDER/h200_rows.jsonl` one by one; what is there already is not measured again, and
 what fails is a row with an `error`. Two kinds, each in a process of its own: `ptx`, the launches of
@@ -348,18 +348,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--cases", type=Path, default=CASES)
-    parser.add_argument("--part", choices=("ptx", "library"))
+    parser.add_argument("--part", choices=("ptx",))
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     if options.part is None:
         parts(options, until)
         return
-    rows = Rows(options.out / FILE)
-    if options.part == "ptx":
-        sys.exit(ptx_part(options, rows, until))
-    from benchmarks.h200_library import library_part
-
-    sys.exit(library_part(rows, until))
+    sys.exit(ptx_part(options, Rows(options.out / FILE), until))
 
 
 def parts(options: argparse.Namespace, until: float) -> None:
@@ -372,9 +367,11 @@ def parts(options: argparse.Namespace, until: float) -> None:
             left = end - time.monotonic()
             if left < 3:
                 break
-            command = [sys.executable, "-m", "benchmarks.h200_rows", "--part", part]
+            command = [sys.executable, "-m", "benchmarks.h200_library"]
+            if part == "ptx":
+                command = [sys.executable, "-m", "benchmarks.h200_rows", "--part", part]
+                command += ["--cases", str(options.cases)]
             command += ["--out", str(options.out), "--seconds", f"{left:.1f}"]
-            command += ["--cases", str(options.cases)]
             try:
                 code = subprocess.run(command, timeout=left + 30).returncode
             except subprocess.TimeoutExpired:

@@ -40,7 +40,9 @@ def test_measured_times_decide(tmp_path: Path) -> None:
     report = plan(MLP, PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path,)))
     assert {step.device for step in report.plan.replicas[0].traces[0].steps} == {"a100-0"}
     assert {step.source for step in report.plan.replicas[0].traces[0].steps} == {"profile"}
-    assert report.plan.latency_ns == pytest.approx(500.0 * len(before.replicas[0].traces[0].steps))
+    # Inputs come from the host and outputs go there: a few microseconds more.
+    steps_ns = 500.0 * len(before.replicas[0].traces[0].steps)
+    assert steps_ns < report.plan.latency_ns < steps_ns + 5000.0
     assert not any(d.code == "TSR3014" for d in report.diagnostics)
     later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[0], "ns": 700.0}])
     both = PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path, later))
@@ -80,7 +82,7 @@ def test_slices_take_the_times_beside_a_neighbour(tmp_path: Path) -> None:
     path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
     alone = plan(MLP, PlanOptions(gpus="h200:66sm", objective="latency", profiles=(path,))).plan
     both = PlanOptions(gpus="h200:66sm,h200:66sm", objective="latency", profiles=(path,))
-    assert alone.latency_ns == pytest.approx(500.0 * len(steps))
+    assert 500.0 * len(steps) < alone.latency_ns < 500.0 * len(steps) + 5000.0
     shared = plan(MLP, both).plan.replicas[0].traces[0].steps
     assert {step.predicted_ns for step in shared} == {(550.0 + 900.0) / 2}
 
