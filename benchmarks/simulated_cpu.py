@@ -6,7 +6,8 @@ Random steps on 2 to 6 devices, in four families: plain, with memory that is reu
 waits for sends, with gates, and mixes of two traces. Every plan is simulated with the rules of
 processes (`process_hardware`) and run three times by the CPU backend; medians count. Throughput is
 over the same number of requests in the steady state, latency the median of those. Goes on from what
-`benchmarks/results/simulated_cpu.json` has; delete it to begin anew. On a busy machine a longer
+`benchmarks/results/simulated_cpu.json` has: what was measured stays, what is simulated is simulated
+anew; delete it to begin anew. On a busy machine a longer
 `--scale` makes less of what other processes take.
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.workers import CpuBackend
@@ -248,40 +250,48 @@ def _one(dispatcher: Dispatcher, model: Model, index: int) -> float:
     return float(done.ended_ns - done.started_ns) / 1e9
 
 
-def compare(number: int, scale: int) -> dict[str, object]:
+def compare(number: int, scale: int) -> dict[str, Any]:
     """One plan, simulated and run."""
     case = case_of(number, scale)
     model = model_of_case(case)
-    replica = replica_of(case, model.lowered)
-    period_ns, latency_ns, alone_ns = simulated_ns(case)
-    runs = measure(case, model, replica)
-    period = statistics.median(run.period for run in runs)
-    latency = statistics.median(run.latency for run in runs)
-    unloaded = statistics.median(run.alone for run in runs)
+    runs = measure(case, model, replica_of(case, model.lowered))
+    return judged(
+        {
+            "plan": number,
+            "scale": scale,
+            "family": case.family,
+            "devices": len(model.lowered.devices),
+            "slots": model.lowered.slots,
+            "steps": [len(sleeps) for sleeps in case.milliseconds],
+            "period_ms": [round(run.period * 1e3, 2) for run in runs],
+            "latency_ms": [round(run.latency * 1e3, 2) for run in runs],
+            "alone_ms": [round(run.alone * 1e3, 2) for run in runs],
+            "load": round(os.getloadavg()[0], 1),
+        }
+    )
+
+
+def judged(row: dict[str, Any]) -> dict[str, Any]:
+    """What was measured beside what is simulated now."""
+    simulated = [ns / 1e6 for ns in simulated_ns(case_of(row["plan"], row["scale"]))]
+    names = ("period", "latency", "alone")
+    made = {
+        f"simulated_{name}_ms": round(one, 2) for name, one in zip(names, simulated, strict=True)
+    }
+    period, latency, unloaded = (statistics.median(row[f"{name}_ms"]) for name in names)
     return {
-        "plan": number,
-        "scale": scale,
-        "family": case.family,
-        "devices": len(model.lowered.devices),
-        "slots": model.lowered.slots,
-        "steps": [len(sleeps) for sleeps in case.milliseconds],
-        "simulated_period_ms": round(period_ns / 1e6, 2),
-        "period_ms": [round(run.period * 1e3, 2) for run in runs],
-        "simulated_latency_ms": round(latency_ns / 1e6, 2),
-        "latency_ms": [round(run.latency * 1e3, 2) for run in runs],
-        "simulated_alone_ms": round(alone_ns / 1e6, 2),
-        "alone_ms": [round(run.alone * 1e3, 2) for run in runs],
-        "throughput_off": round(period_ns / 1e9 / period - 1, 4),
-        "latency_off": round(latency / (latency_ns / 1e9) - 1, 4),
-        "alone_off": round(unloaded / (alone_ns / 1e9) - 1, 4),
-        "load": round(os.getloadavg()[0], 1),
+        **row,
+        **made,
+        "throughput_off": round(simulated[0] / period - 1, 4),
+        "latency_off": round(latency / simulated[1] - 1, 4),
+        "alone_off": round(unloaded / simulated[2] - 1, 4),
     }
 
 
-def summary(rows: Sequence[dict[str, object]]) -> dict[str, object]:
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How many are within the bounds, and where this ran."""
-    throughput = [abs(float(str(row["throughput_off"]))) for row in rows]
-    latency = [abs(float(str(row["latency_off"]))) for row in rows]
+    throughput = [abs(row["throughput_off"]) for row in rows]
+    latency = [abs(row["latency_off"]) for row in rows]
     good = sum(
         one <= THROUGHPUT_OFF and other <= LATENCY_OFF
         for one, other in zip(throughput, latency, strict=True)
@@ -311,16 +321,18 @@ def main() -> None:
     if given.only is not None:
         print(json.dumps(compare(given.only, given.scale), indent=2))
         return
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    kept = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    rows = [judged(row) for row in kept]
     known = {row["plan"] for row in rows}
     left = [number for number in range(given.plans) if number not in known]
     with ThreadPoolExecutor(given.jobs) as pool:
         _keep(rows, pool.map(lambda number: compare(number, given.scale), left))
     found = summary(rows)
+    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
     print(f"{found['within']} of {found['plans']} plans are within the bounds")
 
 
-def _keep(rows: list[dict[str, object]], found: Iterable[dict[str, object]]) -> None:
+def _keep(rows: list[dict[str, Any]], found: Iterable[dict[str, Any]]) -> None:
     for row in found:
         rows.append(row)
         RESULTS.write_text(json.dumps(summary(rows), indent=2) + "\n")
