@@ -107,6 +107,7 @@ bench: $(ready)
 	$(python) benchmarks/check_plan.py
 	$(python) -m benchmarks.cpu
 	$(python) -m benchmarks.cpu_pipelining
+	$(python) -m benchmarks.simulated_cpu --scale 2
 	$(python) -m benchmarks.host_time
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3

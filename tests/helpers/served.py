@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,17 +55,19 @@ def model_of(
     lanes: int = 1,
     graphs: Sequence[KernelGraph] | None = None,
     filled: bool = False,
+    roomy: Collection[str] = (),
 ) -> Model:
     """A model with seeded contents; traces share weights and states by name.
 
-    `filled` gives contents to outputs and temps too, which begin as poison otherwise.
+    `filled` gives contents to outputs and temps too, which begin as poison otherwise. `roomy`
+    devices have memory left.
     """
     graphs = graphs or [graph_of(program) for program in programs]
     states = []
     for lane in range(lanes):
         states.append({n: c for p in programs for n, c in contents(p, ir.Role.STATE, lane).items()})
     return Model(
-        lowered=lower_replica(programs, graphs, placements, slots=slots, lanes=lanes),
+        lowered=lower_replica(programs, graphs, placements, slots=slots, lanes=lanes, roomy=roomy),
         traces=tuple(served(program, f"trace{i}") for i, program in enumerate(programs)),
         weights={n: c for p in programs for n, c in contents(p, ir.Role.WEIGHT, 0).items()},
         states=states,

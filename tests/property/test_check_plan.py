@@ -100,6 +100,7 @@ def lower(case: Case, seed: int) -> LoweredReplica:
         case.placements,
         slots=rng.choice([1, 2, 3]),
         lanes=rng.choice([1, 2]),
+        roomy=[device for part in case.placements for device in part if rng.random() < 0.3],
     )
 
 

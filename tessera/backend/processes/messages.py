@@ -71,6 +71,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedGate:
+    """From a device: a request has done the step after which the next of its trace may begin."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class States:
     """From a device: its parts of a lane's states."""
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
 from tessera.backend.processes.messages import Status
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import error
 
 STOP_S = 2.0
 _STANDARD = 2
@@ -104,3 +106,17 @@ def stop_processes(devices: dict[str, DeviceProcess]) -> None:
         except subprocess.TimeoutExpired:
             device.process.kill()
             device.process.wait()
+
+
+def not_started(problem: OSError) -> ServiceFault:
+    """The system refuses memory, files or processes."""
+    reason = (problem.strerror or str(problem)).lower()
+    return ServiceFault(
+        error(
+            "TSR5051",
+            f"the processes of the devices cannot be started: {reason}",
+            notes=("each device is a process, with a pipe to every other one",),
+            hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
+            "devices",
+        )
+    )

@@ -31,6 +31,7 @@ from tessera.backend.processes.messages import (
     DeviceReady,
     Done,
     Faulted,
+    PassedGate,
     Setup,
     States,
     Status,
@@ -83,6 +84,7 @@ class Worker:
         self._status = Status(shared, setup.index, lowered.slots)
         self._status.beat()
         threading.Thread(target=self._beat, daemon=True).start()
+        self._gates = {trace.trace: trace.gate for trace in lowered.traces}
         regions = np.frombuffer(shared, dtype=np.uint8, offset=first)
         exchange = open_exchange(setup.model, regions, self._post)
         self._engine = Engine(
@@ -155,6 +157,8 @@ class Worker:
                 self._engine.run(task)
                 if isinstance(task.operation, Run):
                     self._status.rest()
+                    if task.operation.step == self._gates[task.visit.seat.trace]:
+                        self._tell(PassedGate(task.visit.number))
                 with self._changed:
                     self._finish(task)
                     self._changed.notify_all()

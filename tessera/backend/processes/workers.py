@@ -25,6 +25,7 @@ import numpy as np
 from tessera.backend.processes.device_part import part_of, refuse_library_calls
 from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.exchange import Regions, open_exchange
+from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.inline import stall_fault
 from tessera.backend.processes.messages import (
@@ -34,6 +35,7 @@ from tessera.backend.processes.messages import (
     DeviceReady,
     Done,
     Faulted,
+    PassedGate,
     Setup,
     States,
     Status,
@@ -44,6 +46,7 @@ from tessera.backend.processes.processes import (
     STOP_S,
     DeviceProcess,
     host_pipe,
+    not_started,
     shared_memory,
     start_process,
     stop_processes,
@@ -87,6 +90,7 @@ class CpuBackend:
         regions = Regions(model)
         self._check_memory(regions.bytes)
         self._underway: dict[int, _Underway] = {}
+        self._gates = Gates({trace.trace: trace.gate for trace in model.lowered.traces})
         self._finished: deque[Completion] = deque()
         self._replies: dict[str, deque[States | Waits]] = {
             n: deque() for n in model.lowered.devices
@@ -101,7 +105,7 @@ class CpuBackend:
             self._await_ready()
         except OSError as problem:
             self.close()
-            raise _not_started(problem) from None
+            raise not_started(problem) from None
         except BaseException:
             self.close()
             raise
@@ -176,8 +180,12 @@ class CpuBackend:
                     raise self._silent(device, silent_s)
 
     def begin(self, request: Request) -> None:
-        """Put the inputs into the exchange and tell the devices."""
+        """Put the inputs into the exchange; tell the devices, once the gate before is passed."""
         self._host.put_inputs(request)
+        if self._gates.come(request):
+            self._tell_all(request)
+
+    def _tell_all(self, request: Request) -> None:
         self._underway[request.number] = _Underway(request, time.monotonic_ns())
         message = Begin(request.number, request.trace, request.slot, request.lane)
         for device in self._devices.values():
@@ -232,11 +240,17 @@ class CpuBackend:
         return bool(ready)
 
     def _hear(
-        self, device: DeviceProcess, message: DeviceReady | Done | States | Waits | Faulted
+        self,
+        device: DeviceProcess,
+        message: DeviceReady | PassedGate | Done | States | Waits | Faulted,
     ) -> None:
         match message:
             case DeviceReady():
                 device.is_ready = True
+            case PassedGate(number):
+                follower = self._gates.passed(number)
+                if follower is not None:
+                    self._tell_all(follower)
             case Done(number):
                 underway = self._underway[number]
                 underway.done[device.name] = message
@@ -376,20 +390,6 @@ class CpuBackend:
     def close(self) -> None:
         """End the processes, now."""
         self._stop()
-
-
-def _not_started(problem: OSError) -> ServiceFault:
-    """The system refuses memory, files or processes."""
-    reason = (problem.strerror or str(problem)).lower()
-    return ServiceFault(
-        error(
-            "TSR5051",
-            f"the processes of the devices cannot be started: {reason}",
-            notes=("each device is a process, with a pipe to every other one",),
-            hint="raise the limits of this shell (`ulimit -a` shows them), or plan for fewer "
-            "devices",
-        )
-    )
 
 
 _: type[Backend] = CpuBackend

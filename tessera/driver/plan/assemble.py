@@ -6,7 +6,7 @@ whose memory is what the areas of its launch programs take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.driver.plan.options import PlanOptions
@@ -169,11 +169,11 @@ def lower_candidate(
     setting: PlanSetting,
     attempt: Attempt,
     chosen: Candidate,
-    policy: str = "",
+    roomy: Collection[str] = (),
     *,
     known: Lowered | None = None,
 ) -> tuple[Replica, ...]:
-    """The replicas of a candidate, with their launch programs.
+    """The replicas of a candidate, with their launch programs; `roomy` devices have memory left.
 
     Replicas that differ only in which devices they have are lowered once, and not at all if they
     are in `known`, which grows.
@@ -184,8 +184,11 @@ def lower_candidate(
     for part_plan in chosen.replicas:
         parts = split_placement(setting, attempt.planning, part_plan)
         order = tuple(dict.fromkeys(device for part in parts for device in part))
-        pattern = tuple(tuple(order.index(device) for device in part) for part in parts)
         devices = tuple(names[device] for device in order)
+        pattern = (
+            tuple(tuple(order.index(device) for device in part) for part in parts),
+            tuple(name in roomy for name in devices),
+        )
         key = pattern, attempt.slots, attempt.lanes
         if key not in known:
             known[key] = (
@@ -196,6 +199,7 @@ def lower_candidate(
                     [[names[device] for device in part] for part in parts],
                     slots=attempt.slots,
                     lanes=attempt.lanes,
+                    roomy=roomy,
                 ),
             )
         first, lowered = known[key]
@@ -205,7 +209,6 @@ def lower_candidate(
                 share=part_plan.share,
                 slots=lowered.slots,
                 lanes=lowered.lanes,
-                policy=policy,
                 traces=_placed(setting, attempt.planning, part_plan, parts),
                 lowered=lowered,
             )

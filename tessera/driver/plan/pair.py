@@ -12,9 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
-from tessera.driver.plan.assemble import Attempt, PlanSetting, Simulated, assemble, used_bytes
+from tessera.driver.plan.assemble import (
+    Attempt,
+    PlanSetting,
+    Simulated,
+    assemble,
+    overflows,
+    used_bytes,
+)
 from tessera.driver.plan.options import Watch
-from tessera.driver.plan.promise import Promise, promises
+from tessera.driver.plan.promise import Promise, promise, promises
 from tessera.driver.plan.refusals import no_plan
 from tessera.driver.plan.search import (
     PROVING,
@@ -61,12 +68,16 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
         if fast is None or wide is None:
             continue
         watch.tell(SIMULATING)
-        quickest = promises(setting, [(quick, fast)], Objective.LATENCY, keep_slots=True)
-        widest = promises(setting, [(attempt, wide)], Objective.THROUGHPUT, keep_slots=True)
+        quickest = _half(setting, quick, fast, Objective.LATENCY)
+        widest = _half(setting, attempt, wide, Objective.THROUGHPUT)
         for first, second in itertools.islice(_pairs(quickest, widest), _MOST_PAIRS):
             watch.tell(PROVING)
             others = [other.simulated for other in widest if other is not second]
             plan = _join(setting, fast, first, wide, second, others)
+            if overflows(plan):
+                first = _packed(setting, quick, first, Objective.LATENCY)
+                second = _packed(setting, attempt, second, Objective.THROUGHPUT)
+                plan = _join(setting, fast, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(
@@ -82,6 +93,16 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     if refused:
         raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
     raise no_plan(attempt.planning, setting.costs, setting.machine)
+
+
+def _half(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> list[Promise]:
+    """What one of two policies would do, with half of the memory."""
+    return promises(setting, [(attempt, choice)], objective, keep_slots=True, part=0.5)
+
+
+def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: str) -> Promise:
+    """The same where buffers share bytes wherever they can."""
+    return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
 
 
 def _pairs(quickest: list[Promise], widest: list[Promise]) -> Iterator[tuple[Promise, Promise]]:

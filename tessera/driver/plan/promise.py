@@ -6,13 +6,15 @@ and money are those of the simulation. Every candidate is treated alike, so that
 the best of what really happens with these times.
 
 Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
-fewest are taken that reach the same rate: a request then waits for fewer others. A gate is kept
-only if it makes requests faster with the times of the plan, and with times that are a little off.
+fewest are taken that reach the same rate: a request then waits for fewer others. Buffers share
+bytes so that compute waits for a transfer only on cards that would be too small otherwise. A gate
+is kept only if it makes requests faster with the times of the plan, and with times that are a
+little off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -35,6 +37,7 @@ from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import Simulation, alone, saturate
 from tessera.ir.choices import Objective, Strategy
+from tessera.ir.plan.machine import CardId
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, busiest_ns
 from tessera.passes.placement.plans import Choice
@@ -85,10 +88,12 @@ def promises(
     objective: str,
     *,
     keep_slots: bool = False,
+    part: float = 1.0,
 ) -> list[Promise]:
     """Every candidate of some searches as it would run, the best first; equal ones in their order.
 
-    Of those with one name the best alone. `keep_slots`: the slots are those of the attempt.
+    Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
+    is that of `promise`.
     """
     made: dict[object, Promise] = {}
     known: Lowered = {}
@@ -97,7 +102,13 @@ def promises(
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
             if key not in made and not _is_beaten(candidate, made.values()):
                 made[key] = promise(
-                    setting, attempt, candidate, objective, keep_slots=keep_slots, known=known
+                    setting,
+                    attempt,
+                    candidate,
+                    objective,
+                    keep_slots=keep_slots,
+                    part=part,
+                    known=known,
                 )
     by_name: dict[str, Promise] = {}
     for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
@@ -125,15 +136,21 @@ def promise(
     objective: str,
     *,
     keep_slots: bool = False,
+    part: float = 1.0,
     known: Lowered | None = None,
 ) -> Promise:
-    """A candidate as it would run; `known` are launch programs of other candidates."""
+    """A candidate as it would run; `known` are launch programs of other candidates.
+
+    `part`: how much of the memory it may take before buffers share bytes wherever they can.
+    """
     beside = has_neighbours(setting)
     if beside:
         settled = settle(setting, attempt, candidate)
         setting, attempt, candidate = settled.setting, settled.attempt, settled.candidate
-    trial = _Trial(setting, attempt, candidate, copies_take_memory=not beside, known=known)
-    replicas = trial.lowered
+    trial = _Trial(
+        setting, attempt, candidate, copies_take_memory=not beside, part=part, known=known
+    )
+    replicas = trial.as_asked()
     if not keep_slots and objective != Objective.LATENCY:
         replicas = trial.with_slots()
     replicas = trial.with_gates(replicas)
@@ -179,7 +196,7 @@ def _limits(
 
 
 class _Trial:
-    """One candidate, lowered once, with several numbers of slots and gates."""
+    """One candidate, lowered once or twice, with several numbers of slots and gates."""
 
     def __init__(
         self,
@@ -188,6 +205,7 @@ class _Trial:
         candidate: Candidate,
         *,
         copies_take_memory: bool,
+        part: float,
         known: Lowered | None = None,
     ) -> None:
         # Times beside neighbours are those of as many requests at each device as were measured.
@@ -198,7 +216,11 @@ class _Trial:
         self.candidate = candidate
         self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
         self.shares = tuple(trace.planned.share for trace in setting.traces)
-        self.lowered = lower_candidate(setting, attempt, candidate, known=known)
+        self._part = part
+        self._everywhere = frozenset(device.name for device in setting.machine.devices)
+        self._programs: Lowered = {} if known is None else known
+        self._lowered: dict[frozenset[str], tuple[Replica, ...]] = {}
+        self._at: dict[int, tuple[Replica, ...]] = {}
         self._known: dict[object, float] = {}
 
     def simulate(self, replicas: Sequence[Replica], seed: int | None = None) -> Simulation:
@@ -222,10 +244,9 @@ class _Trial:
 
     def with_slots(self) -> tuple[Replica, ...]:
         """With the fewest slots that reach the best rate, within memory."""
-        runs_alone = min(replica.slots for replica in self.lowered) < self.attempt.slots
-        if self.setting.options.slots is not None or self.attempt.slots == 1 or runs_alone:
-            return self.lowered
-        most = self._most()
+        if self.setting.options.slots is not None or self._runs_alone():
+            return self.as_asked()
+        most = self._most(self._wanted(), self._fits)
         best = self.period(self.at(most))
         floor = _NEAR_ENOUGH * busiest_ns(self.candidate)
         while best > floor and 2 * most <= MOST_SLOTS and self._fits(2 * most):
@@ -233,6 +254,10 @@ class _Trial:
             if _PAYS * more > best:
                 break
             most, best = 2 * most, more
+        # Fewer slots whose buffers share less may be faster.
+        apart = self._most(most, self._is_roomy)
+        if apart < most and self.period(self.at(apart)) < best:
+            most, best = apart, self.period(self.at(apart))
         too_few, enough = min(self._least_slots, most) - 1, most
         while enough - too_few > max(1, enough // 8):
             middle = (enough + too_few) // 2
@@ -242,32 +267,81 @@ class _Trial:
                 too_few = middle
         return self.at(enough)
 
-    def _most(self) -> int:
-        """As many as keep the busiest device busy while requests are under way, if they fit."""
+    def _wanted(self) -> int:
+        """As many slots as keep the busiest device busy while requests are under way."""
         busiest = busiest_ns(self.candidate)
-        latency = alone(self.lowered, self.shares, self.hardware)
-        share = max(replica.share for replica in self.lowered)
+        replicas = self.as_asked()
+        latency = alone(replicas, self.shares, self.hardware)
+        share = max(replica.share for replica in replicas)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
-        low, high = 1, min(max(wanted, self._least_slots), MOST_SLOTS)
-        if self._fits(high):
+        return min(max(wanted, self._least_slots), MOST_SLOTS)
+
+    def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
+        """The most slots that may be, one at least."""
+        if may_be(high):
             return high
+        low = 1
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._fits(middle) else (low, middle)
+            low, high = (middle, high) if may_be(middle) else (low, middle)
         return low
 
     def at(self, slots: int) -> tuple[Replica, ...]:
         """The launch programs with so many slots, and as many sequences if none are asked for."""
-        lanes = self.setting.options.sequences or slots
-        return tuple(with_counts(replica, slots, lanes) for replica in self.lowered)
+        if slots not in self._at:
+            lanes = self.setting.options.sequences or slots
+            self._at[slots] = self._laid_out(lambda replica: with_counts(replica, slots, lanes))
+        return self._at[slots]
+
+    def as_asked(self) -> tuple[Replica, ...]:
+        """The launch programs with the slots and sequences of the attempt."""
+        slots = 1 if self._runs_alone() else self.attempt.slots
+        return self._laid_out(lambda replica: with_counts(replica, slots, self.attempt.lanes))
 
     def _fits(self, slots: int) -> bool:
+        return not any(self._cards_over(self.at(slots), 1.0))
+
+    def _is_roomy(self, slots: int) -> bool:
+        lanes = self.setting.options.sequences or slots
+        replicas = [with_counts(own, slots, lanes) for own in self._lower(self._everywhere)]
+        return not any(self._cards_over(replicas, self._part))
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _runs_alone(self) -> bool:
+        """Whether launches write what is there once: these programs have one slot."""
+        return any(replica.slots == 1 for replica in self._lower(self._everywhere))
+
+    def _lower(self, roomy: frozenset[str]) -> tuple[Replica, ...]:
+        """The launch programs for two slots or more, where that can be."""
+        if roomy not in self._lowered:
+            several = replace(self.attempt, slots=max(2, self.attempt.slots))
+            self._lowered[roomy] = lower_candidate(
+                self.setting, several, self.candidate, roomy, known=self._programs
+            )
+        return self._lowered[roomy]
+
+    def _laid_out(self, change: Callable[[Replica], Replica]) -> tuple[Replica, ...]:
+        """The launch programs; on cards that are too small, buffers share bytes where they can."""
         machine = self.setting.machine
-        replicas = self.at(slots)
-        return all(
-            used_bytes(machine, card.id, replicas) <= room.bytes
-            for card, room in zip(machine.cards, self.attempt.planning.problem.rooms, strict=True)
-        )
+        roomy = self._everywhere
+        while True:
+            replicas = tuple(change(replica) for replica in self._lower(roomy))
+            over = {
+                device.name
+                for card in self._cards_over(replicas, self._part)
+                for device in machine.slices_of(card)
+            }
+            if not over & roomy:
+                return replicas
+            roomy -= over
+
+    def _cards_over(self, replicas: Sequence[Replica], part: float) -> Iterator[CardId]:
+        """The cards on which launch programs take more than a part of the memory."""
+        machine = self.setting.machine
+        for card, room in zip(machine.cards, self.attempt.planning.problem.rooms, strict=True):
+            if used_bytes(machine, card.id, replicas) > part * room.bytes:
+                yield card.id
 
     # --- gates ----------------------------------------------------------------------------------
 

@@ -231,9 +231,30 @@ def _resized(
     slots: int | None,
     sequences: int | None,
 ) -> Plan:
-    """The plan with other numbers of slots and sequences, its programs made anew."""
+    """The plan with other numbers of slots and sequences, its programs made anew.
+
+    On cards that are too small for that, buffers share bytes wherever they can.
+    """
     if slots is None and sequences is None:
         return plan
+    roomy = frozenset(device.name for device in plan.devices)
+    while True:
+        made = _lowered_anew(plan, programs, graphs, (slots, sequences), roomy)
+        over = {card.name for card in made.cards if card.used_bytes > card.capacity_bytes}
+        small = {device.name for device in plan.devices if device.card in over}
+        if not small & roomy:
+            return made
+        roomy -= small
+
+
+def _lowered_anew(
+    plan: Plan,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    counts: tuple[int | None, int | None],
+    roomy: frozenset[str],
+) -> Plan:
+    slots, sequences = counts
     replicas = []
     for replica in plan.replicas:
         wanted = (slots or replica.slots, sequences or replica.lanes)
@@ -243,7 +264,9 @@ def _resized(
         placements: list[Sequence[str]] = [()] * len(programs)
         for placed in replica.traces:
             placements[placed.trace] = [step.device for step in placed.steps]
-        lowered = lower_replica(programs, graphs, placements, slots=wanted[0], lanes=wanted[1])
+        lowered = lower_replica(
+            programs, graphs, placements, slots=wanted[0], lanes=wanted[1], roomy=roomy
+        )
         lowered = _with_gates(lowered, replica.lowered)
         replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))
     card_of = {device.name: device.card for device in plan.devices}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from tessera.driver.simulate.events import EventLoop, Journal, Passage, places_of
 from tessera.driver.simulate.hardware import Hardware
@@ -118,36 +119,43 @@ def _saturate(
         keep_timeline=timeline,
     )
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
-    before: list[float] = []
     for number in range(1, MOST_ROUNDS + 1):
         loop.run([number * count for count in rounds])
-        took = [
-            loop.ends_of(index)[number * count - 1]
-            - (loop.ends_of(index)[(number - 1) * count - 1] if number > 1 else 0.0)
-            for index, count in enumerate(rounds)
-        ]
-        # The first round finds everything free.
-        if number > 2 and all(map(_is_near, took, before)):
+        last = _repeated([loop.ends_of(index) for index in range(len(rounds))], rounds, number)
+        if last:
             break
-        before = took
-    else:
-        took = [_without_first_third(loop.ends_of(index), c) for index, c in enumerate(rounds)]
-    period = max(
-        replica.share * ns / count
-        for replica, ns, count in zip(replicas, took, rounds, strict=True)
-    )
+    # What does not repeat counts without its first third.
+    last = last or number - number // 3
+    period = 0.0
+    began: dict[int, float] = {}
+    for index, (replica, count) in enumerate(zip(replicas, rounds, strict=True)):
+        ends = loop.ends_of(index)
+        began[index] = ends[(number - last) * count - 1]
+        took = ends[number * count - 1] - began[index]
+        period = max(period, replica.share * took / (last * count))
     # Work that was put off or done ahead makes a round differ from the steady state.
     period = max(period, busiest_ns(replicas, works, shares, hardware))
     traffic = loop.traffic()
-    ended = {index: loop.ends_of(index)[-count] for index, count in enumerate(rounds)}
-    counted = [p for p in traffic.passages if p.ended_ns >= ended[p.replica]]
+    counted = [p for p in traffic.passages if p.ended_ns > began[p.replica]]
     return _summary(period, counted, traffic)
 
 
-def _without_first_third(ends_ns: Sequence[float], count: int) -> float:
-    """The time of a round, without those of the first third."""
-    first = MOST_ROUNDS // 3
-    return (ends_ns[MOST_ROUNDS * count - 1] - ends_ns[first * count - 1]) / (MOST_ROUNDS - first)
+def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: int) -> int:
+    """How many rounds at the end of so many are those before them once more; 0: none are.
+
+    Every request of them has to end as much later as the others. The first round finds everything
+    free and does not count.
+    """
+    for last in range(1, (number - 1) // 2 + 1):
+        shifts: list[float] = []
+        for own, count in zip(ends, rounds, strict=True):
+            span, end = last * count, number * count
+            shifts = [own[at] - own[at - span] for at in range(end - span, end)]
+            if not _is_near(min(shifts), max(shifts)):
+                break
+        else:
+            return last
+    return 0
 
 
 def busiest_ns(
@@ -172,6 +180,10 @@ def round_of(replica: Replica, shares: Sequence[float], depth: int) -> int:
     """Requests after which things may repeat: some for every slot, of every trace its share."""
     count = max(LEAST_ROUND, 2 * replica.slots * depth)
     if len(shares) > 1:
+        parts = [Fraction(share / sum(shares)).limit_denominator(64) for share in shares]
+        turn = replica.lanes * math.lcm(*(part.denominator for part in parts))
+        if turn <= 4 * count:
+            return -(-count // turn) * turn
         rarest = min(share for share in shares if share > 0) / sum(shares)
         count = max(count, math.ceil(min(4 * count, 2 / rarest)))
     return count

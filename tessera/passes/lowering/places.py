@@ -5,15 +5,17 @@ In: the actions of every trace of a replica. Out: areas and places.
 A weight has a place wherever a step reads it, a state wherever anything touches it or has its home,
 both under one name for all traces. What is private to a request is placed per trace, and two such
 buffers of a device share bytes if one is last touched before the other is first touched: by
-decreasing size, each at the lowest offset that is free throughout its life. Words of `pointers`
-records are in place when a request begins, so the life of their buffer begins there too. A weight
-whose words point to what a device has several times has one copy per slot. A module that runs on a
-device has all its variables there: those that nothing touches have no place, but take room.
+decreasing size, each at the lowest offset that is free throughout its life. On a roomy device they
+share only if no queue waits for another because of it: the first is never sent and last used by a
+step, the second is never received. Words of `pointers` records are in place when a request begins,
+so the life of their buffer begins there too. A weight whose words point to what a device has
+several times has one copy per slot. A module that runs on a device has all its variables there:
+those that nothing touches have no place, but take room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tessera.ir.plan.launch_program import (
@@ -25,6 +27,7 @@ from tessera.ir.plan.launch_program import (
     Home,
     Place,
     Run,
+    Transfer,
 )
 from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import Action, StepBytes
@@ -53,12 +56,25 @@ class TraceUse:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """A buffer on a device, from its first to its last action."""
+    """A buffer on a device, from its first to its last action.
+
+    `gives`: steps may take its bytes over and wait for nothing; `takes`: it may take over bytes of
+    such a buffer, and no transfer waits for that.
+    """
 
     buffer: int
     bytes: int
     first: int
     last: int
+    gives: bool
+    takes: bool
+
+    def keeps_apart(self, other: _Life, *, roomy: bool) -> bool:
+        """Whether the two cannot have the same bytes."""
+        if self.first <= other.last and other.first <= self.last:
+            return True
+        earlier, later = (self, other) if self.first < other.first else (other, self)
+        return roomy and not (earlier.gives and later.takes)
 
 
 def touched_on(action: Action, steps: StepBytes) -> Iterator[tuple[str, int]]:
@@ -76,9 +92,14 @@ def touched_on(action: Action, steps: StepBytes) -> Iterator[tuple[str, int]]:
 
 
 def find_places(
-    traces: Sequence[TraceUse], homes: Sequence[Home], *, slots: int, lanes: int
+    traces: Sequence[TraceUse],
+    homes: Sequence[Home],
+    *,
+    slots: int,
+    lanes: int,
+    roomy: Collection[str] = (),
 ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
-    """The areas of all devices and the places of all buffers."""
+    """The areas of all devices and the places of all buffers; `roomy` devices have memory left."""
     lives = [_lives(use) for use in traces]
     places: list[Place] = []
     sizes: dict[tuple[str, AreaKind], int] = {}
@@ -87,7 +108,7 @@ def find_places(
     for trace, (use, own) in enumerate(zip(traces, lives, strict=True)):
         for device, here in own.items():
             private = [life for life in here if _kind(use, life.buffer) is AreaKind.SLOT]
-            offsets, peak = _pack(private)
+            offsets, peak = _pack(private, roomy=device in roomy)
             key = (device, AreaKind.SLOT)
             sizes[key] = max(sizes.get(key, 0), peak)
             key = (device, AreaKind.MODULE)
@@ -154,9 +175,14 @@ def _aligned(size: int) -> int:
 
 def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
+    sent: set[tuple[str, int]] = set()
+    received: set[tuple[str, int]] = set()
     for index, action in enumerate(use.actions):
         for key in touched_on(action, use.steps):
             spans[key] = (spans[key][0] if key in spans else index, index)
+        if isinstance(action.what, Transfer):
+            sent.add((action.what.source, int(action.what.buffer)))
+            received.add((action.what.target, int(action.what.buffer)))
     lives: dict[str, list[_Life]] = {}
     for (device, buffer), (first, last) in spans.items():
         size = use.program.buffers[buffer].bytes
@@ -164,7 +190,12 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
             first = -1
             if use.program.buffers[buffer].role is ir.Role.WEIGHT:
                 last = len(use.actions)
-        lives.setdefault(device, []).append(_Life(buffer, size, first, last))
+        is_left_by_step = last < len(use.actions) and not isinstance(
+            use.actions[last].what, Transfer
+        )
+        gives = is_left_by_step and (device, buffer) not in sent
+        takes = (device, buffer) not in received
+        lives.setdefault(device, []).append(_Life(buffer, size, first, last, gives, takes))
     return lives
 
 
@@ -199,7 +230,7 @@ def _shared(
                 yield Place(trace=trace, buffer=buffer.id, device=device, kind=kind, offset=offset)
 
 
-def _pack(lives: list[_Life]) -> tuple[dict[int, int], int]:
+def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
     """Offsets, and the bytes that they take in all."""
     placed: list[tuple[int, int, _Life]] = []
     offsets: dict[int, int] = {}
@@ -208,7 +239,7 @@ def _pack(lives: list[_Life]) -> tuple[dict[int, int], int]:
     ):
         size, at = _aligned(life.bytes), 0
         for start, end, other in placed:
-            if other.first <= life.last and life.first <= other.last:
+            if life.keeps_apart(other, roomy=roomy):
                 if start >= at + size:
                     break
                 at = max(at, end)

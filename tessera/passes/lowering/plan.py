@@ -7,7 +7,7 @@ result without this code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tessera.ir.arrays import Ranges as Array
 from tessera.ir.graph.graph import KernelGraph
@@ -30,12 +30,14 @@ def lower_replica(
     *,
     slots: int,
     lanes: int,
+    roomy: Collection[str] = (),
 ) -> LoweredReplica:
     """The launch programs for a device per step of every trace.
 
     Traces share the weights and states of equal name. Where a launch may write a module variable,
     or addresses in a state, requests run one after the other: the result has one slot, whatever
-    `slots` says.
+    `slots` says. On `roomy` devices buffers share bytes only where no queue waits because of it;
+    on others wherever they can.
     """
     devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
     steps = [StepBytes(graph) for graph in graphs]
@@ -49,7 +51,7 @@ def lower_replica(
         own = _of_trace(trace, homes)
         actions = find_actions(program, bytes_of_steps, placements[trace], devices, own)
         uses.append(TraceUse(program, bytes_of_steps, actions))
-    areas, places = find_places(uses, homes, slots=slots, lanes=lanes)
+    areas, places = find_places(uses, homes, slots=slots, lanes=lanes, roomy=roomy)
     sizes = {(area.device, area.kind): area.bytes for area in areas}
     traces = []
     for trace, use in enumerate(uses):

@@ -211,6 +211,45 @@ def test_reused_bytes_wait_for_the_send_of_the_old_ones() -> None:
     assert before(program_of(lowered, "A"), Send(sent.id), Run(LaunchId(2)))
 
 
+def test_with_memory_left_nothing_waits_for_a_send_because_of_its_bytes() -> None:
+    whole = Interval(0, 512)
+    one = case(
+        [("t0", 512), ("t1", 512), ("t2", 512), ("t3", 512), ("o", 512)],
+        [("m", "t0", whole)],
+        [("r", "t0", whole), ("m", "o", whole)],
+        [("m", "t1", whole)],
+        [("r", "t1", whole), ("m", "t2", whole)],
+        [("r", "t2", whole), ("m", "t3", whole)],
+    )
+    programs, graphs, places = [one[0]], [one[1]], ["ABAAA"]
+    lowered = lower_replica(programs, graphs, places, slots=2, lanes=2, roomy=["A"])
+    program = program_of(lowered, "A")
+    sent = next(t for t in lowered.traces[0].transfers if t.buffer == 0)
+    assert not any(before(program, Send(sent.id), Run(LaunchId(step))) for step in (2, 3, 4))
+    at = {int(p.buffer): p.offset for p in lowered.places if p.device == "A"}
+    # What steps alone touch still shares bytes: nothing waits for that.
+    assert at[1] == at[3]
+    assert len({at[0], at[1], at[2]}) == 3
+
+
+def test_with_memory_left_a_step_takes_over_what_was_received_and_read() -> None:
+    whole = Interval(0, 512)
+    one = case(
+        [("i0", 512), ("t0", 512), ("i1", 512), ("o", 512)],
+        [("r", "i0", whole), ("m", "t0", whole)],
+        [("r", "t0", whole), ("m", "o", whole)],
+        [("r", "i1", whole), ("m", "o", whole)],
+    )
+    lowered = lower_replica([one[0]], [one[1]], ["AAA"], slots=1, lanes=1, roomy=["A"])
+    at = {int(p.buffer): p.offset for p in lowered.places}
+    assert at[3] == at[0]
+    assert len({at[1], at[2], at[3]}) == 3
+    program = program_of(lowered, "A")
+    # The second input need not wait for a step that is done with the first.
+    late = next(t for t in lowered.traces[0].transfers if t.buffer == 2)
+    assert not before(program, Run(LaunchId(0)), Receive(late.id))
+
+
 def test_bytes_nobody_wrote_are_filled_not_sent() -> None:
     one = case([("t", 64), ("o", 64)], [("w", "t", ALL)], [("r", "t", ALL), ("m", "o", ALL)])
     lowered = lower(one, "AB")

@@ -35,7 +35,13 @@ def check_placements(seed: int, *, variable: bool) -> None:
         rng.shuffle(placement)
         slots = rng.choice((1, 2, 3))
         model = model_of(
-            [program], [placement], slots=slots, lanes=lanes, graphs=[graph], filled=filled
+            [program],
+            [placement],
+            slots=slots,
+            lanes=lanes,
+            graphs=[graph],
+            filled=filled,
+            roomy=devices[: seed % 4],
         )
         if wanted is None:
             wanted = expected(model, asks)

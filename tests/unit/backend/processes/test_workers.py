@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import struct
@@ -19,6 +20,7 @@ import pytest
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes import workers
 from tessera.backend.processes.engine import Engine
+from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.messages import Faulted
 from tessera.backend.processes.processes import host_pipe
@@ -75,6 +77,41 @@ def test_equal_to_one_device() -> None:
     assert_equal(model, asks, expected(model, asks), done, states)
     assert {event.device for one in done for event in one.events} == {"a", "b", "c"}
     assert all(event.start_ns <= event.end_ns for one in done for event in one.events)
+
+
+def test_a_gate_keeps_requests_apart() -> None:
+    """The next request does nothing before the gate of the one before is done, on any device."""
+    model = two_steps("doze", "doze", slots=3, lanes=3)
+    (lowered,) = model.lowered.traces
+    gated = replace(model.lowered, traces=(replace(lowered, gate=1),))
+    model = replace(model, lowered=gated)
+    asks = [Ask(n, lane=n % 3) for n in range(5)]
+    done, states = serve(CpuBackend(model), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    for before, after in itertools.pairwise(sorted(done, key=lambda one: one.request)):
+        passed = next(event.end_ns for event in before.events if event.step == 1)
+        assert after.started_ns >= passed
+        assert all(event.start_ns >= passed for event in after.events)
+
+
+def test_a_gate_holds_its_own_trace_alone() -> None:
+    gates = Gates({0: 1, 1: None, 2: 0})
+
+    def request(number: int, trace: int) -> Request:
+        return Request(number=number, trace=trace, slot=0, lane=0, inputs={})
+
+    first, second, third = request(0, 0), request(1, 0), request(2, 0)
+    assert gates.come(first)
+    assert not gates.come(second)
+    assert not gates.come(third)
+    assert gates.come(request(3, 1))
+    assert gates.come(request(4, 1))
+    assert gates.come(request(5, 2))
+    assert gates.passed(0) is second
+    assert gates.passed(5) is None
+    assert gates.passed(1) is third
+    assert gates.passed(2) is None
+    assert gates.come(request(6, 0))
 
 
 def test_pipelining_is_real(dozing: tuple[Model, Dispatcher]) -> None:
