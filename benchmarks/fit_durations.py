@@ -4,8 +4,8 @@
 
 The work of every PTX row is counted from the case's trace, as planning does (kept beside the rows,
 by the code and the sizes: `out/NAME.work.json`); library rows are calls with operations and bytes.
-All bytes are cold: rows were measured so. Cross-validation: `family` leaves out whole families, `rows`
-a fifth of the rows of each. Without `--fit` the constants as they are get judged.
+All bytes are cold: rows were measured so. Cross-validation: `family` leaves out whole families,
+`rows` a fifth of the rows of each. Without `--fit` the constants as they are get judged.
 """
 
 from __future__ import annotations
