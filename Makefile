@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz       damaged PTX files, and property tests with new examples; takes hours"
 	@echo "make bench      every benchmark that needs no GPU; takes hours, writes benchmarks/results"
 	@echo "make bench-gpu  the benchmarks that need an NVIDIA GPU, torch and Triton"
-	@echo "make corpus     compile the PTX corpus again; needs nvcc, ptxas and a package index"
+	@echo "make corpus     compile the PTX corpus again; needs nvcc, ptxas, Triton and a package index"
 	@echo "make clean      remove the environment, caches and build outputs"
 
 setup: $(ready)
@@ -106,6 +106,7 @@ bench: $(ready)
 	$(python) -m benchmarks.plan_scale --out $(results)/plan_scale.json
 	$(python) benchmarks/check_plan.py
 	$(python) -m benchmarks.cpu
+	$(python) -m benchmarks.promises -o $(results)/promises.json
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	$(python) -m benchmarks.host_time
@@ -141,6 +142,8 @@ bench-gpu: $(ready)
 corpus: $(ready)
 	$(python) benchmarks/corpus_build.py --pack
 	$(python) benchmarks/corpus_functions.py --pack
+	$(python) -m benchmarks.h200_cases $(results)/h200_cases.json.xz
+	$(python) -m benchmarks.h200_models out/h200_models
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

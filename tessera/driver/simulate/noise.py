@@ -26,4 +26,6 @@ class Noise:
         if key not in self._known:
             self._known[key] = random.Random(f"{self._seed} {name} {device}").gauss(0.0, 1.0)
         bar = error if self._spread is None else self._spread
-        return math.exp(self._known[key] * math.log1p(bar) / _NINE_IN_TEN)
+        spread = math.log1p(bar) / _NINE_IN_TEN
+        # The prediction is the mean: what many steps take together stays about the same.
+        return math.exp(self._known[key] * spread - spread * spread / 2)
