@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.driver.plan.doubt import Doubt
 from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
@@ -50,7 +51,7 @@ def random_trace(rng: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-def check(text: str, objective: str) -> None:
+def check(text: str, objective: str, doubt: Doubt | None) -> None:
     """From the letters of the file."""
     used: dict[str, int] = {}
     for device, size, count in re.findall(
@@ -68,8 +69,9 @@ def check(text: str, objective: str) -> None:
     assert mine is not None
     assert bound is not None
     assert float(bound[1]) <= float(mine[1]) * (1 + 1e-9)
+    held_back = doubt is not None and not doubt.is_sure  # a split, for its error bars
     for other in re.findall(rf"^baseline .*\b{key}=(\S+)", text, re.MULTILINE):
-        assert float(mine[1]) <= float(other) * (1 + 1e-9)
+        assert held_back or float(mine[1]) <= float(other) * (1 + 1e-9)
 
 
 def attempt(path: Path, options: PlanOptions) -> PlanReport | TesseraError:
@@ -105,7 +107,7 @@ def run(folder: Path, seed: int) -> str:
     given_up = [one for one in found.diagnostics if one.code == "TSR3018"]
     assert not [one for one in given_up if "need" not in one.headline], given_up
     text = print_plan(found.plan)
-    check(text, objective)
+    check(text, objective, found.decision.doubt)
     assert print_plan(parse_plan(text)) == text
     split = any(len(replica.lowered.devices) > 1 for replica in found.plan.replicas)
     return "split" if split else "whole"

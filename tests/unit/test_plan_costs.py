@@ -44,7 +44,7 @@ def test_measured_times_decide(tmp_path: Path) -> None:
     steps_ns = 500.0 * len(before.replicas[0].traces[0].steps)
     assert steps_ns < report.plan.latency_ns < steps_ns + 5000.0
     assert not any(d.code == "TSR3014" for d in report.diagnostics)
-    later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[0], "ns": 700.0}])
+    later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[4], "ns": 700.0}])
     both = PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path, later))
     assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
 

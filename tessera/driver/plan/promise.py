@@ -299,12 +299,12 @@ class _Trial:
         return self._laid_out(lambda replica: with_counts(replica, slots, self.attempt.lanes))
 
     def _fits(self, slots: int) -> bool:
-        return not any(self._cards_over(self.at(slots), 1.0))
+        return not list(self._cards_over(self.at(slots), 1.0))
 
     def _is_roomy(self, slots: int) -> bool:
         lanes = self.setting.options.sequences or slots
         replicas = [with_counts(own, slots, lanes) for own in self._lower(self._everywhere)]
-        return not any(self._cards_over(replicas, self._part))
+        return not list(self._cards_over(replicas, self._part))
 
     # --- memory ---------------------------------------------------------------------------------
 
