@@ -12,7 +12,7 @@ to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only mo
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
 On the other hand requests of several slots fill each other's gaps, if a device has two of them at a
-time: plans of two stages with two slots took 14 to 40% longer than with four to six
+time: plans of two stages with two slots took up to 40% longer than with four to six
 (`benchmarks/results/simulated_h200.json`), so a split has two slots for each of its devices. How
 much it is, the profile tells, which has run requests on a slice and on the rest of the GPU at once,
 or on a whole GPU, for long; where it does not, `TOGETHER` stands for it on slices. And requests
