@@ -41,8 +41,7 @@ $(ready): pyproject.toml
 demo: $(ready)
 	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
 	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
-	$(python) -m tessera analyze examples/traces/dit.ptx -o out/dit.txt
-	@sed -n '/^steps/,/^  #4/p' out/dit.txt; echo "  ... all of it is in out/dit.txt"
+	$(python) -m tessera analyze examples/traces/dit.ptx --no-graph
 	@echo "--- plan: which of its kernels run on an A100 and which on an L40S"
 	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
 	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"

@@ -85,6 +85,8 @@ class ProfileCommand:
 
 
 def _text(measured: dict[str, Any]) -> str:
+    from tessera.frontend.machine.quantities import format_time
+
     machine = measured["machine"]
     head = f"measured on {machine['gpu']}, medians of {machine['repeats']}\n"
     lines = []
@@ -92,7 +94,7 @@ def _text(measured: dict[str, Any]) -> str:
         rows = [r for r in measured["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
         total = sum(row["ns"] for row in rows)
         lines.append(
-            f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {total / 1e3:.1f} us in all;"
-            f" the whole trace takes {whole['ns'] / 1e3:.1f} us\n"
+            f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {format_time(total)} in all;"
+            f" the whole trace takes {format_time(whole['ns'])}\n"
         )
     return fitted(head + "".join(lines), page_width())

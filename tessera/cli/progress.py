@@ -139,9 +139,11 @@ class PlanProgress(Progress):
     def search(self, bound_ns: float, best_ns: float) -> None:
         """Say how far the search is."""
         self._searching = True
-        best = "none yet" if best_ns == float("inf") else f"{best_ns / 1e3:.1f} us"
+        from tessera.frontend.machine.quantities import format_time
+
+        best = "none yet" if best_ns == float("inf") else format_time(best_ns)
         gap = f", gap {best_ns / bound_ns - 1:.2%}" if bound_ns > 0 and best_ns < 1e300 else ""
-        said = f"searching: best {best}, bound {bound_ns / 1e3:.1f} us{gap}"
+        said = f"searching: best {best}, bound {format_time(bound_ns)}{gap}"
         super().stage(f"{said}; Ctrl-C keeps the best")
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:

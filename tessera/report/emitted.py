@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from tessera.driver.analyze import Report
 from tessera.frontend.text.readfile import text_to_bytes
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.print_graph import print_dot, print_graph
+from tessera.ir.graph.print_dot import print_dot
+from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
 from tessera.report.graph import why_text
