@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.plan.alternatives import alone, frontier
-from tessera.driver.plan.assemble import PlanSetting
+from tessera.driver.plan.assemble import PlanSetting, lowering_of
 from tessera.driver.plan.durations import find_costs, read_profiles, refused_hints, unmeasured
 from tessera.driver.plan.insight import Insight, find_insight
 from tessera.driver.plan.options import PlanOptions, Watch
@@ -125,7 +125,12 @@ def _setting(
         machine = with_measured_copies(machine, profiles)
     costs = tuple(find_costs(loaded, machine, options, profiles))
     return PlanSetting(
-        traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles
+        traces=loaded,
+        machine=machine,
+        costs=costs,
+        options=options,
+        lowering=lowering_of(loaded),
+        profiles=profiles,
     )
 
 

@@ -313,11 +313,11 @@ class _Trial:
         return any(replica.slots == 1 for replica in self._lower(self._everywhere))
 
     def _lower(self, roomy: frozenset[str]) -> tuple[Replica, ...]:
-        """The launch programs for two slots or more, where that can be."""
+        """The launch programs for two slots, where that can be."""
         if roomy not in self._lowered:
-            several = replace(self.attempt, slots=max(2, self.attempt.slots))
+            planning = self.attempt.planning
             self._lowered[roomy] = lower_candidate(
-                self.setting, several, self.candidate, roomy, known=self._programs
+                self.setting, planning, self.candidate, roomy, known=self._programs
             )
         return self._lowered[roomy]
 

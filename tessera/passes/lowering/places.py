@@ -211,14 +211,16 @@ def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
     gives and the later one takes. Columns are those of the lives that have a place, by offset.
     """
     offsets: dict[int, int] = {}
-    columns = np.zeros((6, 0), dtype=np.int64)
-    for life in sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer)):
+    columns = np.zeros((6, len(lives)), dtype=np.int64)
+    for count, life in enumerate(
+        sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer))
+    ):
         size, at = _aligned(life.bytes), 0
-        starts, ends, first, last, gives, takes = columns
+        starts, ends, first, last, gives, takes = columns[:, :count]
         before, after = last < life.first, first > life.last
         if roomy:
-            before &= (gives > 0) & life.takes
-            after &= (takes > 0) & life.gives
+            before = before & (gives > 0) if life.takes else np.zeros_like(before)
+            after = after & (takes > 0) if life.gives else np.zeros_like(after)
         apart = ~(before | after)
         if apart.any():
             # Behind those that lie before each of them, and before it if there is room.
@@ -227,7 +229,7 @@ def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
             fits = np.flatnonzero(starts[apart] >= behind + size)
             at = int(behind[fits[0]] if len(fits) else reach[-1])
         offsets[life.buffer] = at
-        row = (at, at + size, life.first, life.last, life.gives, life.takes)
-        place = int(np.searchsorted(starts, at, side="right"))
-        columns = np.insert(columns, place, row, axis=1)
+        place = int(starts.searchsorted(at, side="right"))
+        columns[:, place + 1 : count + 1] = columns[:, place:count]
+        columns[:, place] = (at, at + size, life.first, life.last, life.gives, life.takes)
     return offsets, int(columns[1].max(initial=0))

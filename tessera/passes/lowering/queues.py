@@ -13,7 +13,7 @@ done on one queue, in order.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -134,7 +134,9 @@ class _QueueBuilder:
     queues: tuple[list[_Entry], ...] = field(default_factory=lambda: ([], [], []))
     clocks: tuple[list[_Clock], ...] = field(default_factory=lambda: ([], [], []))
     memory: dict[int, _Use] = field(default_factory=dict)
-    present: dict[int, tuple[int, int]] = field(default_factory=dict)
+    present: dict[int, int] = field(default_factory=dict)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    claims: int = 0
 
     def add(self, action: Action) -> None:
         """Do this device's part of an action."""
@@ -189,14 +191,25 @@ class _QueueBuilder:
         place = self.places.get(int(buffer))
         if place is None or place.kind is not AreaKind.SLOT or int(buffer) in self.present:
             return
-        end = place.offset + self.use.program.buffers[buffer].bytes
-        for other, (start, stop) in list(self.present.items()):
-            if start < end and place.offset < stop:
-                del self.present[other]
-                is_watched = start < stop and other in self.watched
-                whole = [_Touch(self.cells.whole(other), writes=True)] if is_watched else []
-                self._emit(queue, Free(ir.BufferId(other)), whole)
-        self.present[int(buffer)] = (place.offset, end)
+        offset = place.offset
+        end = offset + self.use.program.buffers[buffer].bytes
+        # Those that are present lie apart: of those that begin before, one may reach to here.
+        low = high = bisect_left(self.spans, (offset, offset, -1))
+        if low and self.spans[low - 1][1] > offset and self.spans[low - 1][0] < end:
+            low -= 1
+        while high < len(self.spans) and self.spans[high][0] < end:
+            high += 1
+        taken = [span for span in self.spans[low:high] if span[0] < end and offset < span[1]]
+        for start, stop, other in sorted(taken, key=lambda span: self.present[span[2]]):
+            del self.present[other]
+            is_watched = start < stop and other in self.watched
+            whole = [_Touch(self.cells.whole(other), writes=True)] if is_watched else []
+            self._emit(queue, Free(ir.BufferId(other)), whole)
+        if taken:
+            self.spans[low:high] = [span for span in self.spans[low:high] if span not in taken]
+        insort(self.spans, (offset, end, int(buffer)))
+        self.claims += 1
+        self.present[int(buffer)] = self.claims
 
     def _touch(self, buffer: int, touched: Parts, *, writes: bool) -> list[_Touch]:
         if not touched or int(buffer) not in self.watched:
