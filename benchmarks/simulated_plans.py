@@ -153,12 +153,12 @@ def _ungated(replica: Any) -> Any:
 def simulated(plan: Any, depth: int) -> dict[str, Any]:
     """What the simulator says of a plan, and the bound of its busiest load."""
     from tessera.driver.simulate.hardware import hardware_of
+    from tessera.driver.simulate.known_work import work_of
     from tessera.driver.simulate.simulate import (
         busiest_ns,
         replicas_of,
         saturate,
         shares_of,
-        work_of,
     )
 
     hardware, replicas, shares = hardware_of(plan), replicas_of(plan, None), shares_of(plan)

@@ -34,6 +34,7 @@ from tessera.driver.plan.contention import (
 )
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
+from tessera.driver.simulate.known_work import KnownWork
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import Simulation, alone, saturate
 from tessera.ir.choices import Objective, Strategy
@@ -158,7 +159,7 @@ def promise(
     # Slices draw on one memory, which the simulation does not know.
     floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)
     period = max(simulation.period_ns, floor)
-    latency = alone(replicas, trial.shares, trial.hardware)
+    latency = trial.alone(replicas)
     limits = _limits(candidate, attempt, replicas, latency)
     if period > _PAYS * max((ns for _, ns in limits), default=0.0):
         limits = ((WAITING, period), *limits)
@@ -216,6 +217,7 @@ class _Trial:
         self.candidate = candidate
         self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
         self.shares = tuple(trace.planned.share for trace in setting.traces)
+        self._known_work = KnownWork(self.hardware)
         self._part = part
         self._everywhere = frozenset(device.name for device in setting.machine.devices)
         self._programs: Lowered = {} if known is None else known
@@ -226,7 +228,13 @@ class _Trial:
     def simulate(self, replicas: Sequence[Replica], seed: int | None = None) -> Simulation:
         """Requests back to back."""
         noise = None if seed is None else Noise(seed, _SPREAD)
-        return saturate(replicas, self.shares, self.hardware, noise=noise)
+        return saturate(
+            replicas, self.shares, self.hardware, noise=noise, known_work=self._known_work
+        )
+
+    def alone(self, replicas: Sequence[Replica]) -> float:
+        """One request that finds everything free."""
+        return alone(replicas, self.shares, self.hardware, known_work=self._known_work)
 
     def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
         """Nanoseconds per request."""
@@ -271,7 +279,7 @@ class _Trial:
         """As many slots as keep the busiest device busy while requests are under way."""
         busiest = busiest_ns(self.candidate)
         replicas = self.as_asked()
-        latency = alone(replicas, self.shares, self.hardware)
+        latency = self.alone(replicas)
         share = max(replica.share for replica in replicas)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
         return min(max(wanted, self._least_slots), MOST_SLOTS)

@@ -18,9 +18,10 @@ from fractions import Fraction
 from tessera.driver.simulate.events import EventLoop, Journal, Passage, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
+from tessera.driver.simulate.known_work import KnownWork, work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.turns import always, most_behind, sequence_turns
-from tessera.driver.simulate.work import WIRE, RequestWork, request_work
+from tessera.driver.simulate.work import WIRE, RequestWork
 from tessera.ir.plan.plan import Plan, Replica
 
 MOST_ROUNDS = 6
@@ -65,12 +66,13 @@ def saturate(
     *,
     noise: Noise | None = None,
     timeline: bool = False,
+    known_work: KnownWork | None = None,
 ) -> Simulation:
     """Requests back to back, as many under way as there are slots; `shares` are of the traces.
 
     Replicas that have nothing to do with each other are followed apart, those that are alike once.
     """
-    works = work_of(replicas, hardware, noise)
+    works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, Simulation] = {}
     period = 0.0
     latencies: list[float] = []
@@ -267,6 +269,7 @@ def alone(
     hardware: Hardware,
     *,
     noise: Noise | None = None,
+    known_work: KnownWork | None = None,
 ) -> float:
     """The time of a request that finds everything free: the mean of the traces, by their shares.
 
@@ -274,8 +277,9 @@ def alone(
     """
     slowest = 0.0
     whole = sum(shares)
+    works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, float] = {}
-    for replica, work in zip(replicas, work_of(replicas, hardware, noise), strict=True):
+    for replica, work in zip(replicas, works, strict=True):
         key = _shape([replica], [work], hardware)
         if key not in known:
             mean = 0.0
@@ -362,20 +366,3 @@ def replicas_of(plan: Plan, policy: str | None) -> tuple[Replica, ...]:
 def shares_of(plan: Plan) -> tuple[float, ...]:
     """The shares of the traces."""
     return tuple(trace.share for trace in plan.traces)
-
-
-def work_of(
-    replicas: Sequence[Replica], hardware: Hardware, noise: Noise | None = None
-) -> list[dict[int, RequestWork]]:
-    """The work of a request of every trace, on every replica."""
-    works = []
-    for replica in replicas:
-        work = {}
-        for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True):
-            step_ns = [0.0] * (1 + max((step.step for step in placed.steps), default=-1))
-            for step in placed.steps:
-                factor = 1.0 if noise is None else noise.of(step.name, step.device, step.error)
-                step_ns[step.step] = step.predicted_ns * factor
-            work[lowered.trace] = request_work(lowered, step_ns, hardware)
-        works.append(work)
-    return works
