@@ -155,7 +155,7 @@ def simulated(plan: Any, depth: int) -> dict[str, Any]:
     from tessera.driver.simulate.hardware import hardware_of
     from tessera.driver.simulate.known_work import work_of
     from tessera.driver.simulate.simulate import (
-        busiest_ns,
+        largest_load_ns,
         replicas_of,
         saturate,
         shares_of,
@@ -165,7 +165,7 @@ def simulated(plan: Any, depth: int) -> dict[str, Any]:
     assert hardware is not None
     found = saturate(replicas, shares, hardware)
     deep = saturate(replicas, shares, replace(hardware, depth=depth))
-    bound = busiest_ns(replicas, work_of(replicas, hardware), shares, hardware)
+    bound = largest_load_ns(replicas, work_of(replicas, hardware), shares, hardware)
     return {
         "simulated_ns": round(found.period_ns, 1),
         "simulated_latency_ns": round(found.latency_ns, 1),

@@ -47,6 +47,17 @@ def runs_alone(setting: PlanSetting) -> str:
     return ""
 
 
+def host_ns(setting: PlanSetting) -> float:
+    """The least time per request that inputs and outputs take over the lanes of all cards."""
+    shares = [trace.planned.share for trace in setting.traces]
+    lanes = sum(card.gpu.pcie_bandwidth for card in setting.machine.cards)
+    if not lanes:
+        return 0.0
+    ways = zip(*setting.lowering.host_bytes(), strict=True)
+    moved = (sum(b * share for b, share in zip(way, shares, strict=True)) for way in ways)
+    return max(moved, default=0.0) / sum(shares) * 1e9 / lanes
+
+
 def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
     """What the planner has to solve for so many slots and sequences."""
     several = len(setting.traces) > 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
-from tessera.driver.plan.attempts import attempts, build_problem, runs_alone
+from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval
 from tessera.driver.plan.options import Watch
@@ -75,6 +75,8 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
         bound = min(found.bound for _, found in tried)
+        if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
+            bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
         if decision is not None:
             return decision

@@ -24,8 +24,14 @@ from tessera.driver.simulate.turns import always, most_behind, sequence_turns
 from tessera.driver.simulate.work import WIRE, RequestWork
 from tessera.ir.plan.plan import Plan, Replica
 
-MOST_ROUNDS = 6
-"""Requests per slot that are followed at most for a steady state; a round is one per slot."""
+LEAST_ROUNDS = 6
+MOST_ROUNDS = 16
+"""Rounds that are followed for a steady state, if none repeats; a round is some requests per slot.
+
+More than the least only while one more changes the period by more than `_SETTLED`.
+"""
+
+_SETTLED = 1e-3
 
 LEAST_ROUND = 6
 STEADY = 1e-4
@@ -67,10 +73,12 @@ def saturate(
     noise: Noise | None = None,
     timeline: bool = False,
     known_work: KnownWork | None = None,
+    most_rounds: int = MOST_ROUNDS,
 ) -> Simulation:
     """Requests back to back, as many under way as there are slots; `shares` are of the traces.
 
     Replicas that have nothing to do with each other are followed apart, those that are alike once.
+    With few rounds, what does not repeat is a little off.
     """
     works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, Simulation] = {}
@@ -83,7 +91,7 @@ def saturate(
         own = [works[index] for index in group]
         key = _shape(members, own, hardware)
         if timeline or key not in known:
-            known[key] = _saturate(members, own, shares, hardware, timeline)
+            known[key] = _saturate(members, own, shares, hardware, timeline, most_rounds)
         simulation = known[key]
         period = max(period, simulation.period_ns)
         latencies += simulation.latencies_ns
@@ -105,6 +113,7 @@ def _saturate(
     shares: Sequence[float],
     hardware: Hardware,
     timeline: bool,
+    most_rounds: int,
 ) -> Simulation:
     loop = EventLoop(
         [
@@ -121,25 +130,43 @@ def _saturate(
         keep_timeline=timeline,
     )
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
-    for number in range(1, MOST_ROUNDS + 1):
-        loop.run([number * count for count in rounds])
-        last = _repeated([loop.ends_of(index) for index in range(len(rounds))], rounds, number)
-        if last:
-            break
-    # What does not repeat counts without its first third.
-    last = last or number - number // 3
+    parts = [replica.share for replica in replicas]
     period = 0.0
-    began: dict[int, float] = {}
-    for index, (replica, count) in enumerate(zip(replicas, rounds, strict=True)):
-        ends = loop.ends_of(index)
-        began[index] = ends[(number - last) * count - 1]
-        took = ends[number * count - 1] - began[index]
-        period = max(period, replica.share * took / (last * count))
+    for number in range(1, most_rounds + 1):
+        loop.run([number * count for count in rounds])
+        ends = [loop.ends_of(index) for index in range(len(rounds))]
+        repeated = _repeated(ends, rounds, number)
+        # What does not repeat counts without its first third.
+        last = repeated or number - number // 3
+        before, period = period, _period(ends, rounds, parts, number, last)
+        is_settled = abs(period - before) <= _SETTLED * period
+        if repeated or (number >= LEAST_ROUNDS and is_settled):
+            break
     # Work that was put off or done ahead makes a round differ from the steady state.
-    period = max(period, busiest_ns(replicas, works, shares, hardware))
+    period = max(period, largest_load_ns(replicas, works, shares, hardware))
     traffic = loop.traffic()
+    began = [_before(own, (number - last) * count) for own, count in zip(ends, rounds, strict=True)]
     counted = [p for p in traffic.passages if p.ended_ns > began[p.replica]]
     return _summary(period, counted, traffic)
+
+
+def _period(
+    ends: Sequence[Sequence[float]],
+    rounds: Sequence[int],
+    parts: Sequence[float],
+    number: int,
+    last: int,
+) -> float:
+    """Nanoseconds per request of the plan over the last of so many rounds."""
+    return max(
+        part * (own[number * count - 1] - _before(own, (number - last) * count)) / (last * count)
+        for own, count, part in zip(ends, rounds, parts, strict=True)
+    )
+
+
+def _before(ends: Sequence[float], count: int) -> float:
+    """When so many requests had ended."""
+    return ends[count - 1] if count else 0.0
 
 
 def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: int) -> int:
@@ -160,7 +187,7 @@ def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: in
     return 0
 
 
-def busiest_ns(
+def largest_load_ns(
     replicas: Sequence[Replica],
     works: Sequence[Mapping[int, RequestWork]],
     shares: Sequence[float],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import Home, LoweredReplica, LoweredTrace, Transfer
+from tessera.ir.plan.launch_program import HOST, Home, LoweredReplica, LoweredTrace, Transfer
 from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import find_actions
 from tessera.passes.lowering.parts import Parts, TraceBytes, trace_bytes
@@ -80,6 +80,18 @@ class Lowering:
             places=places,
             homes=homes,
             traces=tuple(traces),
+        )
+
+    def host_bytes(self) -> tuple[tuple[int, int], ...]:
+        """Per trace the bytes that come from the host and go there: no placement moves less."""
+        _, uses = self._moves_of(tuple(("",) * len(graph.nodes) for graph in self._graphs))
+        moves = [[a.what for a in use.actions if isinstance(a.what, Transfer)] for use in uses]
+        return tuple(
+            (
+                sum(move.size for move in own if move.source == HOST),
+                sum(move.size for move in own if move.target == HOST),
+            )
+            for own in moves
         )
 
     def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
