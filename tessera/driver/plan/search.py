@@ -8,7 +8,7 @@ proved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
@@ -187,29 +187,27 @@ def _with_more_slots(
         return
     lanes = options.sequences or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
-    if not has_neighbours(setting) and _finds_the_same(more.planning.problem, choice):
+    if not has_neighbours(setting) and _fit(more.planning.problem, (choice.best, *ahead)):
         return
     better = choose_best(setting, more, options.objective, watch)
     if better is not None:
         yield more, better
 
 
-def _finds_the_same(problem: Problem, choice: Choice) -> bool:
-    """Whether a search with more slots would find the candidates that there are.
+def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
+    """Whether candidates fit with the slots of a problem: a search would find them again.
 
-    Slots are in the memory that a search counts with, and in the floors of what is enumerated. The
-    slots of a candidate are found by simulation, whatever it was searched with.
+    Slots are in the memory that a search counts with, and in the floors of what is enumerated. How
+    many a candidate gets is found by simulation, whatever it was searched with.
     """
-    if is_small(problem):
-        return False
-    return all(
+    return not is_small(problem) and all(
         candidate_of(
             problem,
             candidate.name,
             tuple((replica.placement, replica.share) for replica in candidate.replicas),
         ).period_ns
         < INFINITY
-        for candidate in choice.candidates
+        for candidate in candidates
     )
 
 
