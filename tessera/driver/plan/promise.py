@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tessera.driver.plan.assemble import Attempt, Lowered, PlanSetting, Simulated
 from tessera.driver.plan.contention import has_neighbours, settle
 from tessera.driver.plan.trial import PAYS, Trial
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.choices import Ending, Objective, Strategy
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, least_value, splits_requests
 from tessera.passes.placement.plans import Choice
@@ -60,6 +60,7 @@ def promises(
     """
     made: dict[object, Promise] = {}
     known: Lowered = {}
+    beside = has_neighbours(setting)  # loads are then those of other times
     for attempt, choice in tried:
         for candidate in choice.candidates:
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
@@ -72,6 +73,9 @@ def promises(
                     keep_slots=keep_slots,
                     part=part,
                     known=known,
+                    is_listed=choice.ended != Ending.GIVEN
+                    and not beside
+                    and _cannot_win(candidate, made.values(), objective),
                 )
     by_name: dict[str, Promise] = {}
     for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
@@ -90,6 +94,12 @@ def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objecti
                 best = made
     assert best is not None
     return best
+
+
+def _cannot_win(candidate: Candidate, made: Iterable[Promise], objective: str) -> bool:
+    """Whether there is a better one, whatever simulation says of this one."""
+    least = least_value(candidate, objective)
+    return any(0 < other.chosen.value(objective) <= least for other in made)
 
 
 def _is_beaten(candidate: Candidate, made: Iterable[Promise], objective: str) -> bool:
@@ -117,10 +127,12 @@ def promise(
     keep_slots: bool = False,
     part: float = 1.0,
     known: Lowered | None = None,
+    is_listed: bool = False,
 ) -> Promise:
     """A candidate as it would run; `known` are launch programs of other candidates.
 
     `part`: how much of the memory it may take before buffers share bytes wherever they can.
+    `is_listed`: it is a row of the table and will not be taken, so gates are not looked for.
     """
     beside = has_neighbours(setting)
     if beside:
@@ -132,7 +144,8 @@ def promise(
     replicas = trial.as_asked()
     if not keep_slots and objective != Objective.LATENCY:
         replicas = trial.with_slots()
-    replicas = trial.with_gates(replicas)
+    if not is_listed:
+        replicas = trial.with_gates(replicas)
     simulation = trial.simulate(replicas)
     # Slices draw on one memory, which the simulation does not know.
     floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)
