@@ -124,6 +124,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR1913", "arrivals are in no format that is known"),
     Code("TSR1914", "a line of arrivals cannot be used"),
     Code("TSR1915", "a rate of arrivals cannot be used"),
+    Code("TSR1916", "a report cannot be made of the file"),
+    Code("TSR1917", "the files of a report do not belong together"),
     Code("TSR2001", "a launch may touch any buffer", _WARNING),
     Code("TSR2002", "a launch may overwrite pointers", _WARNING),
     Code("TSR2003", "a launch may write a weight"),

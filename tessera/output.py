@@ -40,7 +40,7 @@ class Kind(Enum):
     REPORT = "a report"
     PTX = "PTX of `--emit ptx`"
     DOT = "a graph for Graphviz"
-    PAGE = "a page of a graph"
+    PAGE = "a report page"
     MODEL = "an integer program"
     PROGRAMS = "launch programs"
     TIMELINE = "a timeline"
