@@ -95,8 +95,8 @@ def analyze(messages: Messages, given: Typed) -> int:
     try:
         graph_file = None if options.kernels else command.graph_file()
         command.check_places(graph_file)
-        with Progress(messages, f"analysing {command.file}"):
-            report = find_report(command.file, options)
+        with Progress(messages, f"reading {command.file}") as shown:
+            report = find_report(command.file, options, on_progress=shown.hear)
         found = report
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))

@@ -32,6 +32,7 @@ from tessera.driver.plan.contention import (
     most_devices,
     settle,
 )
+from tessera.driver.progress import Count
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.noise import Noise
@@ -89,16 +90,20 @@ def promises(
     *,
     keep_slots: bool = False,
     part: float = 1.0,
+    count: Count = lambda done, total: None,
 ) -> list[Promise]:
     """Every candidate of some searches as it would run, the best first; equal ones in their order.
 
     Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
-    is that of `promise`.
+    is that of `promise`. `count` hears how many candidates are done, and of how many.
     """
     made: dict[object, Promise] = {}
     known: Lowered = {}
+    total, done = sum(len(choice.candidates) for _, choice in tried), 0
     for attempt, choice in tried:
         for candidate in choice.candidates:
+            count(done, total)
+            done += 1
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
             if key not in made and not _is_beaten(candidate, made.values()):
                 made[key] = promise(
