@@ -3,9 +3,9 @@
     python -m benchmarks.interrupts [--times 5] [--steps 2000] [--seconds 300] [--out FILE]
 
 Each command first runs to its end, which says how long it takes. Then it is started again and again
-and gets SIGINT after a random part of that time. What counts is the time until it ends, or until the
-terminal shows that it stops: a search goes on to prove the best plan so far, and says so. Such a
-search then gets a second SIGINT, which has to end it. Runs need no GPU.
+and gets SIGINT after a random part of that time. What counts is the time until it ends, or until
+the terminal shows that it stops: a search goes on to prove the best plan so far, and says so. Such
+a search then gets a second SIGINT, which has to end it. No GPU is needed.
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ class PlanProgress(Progress):
         else:
             what = "Ctrl-C keeps the best" if self._searching else ""
         note = "; ".join(filter(None, (told.note, what)))
-        super().hear(replace(told, note=note))
+        stage = f"stopping: {told.stage}" if self.interrupted else told.stage
+        super().hear(replace(told, stage=stage, note=note))
 
     def keep(self) -> None:
         """A plan is kept; whoever asked for an end before has it now."""

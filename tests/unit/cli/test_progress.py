@@ -172,7 +172,7 @@ def test_the_stage_after_an_interrupt_says_what_another_one_does(terminal: Termi
         assert heard.stopped()
         heard.tell("proving")
         _refresh(shown)
-        assert "proving: Ctrl-C ends without a plan" in terminal.text()
+        assert "stopping: proving: Ctrl-C ends without a plan" in terminal.text()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
