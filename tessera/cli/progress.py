@@ -80,6 +80,10 @@ class Progress:
                 bar.start()
                 self._bar = bar
 
+    def stage(self, text: str) -> None:
+        """Say what is done now."""
+        self.hear(StageProgress(text))
+
     def hear(self, told: StageProgress) -> None:
         """Show how far a pipeline is: this is its listener."""
         said = f"{told.stage}: {told.note}" if told.note else told.stage
