@@ -219,6 +219,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR5058", "a plan for GPUs runs on the CPU", _WARNING),
     Code("TSR5059", "inputs of a run are not given", _WARNING),
     Code("TSR5060", "a plan cannot be simulated"),
+    Code("TSR5061", "a self-test needs two devices"),
+    Code("TSR5062", "a self-test cannot go on with a file"),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),

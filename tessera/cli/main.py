@@ -25,6 +25,7 @@ from tessera.cli import plan as cli_plan
 from tessera.cli import profile as cli_profile
 from tessera.cli import report as cli_report
 from tessera.cli import run as cli_run
+from tessera.cli import selftest as cli_selftest
 from tessera.cli import simulate as cli_simulate
 from tessera.cli import trace as cli_trace
 from tessera.cli.console import (
@@ -140,6 +141,7 @@ cli.add_command(cli_check.check)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
 cli.add_command(cli_doctor.doctor)
+cli.add_command(cli_selftest.selftest)
 
 
 # --- the process -------------------------------------------------------------------------------
