@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.selftest.ground import Ground
+from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.options import SelftestOptions, SelftestPart
 from tessera.frontend.text.nested import is_deep
 from tessera.frontend.text.readfile import read_source
@@ -127,7 +127,7 @@ _OPEN = ("waiting", "incomplete")
 
 
 def open_document(
-    path: str, options: SelftestOptions, ground: Ground, machine: Row
+    path: str, options: SelftestOptions, ground: TrialGround, machine: Row
 ) -> SelftestDocument:
     """A new document, or the one that is there."""
     settings: Row = {
@@ -149,7 +149,7 @@ def open_document(
     return _resumed(fresh, read_source(path).text) if there else fresh
 
 
-def machine_facts(ground: Ground) -> Row:
+def machine_facts(ground: TrialGround) -> Row:
     """The machine as the document has it: no name and no path of it."""
     facts: Row = {
         "python": platform.python_version(),

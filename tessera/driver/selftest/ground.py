@@ -1,6 +1,6 @@
 """What a self-test tries: the devices of this machine, as plans know them.
 
-In: `SelftestOptions`. Out: a `Ground`: a machine to plan for, and the GPU or slice that stands for
+In: `SelftestOptions`. Out: a `TrialGround`: a machine to plan for, and the GPU or slice that stands for
 each of its devices. Without `devices` all GPUs of this machine are taken. One GPU is not enough:
 there would be nothing to compare; the error says how to cut it.
 """
@@ -28,7 +28,7 @@ _LARGER = 0.62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class TrialGround:
     """`targets` have the devices of the machine by name; none on the CPU."""
 
     backend: str
@@ -41,14 +41,14 @@ class Ground:
         return {name: self.targets[name] for name in names if name in self.targets}
 
 
-def find_ground(options: SelftestOptions) -> Ground:
+def find_ground(options: SelftestOptions) -> TrialGround:
     """The devices to try; TSR5061 where they are too few, TSR6009 where they are not here."""
     if options.backend == "cpu":
         text = options.devices or _REHEARSED
         machine = machine_of(text, _LINK)
         if len(machine.devices) < 2:
             raise _too_few(f"`{text}` is one device", "name two, such as `a100,l40s`")
-        return Ground(backend="cpu", devices=text, machine=machine, targets={})
+        return TrialGround(backend="cpu", devices=text, machine=machine, targets={})
     from tessera.backend.cuda.targets import open_driver
 
     here = open_driver().gpus()
@@ -61,7 +61,9 @@ def find_ground(options: SelftestOptions) -> Ground:
             f"there is one device only: {machine.cards[0].gpu.name}",
             f"cut the GPU into slices: `--devices {_cut(machine)}`",
         )
-    return Ground(backend="cuda", devices=text, machine=machine, targets=_targets(machine, here))
+    return TrialGround(
+        backend="cuda", devices=text, machine=machine, targets=_targets(machine, here)
+    )
 
 
 def _targets(machine: Machine, here: Sequence[GpuFacts]) -> dict[str, str]:

@@ -35,6 +35,7 @@ _WARM_S = 0.3
 _ALONE = 5
 _LEAST = 8
 _PATIENCE = 4
+_FEWEST = 3
 
 
 def make_trial(shop: Workshop, trace: str, label: str, profiles: tuple[str, ...]) -> Plan:
@@ -164,7 +165,7 @@ def _load(
         thread.start()
     _sleep(ends, [count // 2 for count in most], min(_WARM_S, seconds), problems)
     begun = time.perf_counter()
-    _sleep(ends, [len(e.at) + m for e, m in zip(ends, most, strict=True)], seconds, problems)
+    _sleep(ends, most, seconds, problems)
     ended = time.perf_counter()
     over.set()
     for thread in threads:
@@ -175,13 +176,19 @@ def _load(
 
 
 def _sleep(
-    ends: Sequence[_Ended], least: Sequence[int], seconds: float, problems: Sequence[BaseException]
+    ends: Sequence[_Ended], wanted: Sequence[int], seconds: float, problems: Sequence[BaseException]
 ) -> None:
-    """For so long, or a few times as long until every replica has ended so many requests."""
-    begun = time.perf_counter()
+    """Until every replica has ended as many more requests as wanted, for so long at least.
+
+    A few times as long is enough, once there are some to take a rate from.
+    """
+    begun, before = time.perf_counter(), [len(own.at) for own in ends]
     while not problems:
         passed = time.perf_counter() - begun
-        enough = all(len(own.at) >= count for own, count in zip(ends, least, strict=True))
-        if passed >= (seconds if enough else _PATIENCE * seconds):
+        more = [len(own.at) - count for own, count in zip(ends, before, strict=True)]
+        enough = all(new >= count for new, count in zip(more, wanted, strict=True))
+        if passed >= seconds and enough:
+            return
+        if passed >= _PATIENCE * seconds and min(more) >= _FEWEST:
             return
         time.sleep(0.002)

@@ -38,7 +38,7 @@ class TrialSize(StrEnum):
 
 def trace_text(model: TrialModel, size: TrialSize) -> str:
     """The trace of a model."""
-    draft = _Draft()
+    draft = _TraceDraft()
     is_small = size is TrialSize.SMALL
     match model:
         case TrialModel.PREFILL:
@@ -73,7 +73,7 @@ _SMALL_DECODE_SHAPE = _Shape(layers=2, rows=2, heads=2, head_width=16, hidden=64
 
 
 @dataclass(slots=True)
-class _Draft:
+class _TraceDraft:
     """A trace in the making."""
 
     buffers: list[str] = field(default_factory=list)
@@ -140,14 +140,14 @@ def _scale(shape: _Shape) -> str:
     return f"f32:{shape.head_width**-0.5!r}"
 
 
-def _prefill(draft: _Draft, shape: _Shape) -> None:
+def _prefill(draft: _TraceDraft, shape: _Shape) -> None:
     x = draft.buffer("tokens", "input", shape.rows, shape.width)
     for layer in range(shape.layers):
         x = _layer(draft, shape, layer, x, "")
     _last(draft, shape, x)
 
 
-def _decode(draft: _Draft, shape: _Shape) -> None:
+def _decode(draft: _TraceDraft, shape: _Shape) -> None:
     x = draft.buffer("tokens", "input", shape.rows, shape.width)
     position = draft.buffer("position", "input", shape.rows)
     for layer in range(shape.layers):
@@ -155,7 +155,7 @@ def _decode(draft: _Draft, shape: _Shape) -> None:
     _last(draft, shape, x)
 
 
-def _layer(draft: _Draft, shape: _Shape, layer: int, x: str, position: str) -> str:
+def _layer(draft: _TraceDraft, shape: _Shape, layer: int, x: str, position: str) -> str:
     """Attention and a perceptron, each after a norm and beside what goes in."""
     rows, width, hidden = shape.rows, shape.width, shape.hidden
 
@@ -195,13 +195,13 @@ def _layer(draft: _Draft, shape: _Shape, layer: int, x: str, position: str) -> s
     return y
 
 
-def _last(draft: _Draft, shape: _Shape, x: str) -> None:
+def _last(draft: _TraceDraft, shape: _Shape, x: str) -> None:
     y = draft.buffer("y", "output", shape.rows, shape.width)
     scale = draft.buffer("scale_last", "weight", shape.width)
     draft.norm(x, scale, y, shape.rows, shape.width)
 
 
-def _towers(draft: _Draft, rows: int, widths: tuple[int, int]) -> None:
+def _towers(draft: _TraceDraft, rows: int, widths: tuple[int, int]) -> None:
     """Stacks of products of two widths; one adds to the other at the end."""
     ends = []
     for tower, width in zip(("left", "right"), widths, strict=True):

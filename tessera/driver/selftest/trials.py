@@ -1,6 +1,6 @@
 """Plans of the self-test's traces: made, run, and compared with one device to the byte.
 
-In: a `Ground` and a folder for traces and profiles. Out: plans, outcomes, rows. The kernels give
+In: a `TrialGround` and a folder for traces and profiles. Out: plans, outcomes, rows. The kernels give
 equal bytes on all GPUs (`traces`), so the comparison is to the byte on unlike ones too: all
 requests run again on the first device of the plan, and outputs and states have to be equal.
 """
@@ -24,7 +24,7 @@ from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import models_of
-from tessera.driver.selftest.ground import Ground
+from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.traces import TrialModel, TrialSize, trace_text
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
@@ -36,7 +36,7 @@ from tessera.ir.text_digest import text_digest
 class Workshop:
     """Where traces are planned and run. `machine` has the links that were measured."""
 
-    ground: Ground
+    ground: TrialGround
     machine: Machine
     folder: Path
     seed: int
