@@ -69,7 +69,7 @@ def _said(document: SelftestDocument, part: SelftestPart) -> str:
             return f"{', '.join(document.profiles) or 'nothing'} measured"
         case SelftestPart.BYTES:
             equal = [row for row in rows["placements"] if "problem" not in row]
-            count = sum(_number(row["bytes"]) for row in equal)
+            count = sum(_number(row.get("bytes")) for row in equal)
             return (
                 f"{len(equal)} of {len(rows['placements'])} random placements equal one device, "
                 f"{count:.0f} bytes"
@@ -82,8 +82,8 @@ def _said(document: SelftestDocument, part: SelftestPart) -> str:
 
 def is_within(row: Mapping[str, object]) -> bool:
     """Whether a plan's rate is where its error bars say."""
-    low, high = _pair(_inner(row, "predicted")["requests_per_s_range"])
-    return low <= _number(_inner(row, "measured")["requests_per_s"]) <= high
+    low, high = _pair(_inner(row, "predicted").get("requests_per_s_range"))
+    return low <= _number(_inner(row, "measured").get("requests_per_s")) <= high
 
 
 def _link_row(row: Mapping[str, object]) -> tuple[str, ...]:
@@ -91,16 +91,16 @@ def _link_row(row: Mapping[str, object]) -> tuple[str, ...]:
         str(row["source"]),
         str(row["target"]),
         f"{_number(row['latency_ns']) / 1e3:.1f}",
-        _gb(row["bytes_per_second"]),
-        _gb(row["assumed_bytes_per_second"]),
+        _gb(row.get("bytes_per_second")),
+        _gb(row.get("assumed_bytes_per_second")),
     )
 
 
 def _plan_row(row: Mapping[str, object]) -> tuple[str, ...]:
     predicted, measured = _inner(row, "predicted"), _inner(row, "measured")
-    low, high = _pair(predicted["requests_per_s_range"])
-    rates = [_number(each["requests_per_s"]) for each in (predicted, measured)]
-    waits = [_number(each["latency_loaded_ns"]) for each in (predicted, measured)]
+    low, high = _pair(predicted.get("requests_per_s_range"))
+    rates = [_number(each.get("requests_per_s")) for each in (predicted, measured)]
+    waits = [_number(each.get("latency_loaded_ns")) for each in (predicted, measured)]
     return (
         str(row["model"]),
         str(row["label"]),
@@ -128,12 +128,12 @@ def _last(document: SelftestDocument) -> str:
 
 
 def _inner(row: Mapping[str, object], key: str) -> Mapping[str, object]:
-    inner = row[key]
+    inner = row.get(key)
     return inner if isinstance(inner, Mapping) else {}
 
 
 def _pair(value: object) -> tuple[float, float]:
-    low, high = value if isinstance(value, list | tuple) else (0.0, 0.0)
+    low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (0.0, 0.0)
     return _number(low), _number(high)
 
 

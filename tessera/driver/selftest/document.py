@@ -124,6 +124,13 @@ class SelftestDocument:
 
 
 _OPEN = ("waiting", "incomplete")
+_TEXTS = {
+    "copies": ("source", "target"),
+    "links": ("source", "target"),
+    "placements": ("model", "placement"),
+    "plans": ("model", "label"),
+}
+_NUMBERS = {"copies": ("bytes", "ns"), "links": ("latency_ns",)}
 
 
 def open_document(
@@ -211,15 +218,15 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
         or not isinstance(profiles, dict)
         or not _are_rows(parts.values())
         or not _are_rows(profiles.values())
-        or not all(isinstance(listed, list) and _are_rows(listed) for listed in rows.values())
+        or not all(isinstance(listed, list) and _are_rows(listed, k) for k, listed in rows.items())
         or set(parts) != set(fresh.parts)
     ):
         raise _refused(fresh.path, "parts of it are missing")
     for name, part in parts.items():
-        problems = part.get("problems")
+        problems, seconds = part.get("problems"), part.get("seconds")
         fresh.parts[name] = PartRecord(
             status=str(part.get("status")),
-            seconds=float(part.get("seconds") or 0.0),
+            seconds=float(seconds) if _is_number(seconds) else 0.0,
             problems=[str(text) for text in problems] if isinstance(problems, list) else [],
         )
     fresh.rows = {key: list(listed or ()) for key, listed in rows.items()}
@@ -227,8 +234,18 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
     return fresh
 
 
-def _are_rows(values: Iterable[object]) -> bool:
-    return all(isinstance(value, dict) for value in values)
+def _are_rows(values: Iterable[object], key: str = "") -> bool:
+    """Whether these are objects that have what is read of them again."""
+    return all(
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), str) for name in _TEXTS.get(key, ()))
+        and all(_is_number(value.get(name)) for name in _NUMBERS.get(key, ()))
+        for value in values
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _first_other(wanted: Row, given: Mapping[str, object]) -> str:

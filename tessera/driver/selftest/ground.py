@@ -1,8 +1,8 @@
 """What a self-test tries: the devices of this machine, as plans know them.
 
-In: `SelftestOptions`. Out: a `TrialGround`: a machine to plan for, and the GPU or slice that stands for
-each of its devices. Without `devices` all GPUs of this machine are taken. One GPU is not enough:
-there would be nothing to compare; the error says how to cut it.
+In: `SelftestOptions`. Out: a `TrialGround`: a machine to plan for, and the GPU or slice that stands
+for each of its devices. Without `devices` all GPUs of this machine are taken. One GPU is not
+enough: there would be nothing to compare; the error says how to cut it.
 """
 
 from __future__ import annotations

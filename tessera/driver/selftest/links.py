@@ -145,10 +145,11 @@ def with_links(machine: Machine, document: SelftestDocument) -> Machine:
 
     def measured(link: Link) -> Link:
         row = known.get((names[link.source], names[link.target]))
-        if row is None or row["bytes_per_second"] is None:
+        speed = None if row is None else row.get("bytes_per_second")
+        latency = None if row is None else row["latency_ns"]
+        if not isinstance(speed, int | float) or not isinstance(latency, int | float) or speed <= 0:
             return link
-        speed = float(str(row["bytes_per_second"]))
-        return replace(link, bytes_per_second=speed, latency_ns=float(str(row["latency_ns"])))
+        return replace(link, bytes_per_second=float(speed), latency_ns=max(float(latency), 0.0))
 
     links = tuple(map(measured, machine.links))
     speeds = {(link.source, link.target): link.bytes_per_second for link in links}

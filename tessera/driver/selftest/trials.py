@@ -1,7 +1,7 @@
 """Plans of the self-test's traces: made, run, and compared with one device to the byte.
 
-In: a `TrialGround` and a folder for traces and profiles. Out: plans, outcomes, rows. The kernels give
-equal bytes on all GPUs (`traces`), so the comparison is to the byte on unlike ones too: all
+In: a `TrialGround` and a folder for traces and profiles. Out: plans, outcomes, rows. The kernels
+give equal bytes on all GPUs (`traces`), so the comparison is to the byte on unlike ones too: all
 requests run again on the first device of the plan, and outputs and states have to be equal.
 """
 
@@ -75,9 +75,14 @@ def digest_of(plan: Plan) -> str:
 
 def run_whole(prepared: Prepared) -> Outcome:
     """Run all requests; raises what ended the run early."""
-    outcome = run_prepared(prepared)
-    if outcome.fault:
-        raise TesseraError(outcome.fault, exit_code=outcome.exit_code)
+    try:
+        outcome = run_prepared(prepared)
+        if outcome.fault:
+            raise TesseraError(outcome.fault, exit_code=outcome.exit_code)
+    except TesseraError as failure:
+        if failure.exit_code == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt from None  # it ends the test, not only this run
+        raise
     return outcome
 
 
