@@ -14,6 +14,7 @@ from tessera.cli.run import terminable
 from tessera.cli.types import finite, finite_number
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.options import WrongOption
+from tessera.driver.progress import StageProgress
 from tessera.output import Kind, check_output
 from tessera.report.diagnostics import safe
 
@@ -107,20 +108,23 @@ def selftest(messages: Messages, given: Typed) -> int:
       tessc selftest --backend cpu --minutes 2
     """
     from tessera.driver.selftest.options import SelftestOptions
-    from tessera.driver.selftest.run_selftest import SelftestWatch, run_selftest
+    from tessera.driver.selftest.run_selftest import run_selftest
     from tessera.report.selftest import selftest_text
 
     command = given.record(SelftestCommand)
     options = replace(given, values=command.listed(given.values)).record(SelftestOptions)
     check_output(command.output, Kind.SELFTEST)
-    with terminable(), Progress(messages, "self-test", "tried") as shown:
+    begun: list[str] = []
+    with terminable(), Progress(messages, "looking at the devices") as shown:
 
-        def begin(part: str) -> None:
-            shown.stage(part)
-            _tell(f"self-test: {part}")
+        def hear(told: StageProgress) -> None:
+            if told.stage not in begun:
+                begun.append(told.stage)
+                _tell(f"self-test: {told.stage}")
+            shown.hear(told)
 
         try:
-            document = run_selftest(command.output, options, SelftestWatch(begin, shown.count))
+            document = run_selftest(command.output, options, hear)
         except KeyboardInterrupt:
             raise _interrupted(command.output) from None
     write_data(selftest_text(document, page_width()).encode(errors="replace"), "-")

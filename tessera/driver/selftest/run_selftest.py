@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.diagnostics import ExitCode, TesseraError
+from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.selftest.document import (
     Row,
     SelftestDocument,
@@ -42,23 +43,14 @@ _LONGEST_LOAD_S = 2.0
 _SEEDS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SelftestWatch:
-    """Who hears how a test goes: of the part that begins, and how much of it is done."""
-
-    on_part: Callable[[str], None] = lambda text: None
-    on_count: Callable[[int, int], None] = lambda done, total: None
-
-
 class _Broken(Exception):
     """A GPU has faulted: nothing more runs in this process."""
 
 
 def run_selftest(
-    path: str, options: SelftestOptions, watch: SelftestWatch | None = None
+    path: str, options: SelftestOptions, on_progress: OnProgress | None = None
 ) -> SelftestDocument:
     """Try what has not been tried; the document is written to `path`."""
-    watch = watch or SelftestWatch()
     ground = find_ground(options)
     document = open_document(path, options, ground, machine_facts(ground))
     for name in SelftestPart:
@@ -78,7 +70,7 @@ def run_selftest(
             limit_s=options.limit_s,
         )
         try:
-            _Test(document, options, watch, shop).run()
+            _Test(document, options, on_progress, shop).run()
         except _Broken:
             pass
         finally:
@@ -92,7 +84,7 @@ class _Test:
 
     document: SelftestDocument
     options: SelftestOptions
-    watch: SelftestWatch
+    on_progress: OnProgress | None
     shop: Workshop
     deadline_s: float = 0.0
 
@@ -111,7 +103,7 @@ class _Test:
         for part in asked:
             share += SHARES[part] / whole
             self.deadline_s = begun + share * self.options.minutes * 60.0
-            self.watch.on_part(part)
+            self._tell(part, 0, None)
             with self._timed(part):
                 is_whole = work[part]()
             record = self.document.parts[part]
@@ -128,6 +120,10 @@ class _Test:
         finally:
             record.seconds += time.monotonic() - begun
 
+    def _tell(self, part: SelftestPart, done: int, total: int | None) -> None:
+        if self.on_progress is not None:
+            self.on_progress(StageProgress(part, done, total, "tried"))
+
     def _is_over(self) -> bool:
         return time.monotonic() >= self.deadline_s
 
@@ -141,7 +137,7 @@ class _Test:
     def _links(self) -> bool:
         jobs = list(copy_jobs(self.shop, self.options.chosen_size()))
         for number, (nbytes, way) in enumerate(jobs):
-            self.watch.on_count(number, len(jobs))
+            self._tell(SelftestPart.LINKS, number, len(jobs))
             if self._is_over():
                 break
             try:
@@ -158,7 +154,7 @@ class _Test:
     def _profile(self) -> bool:
         models, size = self.options.chosen_models(), self.options.chosen_size()
         for number, model in enumerate(models):
-            self.watch.on_count(number, len(models))
+            self._tell(SelftestPart.PROFILE, number, len(models))
             if model in self.document.profiles:
                 continue
             if self._is_over():
@@ -176,7 +172,7 @@ class _Test:
         rows = self.document.rows["placements"]
         goal = self.options.placements
         while len(rows) < goal and not self._is_over():
-            self.watch.on_count(len(rows), goal)
+            self._tell(SelftestPart.BYTES, len(rows), goal)
             self._placement(len(rows))
         return len(rows) >= min(goal, LEAST_PLACEMENTS)
 
@@ -208,7 +204,7 @@ class _Test:
         models = self.options.chosen_models()
         jobs = [(model, label) for label in labels for model in models]
         for number, (model, label) in enumerate(jobs):
-            self.watch.on_count(number, len(jobs))
+            self._tell(SelftestPart.PLANS, number, len(jobs))
             if self.document.has("plans", model=model, label=label):
                 continue
             if self._is_over():
