@@ -95,7 +95,7 @@ def measure(case: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.ptx"
         path.write_text(text)
-        watch = Watch(on_stage=lambda stage: began.append((stage, time.process_time())))
+        watch = Watch(on_progress=lambda told: began.append((told.stage, time.process_time())))
         options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
         try:
             found = plan(path, options, watch).plan

@@ -95,8 +95,8 @@ def analyze(messages: Messages, given: Typed) -> int:
     try:
         graph_file = None if options.kernels else command.graph_file()
         command.check_places(graph_file)
-        with Progress(messages, f"analysing {command.file}"):
-            report = find_report(command.file, options)
+        with Progress(messages, f"reading {command.file}") as shown:
+            report = find_report(command.file, options, on_progress=shown.hear)
         found = report
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))
@@ -236,7 +236,8 @@ def _graph_data(report: Report, command: AnalyzeCommand) -> bytes:
     if report.graph is None:
         raise click.UsageError(f"`{safe(report.name)}` has no steps, so there is no graph")
     if command.form:
-        return emitted.emit_graph(with_trace(report), command.form, report.name)
+        graph = with_trace(report)
+        return emitted.emit_graph(graph, command.form, report.program, report.name)
     first, _, second = (command.why or "").partition(":")
     count = len(report.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]

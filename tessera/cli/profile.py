@@ -68,8 +68,8 @@ def profile(messages: Messages, given: Typed) -> int:
 
     command, options = given.record(ProfileCommand), given.record(driver.ProfileOptions)
     check_output(command.output, Kind.PROFILE, (command.file, options.data))
-    with Progress(messages, "measuring", "steps") as shown:
-        measured = driver.profile(command.file, options, shown.count)
+    with Progress(messages, f"reading {command.file}") as shown:
+        measured = driver.profile(command.file, options, shown.hear)
     write_file(command.output, driver.profile_text(measured).encode(), Kind.PROFILE)
     text = f"{_text(measured)}wrote {safe(command.output)}\n"
     write_data(text.encode(errors="replace"), "-")

@@ -224,7 +224,7 @@ def _no_variant(step: Work, gpu: Gpu) -> Diagnostic:
 def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
     """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
     for facts in there:
-        if _is_model(gpu.name, facts.name) and facts.sms == gpu.sms:
+        if is_card(gpu, facts):
             return facts.ordinal
     cards = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
     raise TesseraError(
@@ -236,6 +236,11 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
         ),
         exit_code=ExitCode.NO_DEVICE,
     )
+
+
+def is_card(gpu: Gpu, facts: GpuFacts) -> bool:
+    """Whether a GPU that is here is of a model of the table, with as many SMs."""
+    return _is_model(gpu.name, facts.name) and facts.sms == gpu.sms
 
 
 def _is_model(wanted: str, there: str) -> bool:

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
 from tessera.driver.load import load
+from tessera.driver.progress import Count, OnProgress, counter
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.plan.machine import Gpu
@@ -59,10 +59,10 @@ _LISTS = ("rows", "wholes", "transfers")
 def profile(
     path: str | os.PathLike[str],
     options: ProfileOptions,
-    on_step: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
     driver: Driver | None = None,
 ) -> dict[str, object]:
-    """The profile of a trace as JSON data; `on_step` hears of steps done and steps in all."""
+    """The profile of a trace as JSON data; `on_progress` hears how far it is."""
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
 
@@ -73,6 +73,7 @@ def profile(
     driver = open_driver(driver)
     cards = driver.gpus()
     ordinals = [find_card(entry.gpu, cards) for entry in entries]
+    on_step = counter(on_progress, "measuring", "steps")
     bench = bench_of(program, path, options, driver)
     measured = []
     with open_contexts(driver, ordinals):
@@ -95,16 +96,13 @@ def profile(
     }
 
 
-def _tell(
-    on_step: Callable[[int, int], None] | None, devices_done: int, count: int, done: int, total: int
-) -> None:
+def _tell(on_step: Count, devices_done: int, count: int, done: int, total: int) -> None:
     """How many steps are done of those on all devices."""
-    if on_step is not None:
-        on_step(devices_done * total + done, count)
+    on_step(devices_done * total + done, count)
 
 
 def _measure_device(
-    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Callable[[int, int], None]
+    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Count
 ) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
     times = bench.measure(entry, card.ordinal, tell)

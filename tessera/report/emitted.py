@@ -18,15 +18,17 @@ from tessera.report.graph import why_text
 from tessera.report.table import fitted
 
 
-def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
+def emit_graph(graph: KernelGraph, form: str, program: Program, title: str) -> bytes:
     """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
     if form == "dot":
         return text_to_bytes(print_dot(graph))
     if form != "html":
         return text_to_bytes(print_graph(graph))
-    from tessera.report.graph_page import picture  # few ask for a page
+    # Few ask for a page.
+    from tessera.report.page.build import graph_page
+    from tessera.report.page.render import page_html
 
-    return text_to_bytes(picture(graph, title))
+    return page_html(graph_page(graph, title, program)).encode()
 
 
 def describe_kernels(report: Report, width: int | None = None) -> str:

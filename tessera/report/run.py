@@ -11,6 +11,7 @@ from tessera.backend.known_backends import backend_named
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes, format_time
+from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -111,6 +112,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
     data = {
         "schema": "tessera-plan-run/1",
         "plan": outcome.opened.name,
+        "plan_digest": plan_digest(outcome.opened.plan),
         "backend": outcome.backend,
         "requests": len(outcome.turns),
         "finished": sorted(outcome.done),

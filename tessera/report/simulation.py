@@ -15,6 +15,7 @@ from tessera.driver.simulate.report import (
 )
 from tessera.driver.simulate.simulate import Simulation
 from tessera.frontend.machine.quantities import format_time
+from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -194,6 +195,7 @@ def simulation_json(report: SimulationReport) -> str:
     value = {
         "schema": SCHEMA,
         "plan": report.name,
+        "plan_digest": plan_digest(report.plan),
         "backend": options.backend,
         "policy": report.policy,
         "replicas": [

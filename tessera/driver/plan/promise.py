@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tessera.driver.plan.assemble import Attempt, Lowered, PlanSetting, Simulated
 from tessera.driver.plan.contention import has_neighbours, settle
 from tessera.driver.plan.trial import PAYS, Trial
+from tessera.driver.progress import Count
 from tessera.ir.choices import Ending, Objective, Strategy
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, least_value, splits_requests
@@ -52,17 +53,21 @@ def promises(
     *,
     keep_slots: bool = False,
     part: float = 1.0,
+    count: Count = lambda done, total: None,
 ) -> list[Promise]:
     """Every candidate of some searches as it would run, the best first; equal ones in their order.
 
     Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
-    is that of `promise`.
+    is that of `promise`. `count` hears how many candidates are done, and of how many.
     """
     made: dict[object, Promise] = {}
     known: Lowered = {}
     beside = has_neighbours(setting)  # loads are then those of other times
+    total, done = sum(len(choice.candidates) for _, choice in tried), 0
     for attempt, choice in tried:
         for candidate in choice.candidates:
+            count(done, total)
+            done += 1
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
             if key not in made and not _is_beaten(candidate, made.values(), objective):
                 made[key] = promise(

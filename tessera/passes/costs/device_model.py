@@ -132,7 +132,7 @@ def launch_ns(
             arithmetic += operations / (_SPECIAL_PER_CYCLE * cycles)
         else:
             part = constants.plain if unit in ("fp32", "fp64") else reached.matrix
-            arithmetic += operations / (_rate(gpu, unit) * share * part * busy)
+            arithmetic += operations / (unit_rate(gpu, unit) * share * part * busy)
     parts.append(arithmetic)
     return (constants.fixed_cycles / clock + _together(parts, constants.sharpness)) * 1e9
 
@@ -164,12 +164,12 @@ def call_ns(
     parts = [
         traffic.missed(gpu) / (gpu.memory_bandwidth * memory),
         (traffic.warm + traffic.cold) / (constants.call_asked * sms * clock),
-        work.operations / (_rate(gpu, work.unit) * sms / gpu.sms * part * max(busy, 1e-3)),
+        work.operations / (unit_rate(gpu, work.unit) * sms / gpu.sms * part * max(busy, 1e-3)),
     ]
     return (fixed / clock + _together(parts, constants.call_sharpness)) * 1e9
 
 
-def _rate(gpu: Gpu, unit: str) -> float:
+def unit_rate(gpu: Gpu, unit: str) -> float:
     """Operations per second; a card without the unit does the work on the next plainer one."""
     for candidate in (
         unit,

@@ -51,8 +51,8 @@ def run(devices: str = "h200", trace: Path = TRACE, **more: Any) -> tuple[dict[s
 
 
 def test_every_step_has_a_time_and_the_file_reads_back() -> None:
-    told: list[tuple[int, int]] = []
-    found, fake = run(on_step=lambda done, total: told.append((done, total)))
+    told: list[tuple[int, int | None]] = []
+    found, fake = run(on_progress=lambda now: told.append((now.done, now.total)))
     steps = list(load(TRACE).work())
     assert [row["step"] for row in found["rows"]] == list(range(len(steps)))
     assert all(row["cold_ns"] >= row["warm_ns"] > 0 for row in found["rows"])
