@@ -39,6 +39,7 @@ from tessera.passes.placement.solve import SolveOptions
 
 MOST_SLOTS = 64
 _LESS_LOAD = 0.995
+_ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
 PROVING = "proving the plan"
 SIMULATING = "simulating what was found"
 
@@ -105,7 +106,7 @@ def _what_fits(setting: PlanSetting) -> str:
         middle = (low + high) // 2
         slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
         problem = build_problem(setting, slots, lanes).problem
-        if choose(problem, Objective.THROUGHPUT, SolveOptions(gap=1.0, max_nodes=1)) is None:
+        if choose(problem, Objective.THROUGHPUT, _ANY) is None:
             high = middle
         else:
             low = middle
