@@ -46,6 +46,9 @@ T.parts = (value, unit) => {
   return [Number.isInteger(value) ? T.count(value) : T.digits(value), unit || ""];
 };
 T.value = (value, unit) => T.parts(value, unit).filter((part) => part !== "").join(unit === "share" ? "" : " ");
+// A unit that never changes is said once.
+T.between = ([low, high], unit) => `${T.value(low, T.units[unit] || unit === "usd" || unit === "share" ? unit : "")} to ${T.value(high, unit)}`;
+T.percent = (change) => (Math.abs(change) < 0.0005 ? "" : `${change > 0 ? "+" : "\u2212"}${Math.abs(change * 100).toFixed(1)} %`);
 T.time = (ns) => T.value(ns, "ns");
 T.bytes = (count) => T.value(count, "bytes");
 T.color = (index) => "d" + (((index % 8) + 8) % 8);
