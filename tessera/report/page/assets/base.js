@@ -34,10 +34,10 @@ T.scaled = (value, units) => {
   return [T.digits(value / size), unit];
 };
 T.units = {
-  ns: [["s", 1e9], ["ms", 1e6], ["\u00b5s", 1e3], ["ns", 1]],
-  bytes: [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]],
+  ns: [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]],
+  bytes: [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["KB", 1e3], ["B", 1]],
   flops: [["PF/s", 1e15], ["TF/s", 1e12], ["GF/s", 1e9], ["MF/s", 1e6], ["F/s", 1]],
-  speed: [["TB/s", 1e12], ["GB/s", 1e9], ["MB/s", 1e6], ["kB/s", 1e3], ["B/s", 1]],
+  speed: [["TB/s", 1e12], ["GB/s", 1e9], ["MB/s", 1e6], ["KB/s", 1e3], ["B/s", 1]],
 };
 T.parts = (value, unit) => {
   if (T.units[unit]) return T.scaled(value, T.units[unit]);

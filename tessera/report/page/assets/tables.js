@@ -26,7 +26,7 @@ T.table = (columns, rows, options) => {
     page = 0;
     draw();
   };
-  const heads = columns.map((column) => T.el("th", { scope: "col", class: column.right ? "right" : "" },
+  const heads = columns.map((column) => !column.title ? T.el("td") : T.el("th", { scope: "col", class: column.right ? "right" : "" },
     column.key && rows.length > 2 ? T.el("button", { type: "button", text: column.title, title: "Sort", on: { click: sort(column) } }) : column.title));
   const table = T.el("table", { class: "data" },
     options && options.caption ? T.el("caption", { class: "spoken", text: options.caption }) : null,
